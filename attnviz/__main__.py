@@ -19,24 +19,24 @@ def run() -> NoReturn:
     gc.disable()
     code = 130  # 128 + SIGINT, which shells report after Ctrl-C; replaced if no Ctrl-C interrupts the block
     with suppress(KeyboardInterrupt):  # Ctrl-C while the command line is being imported, or while a pipe's reader waits
-        prepare_process()
+        _prepare_process()
         from attnviz.cli.commands import main
         from attnviz.cli.output import say_warning
 
         warnings.showwarning = say_warning
         code = main()
-        finish_output()
+        _finish_output()
     os._exit(code)
 
 
-def prepare_process() -> None:
+def _prepare_process() -> None:
     """Sets and removes environment variables of libraries, opens closed streams, and installs `show_bug` as a hook.
 
     Ends the process with exit code 1 if the working folder no longer exists.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's arrays are small: more threads would slow it down
     os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
-    open_closed_streams()
+    _open_closed_streams()
     sys.excepthook = show_bug
     try:
         os.getcwd()
@@ -45,7 +45,7 @@ def prepare_process() -> None:
         os._exit(1)
 
 
-def open_closed_streams() -> None:
+def _open_closed_streams() -> None:
     """Opens closed standard streams on the null device, so that no file gets descriptor 0, 1 or 2.
 
     Also creates ``sys.stderr`` if Python found it closed at the start.
@@ -69,7 +69,7 @@ def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackTy
     print("\n".join(map(printable, lines)), end="", file=sys.stderr)
 
 
-def finish_output() -> None:
+def _finish_output() -> None:
     """Flushes the standard streams that are open.
 
     If matplotlib was imported, also runs all exit handlers, since one of them removes matplotlib's temporary folders.

@@ -14,7 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, Selection
 
 
-class LiveRecording(DrawableRecording):
+class _LiveRecording(DrawableRecording):
     """A recording whose ``with`` block still runs: it has no maps, and becomes a `DrawableRecording` at the end."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -110,10 +110,10 @@ def record(
         dense=dense,
         values=values,
     )
-    return RecordBlock(CaptureBlock(model, options))
+    return _RecordBlock(CaptureBlock(model, options))
 
 
-class RecordBlock(AbstractContextManager[DrawableRecording]):
+class _RecordBlock(AbstractContextManager[DrawableRecording]):
     """The context manager that ``record`` returns: it enters its block once, and yields the recording.
 
     Args:
@@ -121,7 +121,7 @@ class RecordBlock(AbstractContextManager[DrawableRecording]):
     """
 
     def __init__(self, block: CaptureBlock) -> None:
-        self.block, self.recording = block, LiveRecording(block.model)
+        self.block, self.recording = block, _LiveRecording(block.model)
 
     def __enter__(self) -> DrawableRecording:
         self.block.__enter__()

@@ -39,7 +39,7 @@ LOG_WEIGHTS = "The scores are logarithms of the weights: they differ from the mo
 
 
 @final
-class ArrayCells:
+class _ArrayCells:
     """The cells of one head of given arrays: what was not given is computed when it is first read, and then kept.
 
     Args:
@@ -132,7 +132,7 @@ def _maps_of_weights(
         maps.append(
             OnDemandMaps(
                 **_call_fields(text, queries, keys, labels),
-                cells=tuple(map(ArrayCells, weights, head_scores)),
+                cells=tuple(map(_ArrayCells, weights, head_scores)),
                 visible=rule_cells(queries, keys, is_causal=False) if visible is None else visible,
             )
         )
@@ -233,7 +233,7 @@ def _maps_of_scores(texts: list[ArrayText], mask: Any, labels: AxisLabels, may_c
             visible = _without_equal_heads(visible)
         visible_to_head = visible if visible.ndim == 3 else [visible] * len(scores)
         heads = tuple(
-            ArrayCells(scores=head_scores, compute=partial(_softmax_cells, head_scores, head_visible))
+            _ArrayCells(scores=head_scores, compute=partial(_softmax_cells, head_scores, head_visible))
             for head_scores, head_visible in zip(scores, visible_to_head, strict=True)
         )
         maps.append(OnDemandMaps(**_call_fields(text, queries, keys, labels), cells=heads, visible=visible))
@@ -298,7 +298,7 @@ def _maps_of_product(
     if is_long(query_count, key_count):
         return FactoredMaps(**fields, factors=_factors(queries, keys, key_head_of, scale, rule))
     cells = tuple(
-        ArrayCells(
+        _ArrayCells(
             compute=partial(_product_cells, queries[head : head + 1], keys[key_head : key_head + 1], scale, rule)
         )
         for head, key_head in enumerate(key_head_of)

@@ -185,7 +185,7 @@ class MultiHeadAttention(nn.Module):
         keys = self.split_heads(self.key(context))  # (batch, heads, keys, features of a head)
         values = self.split_heads(self.value(value_tokens))  # (batch, heads, keys, value features of a head)
         scores = self.compute_scores(queries, keys)  # (batch, heads, queries, keys)
-        visible_cells = combine_masks(scores, self.batched(visible), padding, self.causal)
+        visible_cells = _combine_masks(scores, self.batched(visible), padding, self.causal)
         weights = self.normalize(scores, visible_cells)  # (batch, heads, queries, keys)
         weights_after_dropout = self.dropout(weights) if self.dropout.p else weights  # (batch, heads, queries, keys)
         head_outputs = weights_after_dropout @ values  # (batch, heads, queries, value features of a head)
@@ -388,7 +388,7 @@ def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     return visible_weights / total.masked_fill(total == 0, 1.0)
 
 
-def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
+def _combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
     """Returns the cells that every mask shows: bool, broadcasts to ``(batch, heads, queries, keys)``; ``None`` for all.
 
     Args:
@@ -402,7 +402,7 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
     batch, _, queries, keys = scores.shape
     masks = []
     if visible is not None:
-        refuse_mask(visible, scores)
+        _refuse_mask(visible, scores)
         masks.append(visible.to(scores.device).bool())
     if padding is not None:
         if padding.shape != (batch, keys):
@@ -416,7 +416,7 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
     return visible_cells
 
 
-def refuse_mask(visible: Tensor, scores: Tensor) -> None:
+def _refuse_mask(visible: Tensor, scores: Tensor) -> None:
     """Raises AttnvizError unless the mask has two or four axes, each of length 1 or as long as that of the scores."""
     mask_shape, scores_shape = tuple(visible.shape), tuple(scores.shape)
     fits = len(mask_shape) in (2, 4) and all(

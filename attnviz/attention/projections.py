@@ -50,7 +50,7 @@ def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *
     return draw_linear(width, output_dim, has_bias(bias, "output"), init) if projected else nn.Identity()
 
 
-def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
+def _refuse_indivisible(embed_dim: int, num_heads: int) -> None:
     """Raises AttnvizError if the features cannot be split equally among the heads, or a number is below 1."""
     refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads)
     if embed_dim % num_heads:
@@ -98,6 +98,6 @@ def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: i
         AttnvizError: if an equal share is needed and the heads do not divide the features.
     """
     if qk_dim is None or value_dim is None:
-        refuse_indivisible(embed_dim, num_heads)
+        _refuse_indivisible(embed_dim, num_heads)
     query_width, value_width = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
     return query_width, value_width

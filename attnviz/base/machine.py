@@ -36,7 +36,7 @@ def find_device(name: str) -> "torch.device":
     import torch
 
     refuse_unknown_device(name)
-    names_here = device_names()
+    names_here = _device_names()
     if name == "auto":
         return torch.device(names_here[0])
     if (f"{name}:0" if name == "cuda" else name) not in names_here:
@@ -44,7 +44,7 @@ def find_device(name: str) -> "torch.device":
     return torch.device(name)
 
 
-def device_names() -> list[str]:
+def _device_names() -> list[str]:
     """Returns the names of this machine's devices, first the one that ``auto`` stands for."""
     import torch
 
@@ -75,7 +75,7 @@ def describe_devices() -> list[tuple[str, str]]:
     import torch
 
     descriptions = []
-    for name in device_names():
+    for name in _device_names():
         if name.startswith("cuda"):
             properties = torch.cuda.get_device_properties(name)
             descriptions.append((name, f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"))

@@ -14,7 +14,7 @@ ENDING_SIGNALS = tuple(
 SIGNAL_EXIT_BASE = 128  # plus the signal's number: the exit code that shells report for a process that a signal ended
 
 
-class CleanupHandler:
+class _CleanupHandler:
     """A signal handler that cleans up and then passes the signal to the handler that it replaced.
 
     Attributes:
@@ -36,10 +36,10 @@ class CleanupHandler:
             signal.raise_signal(number)
 
     def install(self) -> None:
-        """Becomes the handler of each of `ENDING_SIGNALS` that has the default handler or another `CleanupHandler`."""
+        """Becomes the handler of each of `ENDING_SIGNALS` that has the default handler or another `_CleanupHandler`."""
         for number in ENDING_SIGNALS:
             current = signal.getsignal(number)
-            if current in (signal.SIG_DFL, signal.default_int_handler) or isinstance(current, CleanupHandler):
+            if current in (signal.SIG_DFL, signal.default_int_handler) or isinstance(current, _CleanupHandler):
                 self.previous[number] = current
                 signal.signal(number, self)
 
@@ -59,7 +59,7 @@ def cleanup_on_signals(undo: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = CleanupHandler(undo)
+    handler = _CleanupHandler(undo)
     try:
         handler.install()
         yield

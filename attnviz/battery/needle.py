@@ -22,7 +22,7 @@ ANSWER = " a green lantern under seven grey stones."
 
 
 @dataclass(frozen=True, eq=False)
-class Haystack:
+class _Haystack:
     """A text with a needle in it, followed by a question and its answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class RetrievalScores:
     scores: dict[HeadName, Float64Array]
     controls: dict[HeadName, Float64Array]
     predicted_share: Float64Array
-    haystacks: list[Haystack]
+    haystacks: list[_Haystack]
 
     @property
     def predictions(self) -> tuple[tuple[int, float, float], ...]:
@@ -83,7 +83,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
             site: CallSite,
             heads: tuple[int, ...],
             call: AttentionCall,
-            haystack: Haystack = haystack,
+            haystack: _Haystack = haystack,
             top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
             """Stores each head's key with the largest weight in ``top_keys``, for each query before an answer token."""
@@ -110,7 +110,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share, texts)
 
 
-def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
+def haystacks(model: ProbedModel, seed: int) -> list[_Haystack]:
     """Returns the haystacks of several lengths and depths that the model can read; empty if it can read none.
 
     They are words if the model knows a language, else random tokens.
@@ -128,7 +128,7 @@ def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
     return readable_haystacks
 
 
-def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
+def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> _Haystack | None:
     """Returns random tokens with a needle, which is repeated at the end; ``None`` if the vocabulary is too small."""
     random = np.random.default_rng([seed, length, round(100 * depth)])  # seeds are whole numbers
     shuffled_ids = random.permutation(model.ordinary_ids)
@@ -140,10 +140,10 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
     ids = model.framed(np.concatenate([hay[:index], needle, hay[index:], needle]))
     start = len(model.prefix_ids) + index
     answer = np.arange(len(model.prefix_ids) + length + QUESTION_TOKENS, len(model.prefix_ids) + length + RANDOM_NEEDLE)
-    return Haystack(ids, (start, start + RANDOM_NEEDLE), answer, length, depth)
+    return _Haystack(ids, (start, start + RANDOM_NEEDLE), answer, length, depth)
 
 
-def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
+def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> _Haystack | None:
     """Returns the start of a sample text with a sentence as its needle, then a question and its answer."""
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
@@ -160,7 +160,7 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
     answer = _token_indices(tokens, text.rindex(ANSWER), len(ANSWER))
     if not len(in_needle) or not np.array_equal(tokens.ids[in_needle], tokens.ids[answer]):
         return None
-    return Haystack(tokens.ids, (int(in_needle[0]), int(in_needle[-1]) + 1), answer, length, depth)
+    return _Haystack(tokens.ids, (int(in_needle[0]), int(in_needle[-1]) + 1), answer, length, depth)
 
 
 def _token_indices(tokens: Tokens, start: int, characters: int) -> IntArray:

@@ -45,10 +45,10 @@ SECONDS_A_STEP = 0.5  # for which a written token is shown while steps are playe
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
 
 
-class Canvas(Widget):
+class _Canvas(Widget):
     """The widget that draws the whole screen; it sends only changed lines to the terminal."""
 
-    DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
+    DEFAULT_CSS = "_Canvas { width: 100%; height: 100%; }"
     can_focus = True
 
     def __init__(self, session: Session, save: Save, ascii: bool) -> None:
@@ -137,7 +137,7 @@ class Canvas(Widget):
 
     def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
         """Returns a line as a strip of Textual, with escape sequences for the pixels over it."""
-        strip = strip_of(line)
+        strip = _strip_of(line)
         clear_sequence = clear_escape(y) if self.protocol == "kitty" else ""
         picture_sequence = picture_escape(line, y, character, self.protocol) if character and self.protocol else ""
         if not clear_sequence and not picture_sequence:
@@ -215,7 +215,7 @@ class Canvas(Widget):
         line = self.lines[status_y]
         if description:
             line = themed_line(padded_line([Span(f" {description}")], width), state.theme)
-        strip = strip_of(line)
+        strip = _strip_of(line)
         if strip != self.strips[status_y]:
             self.strips[status_y] = strip
             self.refresh(Region(0, status_y, width, 1))
@@ -235,13 +235,13 @@ class Browser(Application[int]):
     COMMAND_PALETTE_BINDING = "ctrl+p"
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
-    Canvas { background: ansi_default; }
+    _Canvas { background: ansi_default; }
     CommandPalette CommandList { min-width: 20; }  /* a narrower one makes textual fail */
     """
 
     def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
         super().__init__()
-        self.canvas = Canvas(session, save, ascii)
+        self.canvas = _Canvas(session, save, ascii)
 
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
         """Yields the entries of the palette: every action, with its key."""
@@ -255,7 +255,7 @@ class Browser(Application[int]):
 
     def get_default_screen(self) -> TextualScreen[object]:
         """Returns the screen of the canvas."""
-        return CanvasScreen(self.canvas)
+        return _CanvasScreen(self.canvas)
 
     def receive_attributes(self, attributes: list[str]) -> None:
         """Starts to draw sixels if the terminal answers that it can."""
@@ -263,10 +263,10 @@ class Browser(Application[int]):
             self.call_later(self.canvas.start_pixels, "sixel")
 
 
-class CanvasScreen(TextualScreen[object]):
+class _CanvasScreen(TextualScreen[object]):
     """The screen that contains the canvas; it tells the canvas when the palette opens and closes."""
 
-    def __init__(self, canvas: Canvas) -> None:
+    def __init__(self, canvas: _Canvas) -> None:
         super().__init__()
         self.canvas = canvas
 
@@ -279,7 +279,7 @@ class CanvasScreen(TextualScreen[object]):
         self.canvas.set_palette_open(palette_open=False)
 
 
-def strip_of(line: Line) -> Strip:
+def _strip_of(line: Line) -> Strip:
     """Returns a line as a strip of the library Textual, whose segments are plain text: no token is read as markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip(

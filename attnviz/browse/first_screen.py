@@ -87,7 +87,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         while time.monotonic() < deadline and session.thumbnails.compute(shown_heads, state.view, grid.pixels):
             pass
     return "\r\n".join(
-        escape_text(line, COLOR_SYSTEMS.get(color_system or "")) for line in draw_screen(screen, state, ascii)
+        _escape_text(line, COLOR_SYSTEMS.get(color_system or "")) for line in draw_screen(screen, state, ascii)
     )
 
 
@@ -98,7 +98,7 @@ def _start_state(screen: Screen) -> State:
     return start_state(screen)
 
 
-def escape_text(line: Line, system: ColorSystem | None) -> str:
+def _escape_text(line: Line, system: ColorSystem | None) -> str:
     """Returns a line as text with the escape sequences of its styles; plain text if there is no colour system."""
     return "".join(
         style_of(span.ink, span.paper, span.style).render(span.text, color_system=system) if system else span.text

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Save = Callable[[Screen, State, Path], None]
 
 
-class PromptStage(Protocol):
+class _PromptStage(Protocol):
     """The part of the canvas that `PromptLine` uses.
 
     Attributes:
@@ -49,7 +49,7 @@ class PromptStage(Protocol):
 class PromptLine:
     """The last line of the screen while the user types."""
 
-    def __init__(self, stage: PromptStage, save: Save) -> None:
+    def __init__(self, stage: _PromptStage, save: Save) -> None:
         self.stage, self.save = stage, save
 
     def answer_key(self, event: "events.Key") -> None:

@@ -25,7 +25,7 @@ from attnviz.maps.recording import Recording
 
 
 @dataclass(eq=False)
-class ForeignThread:
+class _ForeignThread:
     """A thread that runs a module of a block's model without a block of its own.
 
     Attributes:
@@ -68,7 +68,7 @@ class CaptureBlock:
         self.modules = ModuleIndex(model)
         self.capture = Capture(model, self.modules, options)
         self.thread: int | None = None  # the thread that entered the block
-        self.foreign_threads: dict[int, ForeignThread] = {}
+        self.foreign_threads: dict[int, _ForeignThread] = {}
         self.foreign_captures: dict[int, Capture] = {}
         self.missed_call = False  # True if it was unknown to which block a call of another thread belongs
         self.closed = False
@@ -174,7 +174,7 @@ class CaptureBlock:
         if capture is None:
             capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)
         observer = Observer(self.modules, capture) if is_part_of_pass else capture.observer
-        foreign_thread = self.foreign_threads[thread] = ForeignThread(
+        foreign_thread = self.foreign_threads[thread] = _ForeignThread(
             capture, observer, module, is_separate_run=not is_part_of_pass
         )
         foreign_thread.enter(module, inputs)

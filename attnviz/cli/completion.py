@@ -29,7 +29,7 @@ def completer(name: str, option: Option) -> Completer | None:
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         """Returns the names that the option takes and that begin with the typed text."""
-        return names_starting_with(incomplete, option.known_names())
+        return _names_starting_with(incomplete, option.known_names())
 
     return complete
 
@@ -43,7 +43,7 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
 
     stem, _ = os.path.splitext(incomplete)
     files = (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL)
-    return list(filter(_is_plain, (*_folders(incomplete), *names_starting_with(incomplete, files))))
+    return list(filter(_is_plain, (*_folders(incomplete), *_names_starting_with(incomplete, files))))
 
 
 def _is_plain(name: str) -> bool:
@@ -61,7 +61,7 @@ def _folders(incomplete: str) -> list[str]:
     return [os.path.join(parent, folder, "") for folder in sorted(names)] if incomplete else []
 
 
-def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
+def _complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the heads of the command line's recording, as ``layer.head``, that begin with the typed text.
 
     After a comma, only the text behind it is completed. Returns no heads if the command line names no readable
@@ -80,16 +80,16 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
         return []
     earlier_heads = incomplete[: incomplete.rfind(",") + 1]
     heads = [f"{earlier_heads}{head_name(maps, head)}" for maps in recording.maps for head in maps.heads]
-    return names_starting_with(incomplete, heads)
+    return _names_starting_with(incomplete, heads)
 
 
-def names_starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
+def _names_starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
     """Returns the names that begin with the typed text; empty if none does."""
     return [name for name in names if name.startswith(incomplete)]
 
 
 COMPLETERS: dict[str, Completer] = {
     "output": complete_output,
-    "heads": complete_heads,
-    "head": complete_heads,
+    "heads": _complete_heads,
+    "head": _complete_heads,
 }

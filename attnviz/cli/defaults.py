@@ -48,19 +48,19 @@ BOOLEAN_WORDS = {
 }
 
 
-class Default(NamedTuple):
+class _Default(NamedTuple):
     """A default that a user set: its value, and the file or variable that sets it."""
 
     value: str | float | bool
     source: str
 
 
-def user_file() -> Path:
+def _user_file() -> Path:
     """Returns the path of the file of defaults in the user's configuration folder."""
     return Path(typer.get_app_dir("attnviz")) / FILE
 
 
-def read_defaults() -> dict[str, Default]:
+def read_defaults() -> dict[str, _Default]:
     """Returns every default that is set, by the name of its option.
 
     Environment variables have precedence over the files of a project, and these over the user's file.
@@ -68,7 +68,7 @@ def read_defaults() -> dict[str, Default]:
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
     """
-    return {**_file_defaults(user_file()), **_folder_defaults(), **_environment_defaults(os.environ)}
+    return {**_file_defaults(_user_file()), **_folder_defaults(), **_environment_defaults(os.environ)}
 
 
 def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
     if source is None or source.name != "DEFAULT_MAP":
         return
     origin = read_defaults()["model"].source
-    if origin.startswith(PREFIX) or origin == str(user_file()):
+    if origin.startswith(PREFIX) or origin == str(_user_file()):
         return
     if Path(origin).parent not in list(_folders())[:1]:
         remark(f"{flag('model', model)} is set in {origin}")
@@ -154,7 +154,7 @@ def describe_defaults() -> str:
     lines = [f"{name:{name_width}}  {value:{value_width}}  {source}" for name, value, source in rows]
     option_names = or_list(map(_file_spelling, settable_options()))
     options = fill(f"Options that you can set: {option_names}.", TEXT_WIDTH, break_on_hyphens=False)
-    places = PLACES_TEXT.format(printable(str(user_file())))
+    places = PLACES_TEXT.format(printable(str(_user_file())))
     separator = "" if rows else "No defaults are set."
     return "\n".join([*lines, separator, places, options, ""])
 
@@ -164,7 +164,7 @@ def _file_spelling(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _folder_defaults() -> dict[str, Default]:
+def _folder_defaults() -> dict[str, _Default]:
     """Returns the defaults of the nearest folder that has any, from the working folder upwards; else none."""
     for folder in _folders():
         files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
@@ -194,7 +194,7 @@ def _folders() -> Iterator[Path]:
     yield from (here, *here.parents)
 
 
-def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
+def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, _Default]:
     """Returns the defaults of a file by the names of their options; empty if there is no such file or table."""
     table: Any = read_toml(path, b"attnviz" if path.name == PROJECT else b"")
     for name in tables:
@@ -207,14 +207,14 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
     return {name: _checked_default(name, value, path) for name, value in values.items()}
 
 
-def _checked_default(name: str, value: Any, path: Path) -> Default:
+def _checked_default(name: str, value: Any, path: Path) -> _Default:
     """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder."""
     options = settable_options()
     if name not in options:
         suggestion = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
         raise AttnvizError(f"{str(path)!r} sets {name!r}, which cannot have a default; {suggestion or SETTABLE_TEXT}")
     try:
-        return Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
+        return _Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
     except AttnvizError as error:
         raise AttnvizError(f"{str(path)!r}: {error.message_with(flag)}") from error
 
@@ -225,7 +225,7 @@ def _resolved_path(name: str, value: Any, folder: Path) -> Any:
     return str(path_in_folder) if name in PATHS and path_in_folder.exists() else value
 
 
-def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
+def _environment_defaults(environment: Mapping[str, str]) -> dict[str, _Default]:
     """Returns the defaults that environment variables set, by the names of their options."""
     defaults = {}
     for name, declaration in settable_options().items():
@@ -237,7 +237,7 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
             value = _converted_value(name, _parsed_variable(text, declaration), declaration)
         except AttnvizError as error:
             raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
-        defaults[name] = Default(value, variable)
+        defaults[name] = _Default(value, variable)
     return defaults
 
 

@@ -118,7 +118,7 @@ class Command(TyperCommand):
         _write_usage(self, ctx, formatter)
         for title, entries in _panel_entries(self, ctx).items():
             _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
-        for name, declaration in declared_options_of(self).items():
+        for name, declaration in _declared_options_of(self).items():
             rows = [
                 (known_name, meaning) for known_name, meaning in declaration.option.known_names().items() if meaning
             ]
@@ -155,7 +155,7 @@ class Program(TyperGroup):
         formatter.write(f"{GUIDE}\n")
 
 
-class HelpEntry(NamedTuple):
+class _HelpEntry(NamedTuple):
     """A row of the help: the names of an option or argument, its sentence, and its short sentence for ``-h`` or ""."""
 
     names: str
@@ -163,11 +163,11 @@ class HelpEntry(NamedTuple):
     brief: str = ""
 
 
-def show_short_help(context: typer.Context, is_requested: bool) -> None:
+def _show_short_help(context: typer.Context, is_requested: bool) -> None:
     """Prints the short help and exits if ``-h`` was given; else does nothing."""
     if is_requested:
         formatter = context.make_formatter()
-        write_brief(context.command, context, formatter)
+        _write_brief(context.command, context, formatter)
         typer.echo(formatter.getvalue().rstrip("\n"))
         raise typer.Exit
 
@@ -177,7 +177,7 @@ ShortHelp = Annotated[
     typer.Option(
         "-h",
         help="Show the most used options.",
-        callback=show_short_help,
+        callback=_show_short_help,
         is_eager=True,
         expose_value=False,
         show_default=False,
@@ -186,7 +186,7 @@ ShortHelp = Annotated[
 ]
 
 
-def write_brief(command: Any, context: Any, formatter: Any) -> None:
+def _write_brief(command: Any, context: Any, formatter: Any) -> None:
     """Writes the usage, the examples and the most used options; the whole help if no option is marked as such."""
     entries = chain.from_iterable(_panel_entries(command, context).values())
     rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
@@ -198,7 +198,7 @@ def write_brief(command: Any, context: Any, formatter: Any) -> None:
     formatter.write(f"\n{context.command_path} --help lists all options.\n")
 
 
-def declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
+def _declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
     """Returns the declared options of a command by name; an empty mapping if it declares none."""
     return getattr(command.callback, "declared", {})
 
@@ -228,25 +228,25 @@ def _write_heading(formatter: Any, title: str) -> None:
     formatter.write_heading(typer.style(title, bold=True))
 
 
-def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
+def _panel_entries(command: Any, context: Any) -> dict[str, list[_HelpEntry]]:
     """Returns the rows of each panel that is not empty, by the panel's title, in the order of `PANELS`."""
-    panels: dict[str, list[HelpEntry]] = {title: [] for title in PANELS}
+    panels: dict[str, list[_HelpEntry]] = {title: [] for title in PANELS}
     for parameter in command.get_params(context):
         panels[getattr(parameter, "rich_help_panel", None) or HELP].append(_entry(parameter, command))
     return {title: entries for title, entries in panels.items() if entries}
 
 
-def _entry(parameter: Any, command: Any) -> HelpEntry:
+def _entry(parameter: Any, command: Any) -> _HelpEntry:
     """Returns the row of an option or an argument in the help."""
-    declaration = declared_options_of(command).get(parameter.name)
+    declaration = _declared_options_of(command).get(parameter.name)
     names = _spelling(parameter)
     if declaration is None:
-        return HelpEntry(names, parameter.help or "")
+        return _HelpEntry(names, parameter.help or "")
     if parameter.secondary_opts:
         names += "/" + parameter.secondary_opts[0]
     elif declaration.type is not bool and parameter.param_type_name == "option":
         names += " " + _value_name(parameter.name, declaration)
-    return HelpEntry(names, _help_sentence(declaration), declaration.option.brief)
+    return _HelpEntry(names, _help_sentence(declaration), declaration.option.brief)
 
 
 def _spelling(parameter: Any) -> str:

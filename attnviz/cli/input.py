@@ -54,7 +54,7 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
     if input.sample is not None:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
-        subject = Subject.of(refuse_blank(str(input.text), settings.tokenizer))
+        subject = Subject.of(_refuse_blank(str(input.text), settings.tokenizer))
         return _named_file_subject(subject, settings.tokenizer) if subject.is_text_file else subject.drawable()
     if input.text == "-" or is_piped():
         return _piped_subject(settings.tokenizer)
@@ -130,7 +130,7 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     subject = Subject.of(str(files[0]))
     if subject.kind in (Kind.CHAT, Kind.ANSWER):
         return subject
-    return Subject(refuse_blank(read_text(files[0]), tokenizer))
+    return Subject(_refuse_blank(read_text(files[0]), tokenizer))
 
 
 def _named_file_subject(subject: Subject, tokenizer: str) -> Subject:
@@ -146,7 +146,7 @@ def _piped_subject(tokenizer: str) -> Subject:
     if sys.stdin is None:
         raise AttnvizError("standard input is closed; give a text or --file FILE")
     text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
-    return Subject(refuse_blank(text, tokenizer))
+    return Subject(_refuse_blank(text, tokenizer))
 
 
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
@@ -163,7 +163,7 @@ def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> l
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
     if len(files) > 1 and input == Input(file=files):
-        return [Subject(refuse_blank(read_text(path), settings.tokenizer)) for path in files]
+        return [Subject(_refuse_blank(read_text(path), settings.tokenizer)) for path in files]
     return [read_input(input, settings)]
 
 
@@ -251,7 +251,7 @@ def read_comparison(other: str | None, second: str | None) -> Subject | None:
     return subject
 
 
-def refuse_blank(text: str, tokenizer: str) -> str:
+def _refuse_blank(text: str, tokenizer: str) -> str:
     """Returns the text unchanged if it has a token.
 
     Raises:

@@ -318,7 +318,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     single_options = declared_options(command)
     command_parameters = inspect.signature(command).parameters.values()
-    groups: dict[str, OptionGroup] = {}
+    groups: dict[str, _OptionGroup] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in command_parameters:
         name = parameter.name
@@ -331,11 +331,11 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
         values = used_defaults(command_line, values)
-        typed_options = typed_names(command_line, values)
+        typed_options = _typed_names(command_line, values)
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
                 single_option.option.check(name, values[name])
-        refuse_ignored(typed_options, declarations, values)
+        _refuse_ignored(typed_options, declarations, values)
         TYPED.set(tuple(typed_options))
         if "model" in values and _saved_input(values) is None:
             refuse_to_fetch(command_line, values["model"])
@@ -355,12 +355,12 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def typed_names(command_line: Context, values: Mapping[str, Any]) -> list[str]:
+def _typed_names(command_line: Context, values: Mapping[str, Any]) -> list[str]:
     """Returns the names of the options that the user typed on the command line."""
     return names_from_source(command_line, values, "COMMANDLINE")
 
 
-def refuse_ignored(
+def _refuse_ignored(
     typed_options: list[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
 ) -> None:
     """Raises AttnvizError if a typed option has no effect: without another option, on a saved file, or in the
@@ -407,7 +407,7 @@ def _saved_input(values: Mapping[str, Any]) -> str | None:
     return arguments[0] if all(map(is_saved, arguments)) else None
 
 
-class OptionGroup(NamedTuple):
+class _OptionGroup(NamedTuple):
     """A group of options: the function that makes its value, its options by name, and their typer parameters."""
 
     make: Callable[..., object]
@@ -416,7 +416,7 @@ class OptionGroup(NamedTuple):
 
 
 @cache
-def _group(annotation: Any) -> OptionGroup:
+def _group(annotation: Any) -> _OptionGroup:
     """Returns the options of a group, in the panel of the group."""
     is_part = bool(get_args(annotation))
     group = annotation.__origin__ if is_part else annotation
@@ -425,7 +425,7 @@ def _group(annotation: Any) -> OptionGroup:
     options = declared_options(make)
     group_options = {name: options[name] for name in names or options}
     parameters = [_parameter(name, declaration, panel) for name, declaration in group_options.items()]
-    return OptionGroup(make, group_options, parameters)
+    return _OptionGroup(make, group_options, parameters)
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:

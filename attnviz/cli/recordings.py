@@ -77,13 +77,13 @@ def record_both(
     """Returns recordings A and B, and the change from A to B in words.
 
     With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
-    With any other model, only the text differs. If an input is not a text, both are recorded by `record_each`.
+    With any other model, only the text differs. If an input is not a text, both are recorded by `_record_each`.
 
     Raises:
         AttnvizError: if there is nothing to compare: no second text, and no changed setting of the seeded model.
     """
     if not (text.is_text and (other is None or other.is_text)):
-        return record_each(text, other, settings, selection, whole, values)
+        return _record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
@@ -158,7 +158,7 @@ def record_models(
     return recording_a, recording_b, change
 
 
-def record_each(
+def _record_each(
     text: Subject,
     other: Subject | None,
     settings: "ModelSettings",

@@ -70,7 +70,7 @@ def survey_path(output: Output, resume: bool) -> Path:
     return output.file
 
 
-def parse_count(name: str, text: str) -> int:
+def _parse_count(name: str, text: str) -> int:
     """Returns the number that ``500k`` or ``10M`` stands for.
 
     Raises:
@@ -100,7 +100,7 @@ def write_survey(
 
     if not corpora.paths:
         raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
-    limit = None if corpora.tokens is None else parse_count("tokens", corpora.tokens)
+    limit = None if corpora.tokens is None else _parse_count("tokens", corpora.tokens)
     pictures = picture_files(corpora.paths)
     if pictures:
         corpora.refuse_text_options()

@@ -18,7 +18,7 @@ ROUND_NUMBERS = (10, 200, 1)  # examples for options without a default, each for
 NOT_PLAIN = object()
 
 
-class NotANumber(typer.BadParameter):
+class _NotANumber(typer.BadParameter):
     """The refusal of a word that is not the number which its option takes."""
 
     def format_message(self) -> str:
@@ -49,7 +49,7 @@ class _PlainFirst:
         try:
             plain_value = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
         except ValueError:
-            raise NotANumber(self._not_a_number_line(value, context), context, self.parameter) from None
+            raise _NotANumber(self._not_a_number_line(value, context), context, self.parameter) from None
         if plain_value is NOT_PLAIN:
             return self.convert_by_typer(context, value)
         callback = self.parameter.callback

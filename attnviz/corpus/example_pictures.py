@@ -22,7 +22,7 @@ from attnviz.text.tokens import Tokens
 SIDE = 224  # pixels of the longer side of an example's picture
 
 
-class DrawnPictures(NamedTuple):
+class _DrawnPictures(NamedTuple):
     """Example pictures as the model reads them.
 
     Attributes:
@@ -36,7 +36,7 @@ class DrawnPictures(NamedTuple):
     missing: Sequence[str]
 
 
-def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> DrawnPictures:
+def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _DrawnPictures:
     """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither.
 
     Raises:
@@ -60,7 +60,7 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> Draw
             if request.text == number:
                 head = survey.heads[request.head]
                 weights[request] = _weights(calls_of_layers[head.layer, head.module], head.head, request)
-    return DrawnPictures(weights, tokens, missing)
+    return _DrawnPictures(weights, tokens, missing)
 
 
 def _refuse_other_numbers(survey: Survey, number: int, calls: Sequence[CellMaps]) -> None:

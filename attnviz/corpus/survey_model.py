@@ -129,7 +129,7 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
     """Returns the survey of a module over batches of texts, up to the batch that reaches the limit of tokens."""
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
-        batch_call = BatchCall(module, arguments, tokenizer)
+        batch_call = _BatchCall(module, arguments, tokenizer)
         first_id = 0 if total is None else total.texts
         windows = [
             TextWindow(first_id + row, CorpusText(f"batch {number}", row + 1, tokens.text), 0, tokens)
@@ -156,7 +156,7 @@ def _decodes_exactly(tokenizer: Any) -> bool:
 
 
 @final
-class BatchCall:
+class _BatchCall:
     """A module with the arguments of one call, which hold a batch of texts.
 
     Args:

@@ -23,7 +23,7 @@ Metric = str | Callable[[Any], float]
 
 
 @dataclass(frozen=True)
-class TextResult:
+class _TextResult:
     """The results of ablation on one text.
 
     Attributes:
@@ -129,18 +129,18 @@ class Ablation:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
         return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
 
-    def result(self, inputs: Any) -> TextResult:
+    def result(self, inputs: Any) -> _TextResult:
         """Returns the metric on a text with all heads, and without each set of heads."""
         run, metric = self.run(inputs)
         return _result(run, metric, self.head_sets(run))
 
 
-def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
+def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> _TextResult:
     """Returns the metric on one text with all heads, and without each of these sets."""
-    return TextResult(sets, run.values(sets), run.baseline, metric)
+    return _TextResult(sets, run.values(sets), run.baseline, metric)
 
 
-def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
+def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[_TextResult]:
     """Returns a result per text for a set that grows: each step adds the heads whose ablation changes the metric
     most.
     """
@@ -172,6 +172,6 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
     ]
 
 
-def _mean_change(results: list[TextResult], index: int) -> float:
+def _mean_change(results: list[_TextResult], index: int) -> float:
     """Returns the mean change of the metric over texts, without the set at an index."""
     return fmean(result.values[index] - result.baseline for result in results)

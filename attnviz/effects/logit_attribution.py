@@ -33,7 +33,7 @@ MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECAS
 
 
 @dataclass(eq=False)
-class HeadsOnPath:
+class _HeadsOnPath:
     """The heads whose outputs make up a value of the path.
 
     Attributes:
@@ -87,7 +87,7 @@ class _PathFinder(SiteFinder):
         """Sets the path that records the next run, and forgets the heads of earlier runs."""
         assert isinstance(self.site_observer, _PathObserver)
         self.path = self.site_observer.path = path
-        self.heads: dict[PathValue, list[HeadsOnPath]] = {}
+        self.heads: dict[PathValue, list[_HeadsOnPath]] = {}
 
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
@@ -97,7 +97,7 @@ class _PathFinder(SiteFinder):
             return
         head_count = call.shape[1]
         query = slice(self.path.position, self.path.position + 1)
-        heads = HeadsOnPath(
+        heads = _HeadsOnPath(
             site=site,
             first_head=first_head,
             columns=projection.columns,

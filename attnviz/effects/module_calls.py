@@ -27,7 +27,7 @@ Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], d
 
 
 @dataclass(eq=False)
-class RunningModule:
+class _RunningModule:
     """The state of a running module.
 
     Attributes:
@@ -55,7 +55,7 @@ class ModuleCalls:
     ) -> None:
         self.keeps_results, self.cached_results = keeps_results, cached_results or {}
         self.on_call, self.on_return = on_call, on_return
-        self.frames = [RunningModule(())]
+        self.frames = [_RunningModule(())]
 
     def call(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -71,7 +71,7 @@ class ModuleCalls:
             return self.cached_results[key]
         if self.on_call is not None:
             self.on_call(module, args)
-        self.frames.append(RunningModule(key))
+        self.frames.append(_RunningModule(key))
         try:
             result = original(module, *args, **kwargs)
         finally:
@@ -177,7 +177,7 @@ def record_calls(calls: ModuleCalls) -> Iterator[None]:
 
 
 @contextmanager
-def without_fused_kernels() -> Iterator[None]:
+def _without_fused_kernels() -> Iterator[None]:
     """Disables the fused kernels of torch's layers during the block, because their operands cannot be replaced."""
     was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -196,7 +196,7 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
     training_flags = [(module, module.training) for module in model.modules()]
     buffers = [(module, name, buffer, buffer.detach().clone()) for module, name, buffer in _owned_buffers(model)]
     try:
-        with torch.random.fork_rng(), torch.no_grad(), without_fused_kernels():
+        with torch.random.fork_rng(), torch.no_grad(), _without_fused_kernels():
             model.eval()
             yield
     finally:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ExplanationFormat:
+class _ExplanationFormat:
     """A file format of explanations, a row of the table.
 
     Attributes:
@@ -30,9 +30,9 @@ class ExplanationFormat:
 FORMATS = {
     row.suffix: row
     for row in (
-        ExplanationFormat(TERMINAL, "attnviz.explain.terminal"),
-        ExplanationFormat(".html", "attnviz.explain.page", line_width=88),
-        ExplanationFormat(".md", "attnviz.explain.markdown", line_width=88),
+        _ExplanationFormat(TERMINAL, "attnviz.explain.terminal"),
+        _ExplanationFormat(".html", "attnviz.explain.page", line_width=88),
+        _ExplanationFormat(".md", "attnviz.explain.markdown", line_width=88),
     )
 }
 
@@ -47,7 +47,7 @@ def line_width(suffix: str, look: "Look") -> int:
     return FORMATS[suffix].line_width or look.width - 2
 
 
-def format_of(suffix: str) -> ExplanationFormat:
+def format_of(suffix: str) -> _ExplanationFormat:
     """Returns the format of a suffix.
 
     Raises:

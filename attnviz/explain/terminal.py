@@ -36,7 +36,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     look = explanation.look
     lines = explanation_lines(explanation)
     if look.height is not None and len(lines) >= look.height and len(explanation.steps) > 1:
-        lines = overview_lines(explanation)
+        lines = _overview_lines(explanation)
     if look.ascii:
         lines = [[Span(span.text.translate(SIGNS_IN_ASCII)) for span in line] for line in lines]
     print_lines(lines, look, file)
@@ -51,7 +51,7 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
     return [*lines, [], *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, width))]
 
 
-def overview_lines(explanation: Explanation) -> list[Line]:
+def _overview_lines(explanation: Explanation) -> list[Line]:
     """Returns the title, a line per step, the table of the last query if the screen has room, and the remarks."""
     look, steps = explanation.look, explanation.steps
     name_width = max(len(step.name) for step in steps)

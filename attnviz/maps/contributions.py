@@ -157,7 +157,7 @@ class ContributionMaps(SourceMaps):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class NormalizedMaps(SourceMaps):
+class _NormalizedMaps(SourceMaps):
     """The maps of ``source`` with each row divided by its sum, so that rows sum to 1 as rows of weights do."""
 
     source: CellMaps
@@ -184,4 +184,4 @@ def normalized_maps(maps: CellMaps) -> CellMaps:
     """Returns the maps with each row divided by its sum; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
-    return NormalizedMaps(**maps.shared_fields(), source=maps)
+    return _NormalizedMaps(**maps.shared_fields(), source=maps)

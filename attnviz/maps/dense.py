@@ -82,7 +82,7 @@ class DenseMaps(MaskedMaps):
         )
 
 
-class HeadArrays(Protocol):
+class _HeadArrays(Protocol):
     """The cells of one head, which may be computed when they are read."""
 
     def weights(self, queries: slice, keys: slice) -> FloatArray:
@@ -93,7 +93,7 @@ class HeadArrays(Protocol):
 
 
 @final
-class LazyWindow(Window):
+class _LazyWindow(Window):
     """A window whose scores are computed when they are first read.
 
     Args:
@@ -122,7 +122,7 @@ class OnDemandMaps(MaskedMaps):
         cells: the cells of each head.
     """
 
-    cells: tuple[HeadArrays, ...]
+    cells: tuple[_HeadArrays, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +146,7 @@ class OnDemandMaps(MaskedMaps):
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block whose scores are computed when they are first read; see `CellMaps.window`."""
-        return LazyWindow(
+        return _LazyWindow(
             lambda: self.scores_of(heads, queries, keys),
             self._weights_of(heads, queries, keys),
             visible_to_heads(self.visible[..., queries, keys], self.head_indices(heads)),

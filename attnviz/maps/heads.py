@@ -82,7 +82,7 @@ def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
     return [(cell_maps(head.maps), head.head) for head in heads]
 
 
-class MapsHead(Protocol):
+class _MapsHead(Protocol):
     """Anything with the maps of an attention call and the number of one of its heads."""
 
     @property
@@ -94,7 +94,7 @@ class MapsHead(Protocol):
         """The number of the head in that call."""
 
 
-def measurable_heads(heads: Iterable[MapsHead]) -> list[tuple[LayerMaps, int]]:
+def measurable_heads(heads: Iterable[_MapsHead]) -> list[tuple[LayerMaps, int]]:
     """Returns the maps and the number of each head, after a check that all of them can be measured.
 
     Raises:
@@ -123,7 +123,7 @@ def maps_over_tokens(maps: LayerMaps) -> LayerMaps:
     return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
-def heads_with_cells(heads: Iterable[MapsHead]) -> list[tuple[CellMaps, int]]:
+def heads_with_cells(heads: Iterable[_MapsHead]) -> list[tuple[CellMaps, int]]:
     """Returns the maps and the number of each head whose maps have single cells."""
     return [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
 

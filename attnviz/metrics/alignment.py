@@ -57,7 +57,7 @@ def with_spoken_words(recording: Recording) -> Recording:
     words = aligned_words(heads)
     first_maps, _ = heads[0]
     frames = first_maps.key_tokens  # all heads attend to the same frames
-    times = frame_times(frames)
+    times = _frame_times(frames)
     edges = [time for word in words for time in (word.start, word.end)]
     labels = [label for word in words for label in (word.text, PAUSE)]
     # starts and ends of words take turns, so even groups are pauses and odd groups are words
@@ -108,7 +108,7 @@ def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[
 def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ...]:
     """Returns the words of a text with their seconds, computed from the weights of some heads together."""
     first_maps, _ = heads[0]
-    times = frame_times(first_maps.key_tokens)
+    times = _frame_times(first_maps.key_tokens)
     span = _text_span(first_maps.query_tokens)
     rows = slice(span.start - 1, span.stop)  # the row before a token predicts it; the last row predicts the end
     weights = np.concatenate(
@@ -181,7 +181,7 @@ def _least_cost_path(path_costs: Float64Array, columns: int) -> tuple[IntArray, 
     return path[:, 0], path[:, 1]
 
 
-def frame_times(frames: Tokens) -> Float64Array:
+def _frame_times(frames: Tokens) -> Float64Array:
     """Returns the second at the middle of each frame, ``(frames,)``; frames after the sound's end are left out."""
     sound = frames.canvas
     assert isinstance(sound, Sound)

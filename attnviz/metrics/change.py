@@ -47,7 +47,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     selection = selection or Selection()
     refuse_mismatch(a, b)
     cells_a, cells_b = block_cells((a, b), selection)
-    pairs = head_pairs(cells_a, cells_b, selection)
+    pairs = _head_pairs(cells_a, cells_b, selection)
     heads_a, heads_b = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
     change_columns = np.array(changes).reshape(len(pairs), 4)  # the four numbers of a head, also for no head
@@ -63,7 +63,7 @@ def change_frame(comparison: HeadFrame) -> HeadFrame:
     return replace(comparison.select(("variation_mean", "divergence_mean")), measures=CHANGE_MEASURES)
 
 
-def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
+def _head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
     """Returns the selected heads as pairs: the maps in ``a``, the maps in ``b``, and the head's number in both."""
     heads = zip(*(cell_heads(chosen_heads(recording, selection)) for recording in (a, b)), strict=True)
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]

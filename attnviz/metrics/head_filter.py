@@ -63,7 +63,7 @@ class DescribedHead:
 
 
 @dataclass(frozen=True)
-class HeadFilter:
+class _HeadFilter:
     """A filter of heads.
 
     Attributes:
@@ -77,7 +77,7 @@ class HeadFilter:
         return all(test(head) for test in self.tests)
 
 
-def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
+def parse_filter(text: str, metrics: Iterable[str]) -> _HeadFilter:
     """Parses a filter of heads into its predicates.
 
     Raises:
@@ -86,7 +86,7 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
     # An operator joins the words around it, and a colon the word after it, so that each test is one word.
     compact_text = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
-    return HeadFilter(tuple(_word_test(word, names) for word in compact_text.lower().split()))
+    return _HeadFilter(tuple(_word_test(word, names) for word in compact_text.lower().split()))
 
 
 def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:

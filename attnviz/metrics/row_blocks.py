@@ -120,7 +120,7 @@ class GridRows(Rows):
         return np.full(self.shape, np.nan)
 
 
-class NumpyRows(GridRows):
+class _NumpyRows(GridRows):
     """Rows whose weights are in memory as a whole.
 
     Attributes:
@@ -242,7 +242,7 @@ class Columns:
         return np.asarray(self.visible_keys.sum(axis=-1, keepdims=True))
 
 
-def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> Iterator[NumpyRows]:
+def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> Iterator[_NumpyRows]:
     """Yields the rows of heads in blocks of queries, with as many heads in a block as fit the processor's cache.
 
     Weights are float64, or float32 if the map is long or a stride leaves out queries.
@@ -262,7 +262,7 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
             head_range = slice(start, start + heads_together)
             window = maps.window(heads[head_range], span, keys)
             weights = window.weights.astype(dtype, copy=False)
-            yield NumpyRows(grid, head_range, maps, heads[head_range], weights, window)
+            yield _NumpyRows(grid, head_range, maps, heads[head_range], weights, window)
 
 
 def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:

@@ -26,7 +26,7 @@ TILE_KEYS = {"cpu": 1024, "cuda": 2**14}  # keys of a tile of a band; a tile sta
 MAX_SUMMED_LOGSUMEXP = 64.0  # above it, float32 gives metrics an error above 1e-5; single weights err more than sums
 
 
-class Moments(NamedTuple):
+class _Moments(NamedTuple):
     """The sums Σ w, Σ w·x and Σ w·x² over some keys, each ``(queries,)``.
 
     x is a key's offset from an origin at the edge of these keys that is nearest to the queries.
@@ -48,7 +48,7 @@ class Moments(NamedTuple):
         return np.abs(queries * self.weight - self.first), squares
 
 
-class LoadedRows(NamedTuple):
+class _LoadedRows(NamedTuple):
     """A head's queries of a band, scaled so that their products with keys are exponents of 2.
 
     Attributes:
@@ -63,7 +63,7 @@ class LoadedRows(NamedTuple):
     span: slice
 
 
-class TorchRows(GridRows):
+class _TorchRows(GridRows):
     """The rows of one head over a grid, computed in tiles of keys; each tile is summed while it is in the cache.
 
     A weight is ``2 ** exponent``, with the exponent ``log2 e · (score − logsumexp)``.
@@ -72,7 +72,7 @@ class TorchRows(GridRows):
         weights: ``(queries, keys)``, 0 where not visible.
     """
 
-    def __init__(self, grid: QueryGrid, head_index: int, stored_index: int, bands: "TorchBands") -> None:
+    def __init__(self, grid: QueryGrid, head_index: int, stored_index: int, bands: "_TorchBands") -> None:
         """Computes the weights of the head tile by tile, and the sums over keys from which its metrics are computed."""
         super().__init__(grid, slice(head_index, head_index + 1))
         query_count, key_count = grid.visible.shape
@@ -171,7 +171,7 @@ class TorchRows(GridRows):
         positions = self.grid.positions.astype(np.float64)
         sums = self._as_numpy(self._near_sums)[0]
         for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
-            moments = Moments(*self._as_numpy(sums_of_moments)[0].T)
+            moments = _Moments(*self._as_numpy(sums_of_moments)[0].T)
             sums += np.stack([moments.weight, *moments.distances(positions - origin)])
         if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
             sums /= np.where(sums[0] > 0, sums[0], 1)
@@ -182,7 +182,7 @@ class TorchRows(GridRows):
         return np.asarray(sums[None].cpu().numpy(), dtype=np.float64)
 
 
-class TorchBands:
+class _TorchBands:
     """The inputs and buffers from which the bands of an attention call are computed.
 
     Attributes:
@@ -220,17 +220,17 @@ class TorchBands:
         width = TILE_KEYS["cpu" if self.device == "cpu" else "cuda"]
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
-    def load(self, head_index: int, span: slice) -> LoadedRows:
-        """Returns a head's queries of a band, scaled as `LoadedRows` describes, on the device."""
+    def load(self, head_index: int, span: slice) -> _LoadedRows:
+        """Returns a head's queries of a band, scaled as `_LoadedRows` describes, on the device."""
         negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(head_index, span), HIDDEN)
         finite_logsumexp = negative_logsumexp[negative_logsumexp > HIDDEN]
         needs_float64 = bool((np.abs(finite_logsumexp) > MAX_SUMMED_LOGSUMEXP).any())
         dtype: type[np.floating[Any]] = np.float64 if needs_float64 else np.float32
         vectors = np.multiply(self.factors.queries[head_index, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
         queries = np.concatenate([vectors, negative_logsumexp * dtype(LOG2_E)], axis=1)
-        return LoadedRows(self.tensor(queries), head_index, span)
+        return _LoadedRows(self.tensor(queries), head_index, span)
 
-    def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
+    def exponents(self, rows: _LoadedRows, keys: slice) -> Tensor:
         """Returns the exponents of 2 of a tile of weights before the mask, ``(queries, keys)``.
 
         The next call of the same thread overwrites the result.
@@ -258,12 +258,12 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
     Rows are computed on the CPU in several threads at once, and on another device one after another.
     """
     count, keys, stored_indices = len(maps.query_tokens), len(maps.key_tokens), maps.head_indices(heads)
-    bands, height = TorchBands(factors, stored_indices), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
+    bands, height = _TorchBands(factors, stored_indices), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, head_index: int) -> None:
         """Computes the rows of one head over a grid from ``bands``, and calls ``work`` with them."""
-        work(TorchRows(grid, head_index, stored_indices[head_index], bands))
+        work(_TorchRows(grid, head_index, stored_indices[head_index], bands))
 
     if bands.device == "cpu":
         run_parallel(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")

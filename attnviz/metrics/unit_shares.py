@@ -91,7 +91,7 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
     if maps.block != (1, 1) or named_groups(maps.query_tokens, by) is None:
         return None
     cells = cell_maps(maps)
-    last_by = answer_units(maps.query_tokens, by)
+    last_by = _answer_units(maps.query_tokens, by)
     query_units, key_units = Units.of(maps.query_tokens, last_by), Units.of(maps.key_tokens, by)
     last, is_sink = last_unit(query_units, last_by), sink_tokens(key_units, by)
     units = np.unique(key_units.numbers[~is_sink])
@@ -258,13 +258,13 @@ def sink_tokens(keys: Units, by: str) -> BoolArray:
     """Returns True for tokens of the sink, ``(keys,)``: the first, special ones, and any outside turns or passages."""
     sink = keys.tokens.special.copy()
     sink[keys.tokens.unpadded.start] = True
-    groups = keys.tokens.groups.get(answer_units(keys.tokens, by))
-    if groups is not None and answer_units(keys.tokens, by) in REMAINDER_LABELS:
+    groups = keys.tokens.groups.get(_answer_units(keys.tokens, by))
+    if groups is not None and _answer_units(keys.tokens, by) in REMAINDER_LABELS:
         sink |= groups.numbers < 0
     return sink
 
 
-def answer_units(tokens: Tokens, by: str) -> str:
+def _answer_units(tokens: Tokens, by: str) -> str:
     """Returns the name of the units of which the last is the answer.
 
     It is ``by`` if that is turns or passages; else turns or passages if the tokens have them; else ``by``.

@@ -14,7 +14,7 @@ NUM_LAYERS, NUM_HEADS, EMBED_DIM, HIDDEN_DIM = 2, 4, 64, 128
 PLACE_SIZE = 0.3  # standard deviation of untrained position vectors: with less, the first steps hardly tell them apart
 
 
-class PictureBlock(nn.Module):
+class _PictureBlock(nn.Module):
     """A layer: attention, then two linear maps, each after a layer norm and with a residual connection."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class PictureModel(nn.Module):
         self.rows = nn.Parameter(torch.randn(GRID, 1, EMBED_DIM) * PLACE_SIZE)
         self.columns = nn.Parameter(torch.randn(1, GRID, EMBED_DIM) * PLACE_SIZE)
         self.words = nn.Embedding(len(VOCABULARY), EMBED_DIM)
-        self.blocks = nn.ModuleList(PictureBlock() for _ in range(NUM_LAYERS))
+        self.blocks = nn.ModuleList(_PictureBlock() for _ in range(NUM_LAYERS))
         self.norm, self.unembedding = nn.LayerNorm(EMBED_DIM), nn.Linear(EMBED_DIM, len(VOCABULARY))
 
     def get_input_embeddings(self) -> nn.Embedding:

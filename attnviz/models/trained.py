@@ -154,7 +154,7 @@ class TrainedReader(Reader):
         tokens = self._tokens(example)
         resolve_span(selection.queries, len(tokens), "queries")
         resolve_span(selection.keys, len(tokens), "keys")
-        refuse_memory(len(tokens))
+        _refuse_memory(len(tokens))
         _, runs = self._runs(tokens)
         visible = causal_cells(len(tokens))
         map_options = {"values": values, "with_factors": self.keeps_factors}
@@ -177,7 +177,7 @@ class TrainedReader(Reader):
         """
         refuse_missing((layer,), tuple(range(NUM_LAYERS)), "layer")
         tokens = self._tokens(example)
-        refuse_memory(len(tokens))
+        _refuse_memory(len(tokens))
         return computation_of(layer, tokens, *self._runs(tokens))
 
     def _tokens(self, example: Example) -> "Tokens":
@@ -272,7 +272,7 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
             feature_parts |= head_outputs(earlier_run)
         split_heads, key = run.module.split_heads, run.module.key
         key_parts = {name: array_of(split_heads(key(part))[0]) for name, part in feature_parts.items()}
-        norms = trained_value_norms(run)
+        norms = _trained_value_norms(run)
     features = array_of(torch.stack(list(feature_parts.values())).sum(0)[0])
     earlier_weights = {
         f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
@@ -298,7 +298,7 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
     )
 
 
-def trained_value_norms(run: "LayerRun") -> "FloatArray":
+def _trained_value_norms(run: "LayerRun") -> "FloatArray":
     """Returns the norm ‖v W_O‖ of each value v after the output projection W_O, ``(heads, keys)``."""
     import torch
 
@@ -375,7 +375,7 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
     )
 
 
-def refuse_memory(count: int) -> None:
+def _refuse_memory(count: int) -> None:
     """Raises AttnvizError if the maps of a text of ``count`` tokens need more memory than is free."""
     needed_bytes = (MAPS_AT_ONCE + KEPT_MAPS) * NUM_LAYERS * NUM_HEADS * count**2 * FLOAT_BYTES
     refuse_without_memory(needed_bytes, f"a text of {count} tokens", "use a shorter text")

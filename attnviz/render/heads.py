@@ -59,7 +59,7 @@ def _table_rows(table: HeadFrame) -> Iterator[list[Any]]:
 
 def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
     """Returns the columns of a file of heads by name, ``(rows,)`` each; a number that does not apply is NaN."""
-    frame = table.select(measure_names(table))
+    frame = table.select(_measure_names(table))
     columns = {name: np.array([getattr(row, name) for row in frame.rows]) for name in HEAD_COLUMNS}
     for names, numbers in _number_columns(frame):
         columns |= dict(zip(names, numbers.T, strict=True))
@@ -86,13 +86,13 @@ def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
     return columns
 
 
-def measure_names(frame: HeadFrame) -> list[str]:
+def _measure_names(frame: HeadFrame) -> list[str]:
     """Returns the names of a frame's measures in the order of files: metrics of attention first."""
     return [measure.name for measure in metrics_first(frame.measures)]
 
 
 def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
-    frame = table.select(measure_names(table))
+    frame = table.select(_measure_names(table))
     return {
         "format": HEADS_FORMAT,
         "version": HEADS_VERSION,

@@ -56,7 +56,7 @@ def text_lines(text: Paragraph, colors: int) -> list[Line]:
     ]
 
 
-def shaded_span(
+def _shaded_span(
     fraction: float, value: float, is_visible: bool, scale: ColorScale, colors: int, text: str, has_cursor: bool = False
 ) -> Span:
     """Returns a text on the colour of its value.
@@ -120,7 +120,7 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
     for column, (fraction, value, is_visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
         aligned_text = right_aligned(text, cells.cell_width)
-        span = shaded_span(fraction, value, is_visible, cells.scale, colors, aligned_text, has_cursor=has_cursor)
+        span = _shaded_span(fraction, value, is_visible, cells.scale, colors, aligned_text, has_cursor=has_cursor)
         if has_cursor and colors > ANSI_COLORS:
             span = replace(span, ink=WHITE, paper=CURSOR_COLOR, style="bold")
         line.append(span)
@@ -177,7 +177,7 @@ def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | Non
     if token is None or not piece.strip():
         return Span(piece)
     value, is_visible = float(text.values[token]), bool(text.visible[token])
-    span = shaded_span(fractions[token], value, is_visible, text.scale, colors, piece)
+    span = _shaded_span(fractions[token], value, is_visible, text.scale, colors, piece)
     return replace(span, style=f"{span.style} underline bold".strip()) if token == text.cursor else span
 
 

@@ -10,7 +10,7 @@ CURSOR_COLOR: Rgb = (255, 0, 170)
 
 
 @dataclass(frozen=True)
-class Paper:
+class _Paper:
     """The default colours of a theme.
 
     Attributes:
@@ -25,8 +25,8 @@ class Paper:
 
 
 PAPERS = {
-    "light": Paper((28, 30, 34), (96, 102, 112), (252, 252, 250)),
-    "dark": Paper((222, 225, 230), (148, 154, 164), (20, 22, 27)),
+    "light": _Paper((28, 30, 34), (96, 102, 112), (252, 252, 250)),
+    "dark": _Paper((222, 225, 230), (148, 154, 164), (20, 22, 27)),
 }
 
 
@@ -38,7 +38,7 @@ def themed_line(line: Line, theme: Theme) -> Line:
     return [_themed_span(span, paper) for span in line]
 
 
-def _themed_span(span: Span, paper: Paper) -> Span:
+def _themed_span(span: Span, paper: _Paper) -> Span:
     """Returns a span with the theme's colours where it has none; dim text gets the theme's dim colour."""
     words = span.style.split()
     ink = span.ink or (paper.dim if "dim" in words else paper.ink)

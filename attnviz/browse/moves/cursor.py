@@ -30,7 +30,7 @@ def settle(screen: Screen, state: State) -> State:
     """
     session = screen.session
     if state.lens and not state.has_open_head:
-        return settle_lens(screen, state)
+        return _settle_lens(screen, state)
     if not state.has_open_head:
         state = _with_chosen_head_listed(session, state)
         grid = tiles(session, state, screen.size)
@@ -50,7 +50,7 @@ def settle(screen: Screen, state: State) -> State:
     )
 
 
-def settle_lens(screen: Screen, state: State) -> State:
+def _settle_lens(screen: Screen, state: State) -> State:
     """Returns the nearest state of the lens that can be drawn: its head is listed, and head and cursor on the screen.
 
     A head that is not listed is replaced by the first listed one.

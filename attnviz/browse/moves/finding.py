@@ -141,10 +141,10 @@ def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
         screen.session.ranking.refuse_filter(filter_text)
     except AttnvizError as error:
         return replace(state, message=str(error))
-    return with_listed_head(screen, replace(state, view=replace(state.view, filter=filter_text), top=0))
+    return _with_listed_head(screen, replace(state, view=replace(state.view, filter=filter_text), top=0))
 
 
-def with_listed_head(screen: Screen, state: State) -> State:
+def _with_listed_head(screen: Screen, state: State) -> State:
     """Returns the state with the first listed head chosen if the filter hides the chosen one and no head is open.
 
     A chosen combination of heads stays chosen.

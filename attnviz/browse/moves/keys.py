@@ -32,7 +32,7 @@ STEP_KEYS = (NEXT, PREVIOUS, "P")
 ARROWS = ("up", "down", "left", "right")
 
 
-class KeyHint(NamedTuple):
+class _KeyHint(NamedTuple):
     """A hint for a key in the last line of the screen, shown in one mode of the inspector.
 
     Attributes:
@@ -66,7 +66,7 @@ class Binding(NamedTuple):
     description: str
     press: Callable[[Screen, State, str], State]
     actions: tuple[str, ...] | None = None
-    hints: tuple[KeyHint, ...] = ()
+    hints: tuple[_KeyHint, ...] = ()
 
     @property
     def palette_entries(self) -> tuple[tuple[str, str], ...]:
@@ -152,7 +152,7 @@ BINDINGS = (
         "open the head; zoom in",
         enter,
         ("open the head",),
-        (KeyHint("heads", 1, "open"), KeyHint("lens", 1, "open")),
+        (_KeyHint("heads", 1, "open"), _KeyHint("lens", 1, "open")),
     ),
     Binding(
         ("escape", "backspace"),
@@ -160,7 +160,11 @@ BINDINGS = (
         "zoom out, then back",
         leave,
         ("go back: from the zoom, the head, the lens",),
-        (KeyHint("head", LAST_RANK, "back"), KeyHint("lens", LAST_RANK, "back"), KeyHint("marked", LAST_RANK, "back")),
+        (
+            _KeyHint("head", LAST_RANK, "back"),
+            _KeyHint("lens", LAST_RANK, "back"),
+            _KeyHint("marked", LAST_RANK, "back"),
+        ),
     ),
     Binding(
         ("b", "B", "ctrl+o"),
@@ -175,7 +179,7 @@ BINDINGS = (
         "next head, previous head",
         next_head,
         ("next head", "previous head"),
-        (KeyHint("head", 5, "next head"),),
+        (_KeyHint("head", 5, "next head"),),
     ),
     Binding(
         ("a",),
@@ -183,7 +187,7 @@ BINDINGS = (
         "show the query in all heads",
         open_lens,
         ("show the token in all heads",),
-        (KeyHint("heads", 6, "in all heads"), KeyHint("head", 3, "in all heads")),
+        (_KeyHint("heads", 6, "in all heads"), _KeyHint("head", 3, "in all heads")),
     ),
     Binding(
         ("space",),
@@ -191,10 +195,10 @@ BINDINGS = (
         "mark the head",
         mark,
         hints=(
-            KeyHint("heads", 5, "mark"),
-            KeyHint("head", 6, "mark"),
-            KeyHint("lens", 5, "mark"),
-            KeyHint("marked", 6, "mark"),
+            _KeyHint("heads", 5, "mark"),
+            _KeyHint("head", 6, "mark"),
+            _KeyHint("lens", 5, "mark"),
+            _KeyHint("marked", 6, "mark"),
         ),
     ),
     Binding(
@@ -204,9 +208,9 @@ BINDINGS = (
         combine_marked,
         ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads"),
         (
-            KeyHint("marked", 3, "mean"),
-            KeyHint("marked", 4, "maximum", "M"),
-            KeyHint("marked", 5, "rollout", "R"),
+            _KeyHint("marked", 3, "mean"),
+            _KeyHint("marked", 4, "maximum", "M"),
+            _KeyHint("marked", 5, "rollout", "R"),
         ),
     ),
     Binding(
@@ -215,16 +219,16 @@ BINDINGS = (
         "zoom in, out, whole map",
         zoom,
         ("zoom in", "zoom out", "show the whole map"),
-        (KeyHint("head", 1, "zoom"),),
+        (_KeyHint("head", 1, "zoom"),),
     ),
-    Binding(("equals_sign",), "=", "marked heads side by side", zoom, hints=(KeyHint("marked", 1, "side by side"),)),
+    Binding(("equals_sign",), "=", "marked heads side by side", zoom, hints=(_KeyHint("marked", 1, "side by side"),)),
     Binding(
         ("g",),
         "g",
         "go to the next strongest key",
         go_to_next_strongest,
         ("go to the query's next strongest key",),
-        (KeyHint("head", 4, "strongest"),),
+        (_KeyHint("head", 4, "strongest"),),
     ),
     Binding(
         (NEXT, PREVIOUS),
@@ -247,7 +251,7 @@ BINDINGS = (
         "difference of heads or runs",
         subtract,
         ("difference of two marked heads, or to the other recording",),
-        (KeyHint("marked", 2, "difference"),),
+        (_KeyHint("marked", 2, "difference"),),
     ),
     Binding(
         ("o", "O", "r"),
@@ -260,9 +264,9 @@ BINDINGS = (
             "reverse the order; in the lens, show who looks at the token",
         ),
         (
-            KeyHint("heads", 3, "sort"),
-            KeyHint("lens", 2, "sort by this token"),
-            KeyHint("lens", 3, "who looks at it", "r"),
+            _KeyHint("heads", 3, "sort"),
+            _KeyHint("lens", 2, "sort by this token"),
+            _KeyHint("lens", 3, "who looks at it", "r"),
         ),
     ),
     Binding(
@@ -271,7 +275,7 @@ BINDINGS = (
         "find a query, head or metric",
         _open_prompt,
         ("find a query, head or metric",),
-        (KeyHint("heads", 2, "find"), KeyHint("head", 2, "find"), KeyHint("lens", 4, "find")),
+        (_KeyHint("heads", 2, "find"), _KeyHint("head", 2, "find"), _KeyHint("lens", 4, "find")),
     ),
     Binding(("backslash",), "\\", "find a key", _open_prompt),
     Binding(
@@ -280,7 +284,7 @@ BINDINGS = (
         "filter heads: sink>0.5",
         _open_prompt,
         ("filter heads",),
-        (KeyHint("heads", 4, "filter"), KeyHint("lens", 6, "filter")),
+        (_KeyHint("heads", 4, "filter"), _KeyHint("lens", 6, "filter")),
     ),
     Binding(
         ("x",),
@@ -288,7 +292,7 @@ BINDINGS = (
         "why this weight: q·k",
         toggle_why,
         ("why this weight: q, k and q·k by feature",),
-        (KeyHint("head", 7, "why"),),
+        (_KeyHint("head", 7, "why"),),
     ),
     Binding(
         ("y",),
@@ -296,7 +300,7 @@ BINDINGS = (
         "copy cells, command, place",
         _open_prompt,
         ("copy the cell, row, table, command or place",),
-        (KeyHint("heads", 7, "copy"), KeyHint("head", 8, "copy"), KeyHint("lens", 7, "copy")),
+        (_KeyHint("heads", 7, "copy"), _KeyHint("head", 8, "copy"), _KeyHint("lens", 7, "copy")),
     ),
     Binding(("n", "N"), "n N", "find the next or previous", _find_again, ("find the next", "find the previous")),
     Binding(
@@ -305,7 +309,7 @@ BINDINGS = (
         "save as SVG, PNG, PDF",
         _open_prompt,
         ("save the screen as a picture",),
-        (KeyHint("heads", 8, "save"), KeyHint("head", 9, "save")),
+        (_KeyHint("heads", 8, "save"), _KeyHint("head", 9, "save")),
     ),
     Binding(
         ("colon", "ctrl+p"),
@@ -313,7 +317,7 @@ BINDINGS = (
         "list all actions",
         _open_help,
         (),
-        (KeyHint("heads", 9, "actions"), KeyHint("head", 10, "actions"), KeyHint("lens", 8, "actions")),
+        (_KeyHint("heads", 9, "actions"), _KeyHint("head", 10, "actions"), _KeyHint("lens", 8, "actions")),
     ),
     Binding(("e",), "e", "name the head", _open_prompt),
     Binding(("question_mark", "f1"), "?", "show these keys", _open_help, ("show all keys",)),

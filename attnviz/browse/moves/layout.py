@@ -114,7 +114,7 @@ class MapAxis:
 
 
 @dataclass(frozen=True)
-class CellForm:
+class _CellForm:
     """The way to draw the cells of a map.
 
     Attributes:
@@ -139,7 +139,7 @@ class CellForm:
 
 
 @dataclass(frozen=True)
-class ZoomLevel:
+class _ZoomLevel:
     """A zoom level of a map: the number of units on the screen, and the way to draw them.
 
     Attributes:
@@ -150,7 +150,7 @@ class ZoomLevel:
 
     rows: int
     columns: int
-    form: CellForm
+    form: _CellForm
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class MapPane:
 
     queries: MapAxis
     keys: MapAxis
-    form: CellForm
+    form: _CellForm
     label_width: int
     width: int
 
@@ -230,7 +230,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     usual_width = max(fitting_widths, default=scrolled_width)
     width_of_highest_tile = 2 * (body - 1)  # one as high as the body
     width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, width_of_highest_tile))
-    height = tile_height(width)
+    height = _tile_height(width)
     cells_a_column = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
     return Tiles(
         _tile_rows(groups, size.width // width),
@@ -242,7 +242,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     )
 
 
-def tile_height(width: int) -> int:
+def _tile_height(width: int) -> int:
     """Returns the height of a tile in lines: one for the title, and one for every two columns, so that it is square."""
     return 1 + width // 2
 
@@ -252,7 +252,7 @@ def open_map_pane(session: Session, state: State, size: Size, colors: int) -> Ma
     return map_pane(session.shape(state.head, state.view), state, size, colors)
 
 
-def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
+def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[_ZoomLevel, ...]:
     """Returns the zoom levels of the open head, the whole map first."""
     return zoom_levels(session.shape(state.head, state.view), 1 + len(state.heads_beside), size, colors)
 
@@ -276,13 +276,13 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
     )
 
 
-def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
+def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tuple[_ZoomLevel, ...]:
     """Returns the zoom levels of a map, the whole map first.
 
     On the levels of a long map the part that is shown is halved until every unit has a cell; then cells grow.
     """
     counts = shape.rows, shape.columns
-    forms, label_width = map_forms(size, colors), label_columns(shape)
+    forms, label_width = _map_forms(size, colors), label_columns(shape)
     capacities = {form: form.capacity(size, label_width, map_count) for form in forms}
     fitting_forms = [form for form in forms if _nearly_fits(counts, capacities[form])]
     while (
@@ -301,10 +301,10 @@ def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tup
     return (*first_levels, *(_zoom_level(counts, capacities, form) for form in next_forms))
 
 
-def _zoom_level(counts: tuple[int, int], capacities: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
+def _zoom_level(counts: tuple[int, int], capacities: dict[_CellForm, tuple[int, int]], form: _CellForm) -> _ZoomLevel:
     """Returns the zoom level at which each unit has a cell of this form, with as many units as fit the pane."""
     rows, columns = (min(count, fitting) for count, fitting in zip(counts, capacities[form], strict=True))
-    return ZoomLevel(rows, columns, form)
+    return _ZoomLevel(rows, columns, form)
 
 
 def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: float = MAX_SCROLLED) -> bool:
@@ -312,16 +312,16 @@ def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: 
     return all(count <= tolerance * fitting for count, fitting in zip(counts, capacity, strict=True))
 
 
-def _pooled_zoom_levels(counts: tuple[int, int], form: CellForm, capacity: tuple[int, int]) -> Iterator[ZoomLevel]:
+def _pooled_zoom_levels(counts: tuple[int, int], form: _CellForm, capacity: tuple[int, int]) -> Iterator[_ZoomLevel]:
     """Yields levels for the whole map, then for halves of it, as long as cells have to be pooled."""
     rows, columns = counts
     while not _nearly_fits((rows, columns), capacity):
-        yield ZoomLevel(rows, columns, form)
+        yield _ZoomLevel(rows, columns, form)
         rows = max(min(rows, capacity[0]), -(-rows // 2))
         columns = max(min(columns, capacity[1]), -(-columns // 2))
 
 
-def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
+def _map_forms(size: Size, colors: int) -> tuple[_CellForm, ...]:
     """Returns the ways to draw cells on this terminal, from the smallest cell to the largest.
 
     The smallest are squares of pixels; half blocks if the terminal has no pixels; characters if it has few colours.
@@ -329,16 +329,16 @@ def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """
     label_lines = min(MAX_KEY_LABEL_LINES, max(1, map_lines(size) // 5))  # at most a fifth of the pane
     larger_forms = (
-        CellForm(cell_width=2, rows_a_line=1, header_lines=1),
-        CellForm(cell_width=2, rows_a_line=1, header_lines=1 + label_lines),
-        CellForm(cell_width=NUMBER_CELL, rows_a_line=1, header_lines=2),
+        _CellForm(cell_width=2, rows_a_line=1, header_lines=1),
+        _CellForm(cell_width=2, rows_a_line=1, header_lines=1 + label_lines),
+        _CellForm(cell_width=NUMBER_CELL, rows_a_line=1, header_lines=2),
     )
     if size.character is None:
-        return CellForm(cell_width=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header_lines=1), *larger_forms
+        return _CellForm(cell_width=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header_lines=1), *larger_forms
     width, height = size.character
     counts = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
     pixel_forms = [
-        CellForm(cell_width=1, rows_a_line=max(1, height * count // width), header_lines=1, cells_a_column=count)
+        _CellForm(cell_width=1, rows_a_line=max(1, height * count // width), header_lines=1, cells_a_column=count)
         for count in counts
     ]
     return *pixel_forms, *larger_forms
@@ -405,7 +405,7 @@ def _tiles_fit(groups: list[list[int]], width: int, columns: int, lines: int, wh
     """True if tiles of this width fit the screen without scrolling."""
     if whole_rows and max(map(len, groups)) * width > columns:
         return False
-    return len(_tile_rows(groups, columns // width)) * tile_height(width) <= lines
+    return len(_tile_rows(groups, columns // width)) * _tile_height(width) <= lines
 
 
 def _tile_rows(groups: list[list[int]], columns: int) -> tuple[tuple[int, ...], ...]:

@@ -16,7 +16,7 @@ LINES_A_MEAN = 2  # lines of the lens for each layer, at least, if the means of 
 
 
 @dataclass(frozen=True)
-class LensColumns:
+class _LensColumns:
     """The widths of the parts of a line of the lens, in terminal columns.
 
     Attributes:
@@ -48,7 +48,7 @@ class LensPane(NamedTuple):
         lines: the number of heads that fit the screen.
     """
 
-    columns: LensColumns
+    columns: _LensColumns
     axis: MapAxis
     cell_width: int
     layers: list[list[int]]
@@ -99,12 +99,12 @@ def lens_heads(session: Session, state: State) -> list[int]:
     return sorted(listed_heads, key=lambda head: -weight_or_rank(head))
 
 
-def _lens_columns(name_width: int, size: Size) -> LensColumns:
+def _lens_columns(name_width: int, size: Size) -> _LensColumns:
     """Returns the widths of the parts of a line if the longest name has ``name_width`` columns."""
     name_columns = min(3 + name_width, MAX_NAME_WIDTH)  # two marks come before the name, and a blank after it
     pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
     strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
-    return LensColumns(
+    return _LensColumns(
         name_columns,
         pattern_columns,
         strip_columns,

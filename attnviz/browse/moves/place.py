@@ -46,7 +46,7 @@ def place_address(screen: Screen, state: State) -> str:
         axes = TOKEN_NAMES if names_both_tokens else (_token_axis(state),)
         units = dict(zip(TOKEN_NAMES, session.units(state.head, view), strict=True))
         units_at_cursor = {"query": state.query, "key": state.key}
-        parts += [(axis, token_address(units[axis], units_at_cursor[axis])) for axis in axes]
+        parts += [(axis, _token_address(units[axis], units_at_cursor[axis])) for axis in axes]
     if state.lens and not state.has_open_head and state.direction == "from":
         parts.append(("direction", "from"))
     if view.steps != "sqrt":
@@ -56,7 +56,7 @@ def place_address(screen: Screen, state: State) -> str:
     return "#" + "&".join(f"{name}={quote(value, safe=UNESCAPED).replace('%20', '+')}" for name, value in parts)
 
 
-def token_address(units: Units, unit: int) -> str:
+def _token_address(units: Units, unit: int) -> str:
     """Returns the name of a unit's only token, else the number of its first one."""
     first = int(units.starts[unit])
     return place_name(units.tokens, first) if units.sizes[unit] == 1 else f"@{first}"

@@ -110,7 +110,7 @@ def pooled_blocks(
     return [CellBlock(*cells) for cells in zip(values, np.broadcast_to(visible, values.shape), strict=True)]
 
 
-def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
+def _preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
     """Returns a preview of a block: each row of cells shows one query of its span instead of pooling all.
 
     In very long maps several rows of cells show the same query. Keys are pooled as in the final block.
@@ -180,7 +180,7 @@ class RefinedBlock:
     def __post_init__(self) -> None:
         count = self.queries.stop - self.queries.start
         self._edges: list[int] = (self.queries.start + block_edges(count, min(self.height, count))).tolist()
-        self.cells: CellBlock = preview_block(self.head, self.view, self.queries, self.keys, self.height, self.width)
+        self.cells: CellBlock = _preview_block(self.head, self.view, self.queries, self.keys, self.height, self.width)
         self.refined_count = 0
 
     @property

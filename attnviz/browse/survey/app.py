@@ -100,10 +100,10 @@ class OpenedText(NamedTuple):
     line: int
 
 
-class KeysScreen(ModalScreen[None]):
+class _KeysScreen(ModalScreen[None]):
     """The list of keys, until any key is pressed."""
 
-    CSS = "KeysScreen { background: ansi_default; }"
+    CSS = "_KeysScreen { background: ansi_default; }"
 
     def compose(self) -> ComposeResult:
         """Yields the list of keys."""
@@ -386,7 +386,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     def action_help(self) -> None:
         """Shows the keys, until any key is pressed."""
-        self.push_screen(KeysScreen())
+        self.push_screen(_KeysScreen())
 
     def action_open(self) -> None:
         """Opens the card of the chosen head."""

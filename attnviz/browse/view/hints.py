@@ -13,7 +13,7 @@ from attnviz.browse.view.boxes import Box, BoxRow, StyledText
 
 
 @dataclass(frozen=True)
-class Hint:
+class _Hint:
     """A key in the last line, a button for the mouse.
 
     Attributes:
@@ -61,9 +61,9 @@ def key_label(key: str) -> str:
     return KEY_LABELS.get(key, key)
 
 
-def _hint(key: str, description: str) -> Hint:
+def _hint(key: str, description: str) -> _Hint:
     """Returns the hint for a key, labelled as the last line writes it."""
-    return Hint(key, key_label(key), description)
+    return _Hint(key, key_label(key), description)
 
 
 HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quit"), _hint("escape", "back")
@@ -74,7 +74,7 @@ COPY_HINTS = (
 
 
 @cache
-def hints_of(place: Place) -> tuple[Hint, ...]:
+def _hints_of(place: Place) -> tuple[_Hint, ...]:
     """Returns all hints of a mode of the inspector (``heads``, ``head``, ``lens`` or ``marked``), lowest rank first.
 
     A hint that names no key of its own has the first key of its binding.
@@ -85,7 +85,7 @@ def hints_of(place: Place) -> tuple[Hint, ...]:
     return tuple(_hint(hint.key or key, hint.description) for key, hint in hints_of_mode)
 
 
-def hints(state: State, width: int) -> tuple[Hint, ...]:
+def hints(state: State, width: int) -> tuple[_Hint, ...]:
     """Returns the hints for the state that fit ``width`` columns, and always those for help and quit.
 
     The last hints are left out first; the hint for going back is left out after all others. While the prompt to
@@ -100,7 +100,7 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
         place = "head"
     else:
         place = "lens" if state.lens else "heads"
-    fitting_hints = list(hints_of(place))
+    fitting_hints = list(_hints_of(place))
     always_shown = (HELP, QUIT)
     while fitting_hints and sum(hint.width for hint in (*fitting_hints, *always_shown)) > width:
         keeps_last = fitting_hints[-1] == BACK and len(fitting_hints) > 1
@@ -108,7 +108,7 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
     return (*fitting_hints, *always_shown)
 
 
-def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
+def hint_at(line_hints: tuple[_Hint, ...], column: int) -> _Hint | None:
     """Returns the hint under a column of the line; ``None`` if none is there."""
     for hint in line_hints:
         if 0 <= column < hint.width:
@@ -139,7 +139,7 @@ def last_line(screen: Screen, state: State) -> Box:
     return BoxRow((*line, StyledText(" ", style="reverse"), _suggestions(screen, state)))
 
 
-def _hint_texts(line_hints: tuple[Hint, ...]) -> list[StyledText]:
+def _hint_texts(line_hints: tuple[_Hint, ...]) -> list[StyledText]:
     """Returns the text of each hint, as wide as its button."""
     return [StyledText(f" {hint.label} {hint.description} ", style="dim") for hint in line_hints]
 

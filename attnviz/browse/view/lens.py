@@ -135,12 +135,12 @@ def lens_body(screen: Screen, state: State) -> Body:
     if lens.pane.layers:
         lines.append(StyledText(_means_heading(lens), style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
-    title, status = lens_title(lens.state, lens), lens_status(lens)
+    title, status = lens_title(lens.state, lens), _lens_status(lens)
     text = text_pane(lens.text, size, text_lines(size))
     return Body(title, BoxColumn((*lines, text)), status)
 
 
-def lens_status(lens: LaidOutLens) -> StyledText:
+def _lens_status(lens: LaidOutLens) -> StyledText:
     """Composes the status: the chosen head, the pair under the cursor with its number, and the count of missing rows.
 
     The number is an ellipsis until the chosen head's row is computed.

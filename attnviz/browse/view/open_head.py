@@ -61,11 +61,11 @@ def _status(head: OpenHead) -> Box:
     """Composes the status: the progress of a preview, the part of the map on the screen, and the size of a cell."""
     spans = head.pane.queries.span, head.pane.keys.span
     previews = [block for block in head.screen.session.unfinished_blocks if (block.queries, block.keys) == spans]
-    part = StyledText(part_status(head))
+    part = StyledText(_part_status(head))
     return BoxRow((StyledText(preview_status(previews), style="bold"), part))
 
 
-def part_status(head: OpenHead) -> str:
+def _part_status(head: OpenHead) -> str:
     """Returns a sentence on the part of the map that is on the screen, and on how many units a cell stands for."""
     pane, parts, session = head.pane, list[str](), head.screen.session
     block = maps_over_tokens(session.heads[head.state.head][0]).block

@@ -114,11 +114,11 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
 def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale) -> Cells:
     """Composes a thumbnail stretched to its tile, in pixels if the terminal has them, else as half blocks."""
     if screen.size.character is None:
-        return Cells(stretched_block(block, grid.columns), scale, rows_a_line=2)
+        return Cells(_stretched_block(block, grid.columns), scale, rows_a_line=2)
     return Cells(block, scale, area=PictureArea(grid.height - 1, grid.columns, screen.size.character))
 
 
-def stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
+def _stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
     """Returns a block stretched to ``pixels`` x ``pixels`` cells, each a copy of the cell at its place."""
     rows, columns = (np.arange(pixels) * count // pixels for count in cells.values.shape)
     return CellBlock(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])

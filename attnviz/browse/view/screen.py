@@ -56,7 +56,7 @@ def _with_frame(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
 def _title(screen: Screen, state: State, body_title: str) -> Box:
     """Composes the title line: at the left the body's title and the toggles, at the right the model and the text."""
     recording = screen.session.recording
-    title = f" {body_title}  {toggles_text(screen, state)} "
+    title = f" {body_title}  {_toggles_text(screen, state)} "
     source = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
     free_columns = screen.size.width - cell_len(title)
     width = min(free_columns, cell_len(source)) if free_columns > MAX_BLANK_COLUMNS else 0
@@ -65,7 +65,7 @@ def _title(screen: Screen, state: State, body_title: str) -> Box:
     return BoxRow((StyledText(title, style="reverse bold"), gap, source_box))
 
 
-def toggles_text(screen: Screen, state: State) -> str:
+def _toggles_text(screen: Screen, state: State) -> str:
     """Returns the toggles of the view in words: the quantity, then each toggle that is not at its default.
 
     A filter or an order whose numbers are not measured yet is followed by an ellipsis.

@@ -23,7 +23,7 @@ LEGEND_NUMBER_COLUMNS, MIN_LEGEND_COLUMNS = 16, 4  # columns of the legend's two
 
 
 @dataclass(frozen=True)
-class SideLine:
+class _SideLine:
     """A line of the side pane.
 
     Attributes:
@@ -37,10 +37,10 @@ class SideLine:
     query: int | None = None
 
 
-EMPTY = SideLine(StyledText(""))
+EMPTY = _SideLine(StyledText(""))
 
 
-def side_lines(head: OpenHead) -> list[SideLine]:
+def side_lines(head: OpenHead) -> list[_SideLine]:
     """Returns the lines of the side pane, as many as the map has.
 
     They are the listed heads, the numbers at the cursor or the explanation of its weight, and in the last line the
@@ -48,11 +48,11 @@ def side_lines(head: OpenHead) -> list[SideLine]:
     """
     head_lines = _head_lines(head)
     count = map_lines(head.screen.size) - 1 - len(head_lines)
-    lines = [SideLine(line) for line in why_lines(head, count)] if head.state.why else _cursor_pane(head, count)
+    lines = [_SideLine(line) for line in why_lines(head, count)] if head.state.why else _cursor_pane(head, count)
     strip_columns = max(MIN_LEGEND_COLUMNS, head.side_width - LEGEND_NUMBER_COLUMNS)
     legend_boxes = legend(head.panel.quantity, head.scale, strip_columns)
     padding = [EMPTY] * (count - len(lines))
-    return [*head_lines, *lines[:count], *padding, SideLine(BoxRow((StyledText("", 1), *legend_boxes)))]
+    return [*head_lines, *lines[:count], *padding, _SideLine(BoxRow((StyledText("", 1), *legend_boxes)))]
 
 
 def listed_heads(head: OpenHead) -> list[int]:
@@ -64,14 +64,14 @@ def listed_heads(head: OpenHead) -> list[int]:
     return heads[first : first + count]
 
 
-def _head_lines(head: OpenHead) -> list[SideLine]:
+def _head_lines(head: OpenHead) -> list[_SideLine]:
     """Returns the lines of the list of heads and a rule below it; none on a narrow screen."""
     lines = listed_lines(head.screen.size)
     if not lines:
         return []
-    head_lines = [SideLine(_listed_head_line(head, head_index)) for head_index in listed_heads(head)]
+    head_lines = [_SideLine(_listed_head_line(head, head_index)) for head_index in listed_heads(head)]
     padding = [EMPTY] * (lines - 1 - len(head_lines))
-    return [*head_lines, *padding, SideLine(StyledText("─" * head.side_width, style="dim"))]
+    return [*head_lines, *padding, _SideLine(StyledText("─" * head.side_width, style="dim"))]
 
 
 def _listed_head_line(open_head: OpenHead, listed_head: int) -> StyledText:
@@ -88,7 +88,7 @@ def _listed_head_line(open_head: OpenHead, listed_head: int) -> StyledText:
     return StyledText(text, open_head.side_width, "reverse bold" if is_open else "")
 
 
-def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
+def _cursor_pane(head: OpenHead, count: int) -> list[_SideLine]:
     """Returns at most ``count`` lines: the cursor's numbers, its query's strongest keys, and the minimap if it fits."""
     minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)
@@ -101,7 +101,7 @@ def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
     return [*lines, *[EMPTY] * (free_lines - len(minimap)), *minimap]
 
 
-def _cursor_lines(head: OpenHead) -> list[SideLine]:
+def _cursor_lines(head: OpenHead) -> list[_SideLine]:
     """Returns the lines with the cursor's query and key, their numbers, and the heading of the strongest keys."""
     state, width = head.state, head.side_width
     names = (
@@ -118,7 +118,7 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
         StyledText(""),
         StyledText(heading, width, "dim"),
     )
-    return [SideLine(line) for line in lines]
+    return [_SideLine(line) for line in lines]
 
 
 def _number_texts_of_heads(head: OpenHead) -> list[str]:
@@ -143,10 +143,10 @@ def _cursor_number_texts(head: OpenHead) -> list[str]:
     else:
         is_combined = head.state.head >= head.screen.session.recorded_count
         score_text = "" if is_combined else " score  NaN"
-    return [weight_text(head, row, key) if row.visible[key] else " masked: cannot be seen", score_text]
+    return [_weight_text(head, row, key) if row.visible[key] else " masked: cannot be seen", score_text]
 
 
-def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
+def _weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
     """Returns the weight of a key, and its change if the head is compared; the contribution if the session shows
     those.
     """
@@ -157,14 +157,14 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
     return text if row.change is None else f"{text} {row.change[key]:+.2%}"
 
 
-def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
+def _key_lines(head: OpenHead, count: int) -> list[_SideLine]:
     """Returns at most ``count`` lines of the strongest keys, each with number and bar; one line if all are masked."""
     if not head.strongest_keys:
-        return [SideLine(StyledText(" every key is masked", style="dim"))]
+        return [_SideLine(StyledText(" every key is masked", style="dim"))]
     keys = head.strongest_keys[: max(0, count)]
     lengths = np.abs(head.row.numbers(head.state.view)[keys])
     full_bar = 1.0 if head.panel.quantity is PERCENT else float(lengths[np.isfinite(lengths)].max(initial=0)) or 1.0
-    return [SideLine(_key_line(head, key, full_bar), key=key) for key in keys]
+    return [_SideLine(_key_line(head, key, full_bar), key=key) for key in keys]
 
 
 def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
@@ -182,7 +182,7 @@ def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
     )
 
 
-def _minimap(head: OpenHead) -> list[SideLine]:
+def _minimap(head: OpenHead) -> list[_SideLine]:
     """Returns the lines of the minimap, a small picture of the whole map, darkened where it is not on the screen."""
     rows, columns = (slice(0, len(units)) for units in (head.queries, head.keys))
     max_cells = MINIMAP_LINES * 2, head.side_width - 2  # a line has two rows of cells
@@ -196,7 +196,7 @@ def _minimap(head: OpenHead) -> list[SideLine]:
         line_rows = slice(first_row, first_row + 2)
         line_block = CellBlock(block.values[line_rows], block.visible[line_rows])
         cells = Cells(line_block, head.scale, rows_a_line=2, bright_cells=are_on_screen[line_rows])
-        lines.append(SideLine(BoxRow((StyledText("", 1), cells)), query=first_row * len(head.queries) // height))
+        lines.append(_SideLine(BoxRow((StyledText("", 1), cells)), query=first_row * len(head.queries) // height))
     return lines
 
 

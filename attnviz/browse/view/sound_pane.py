@@ -74,12 +74,12 @@ def sound_pane(row: SoundRow, width: int, lines: int) -> OverSound | None:
         quantity=PERCENT,
         scale=row.scale,
     )
-    words = spoken_starts(tokens) if lines >= LINES_WITH_WORDS else ()
+    words = _spoken_starts(tokens) if lines >= LINES_WITH_WORDS else ()
     envelope_lines = lines - MIN_LINES + 1 - bool(words)
     return OverSound(panel, min(width, len(frames)), envelope_lines, words, _cursor_second(row))
 
 
-def spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
+def _spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
     """Returns the second at which each spoken word begins, with the word, without pauses; empty if unknown."""
     groups, sound = tokens.groups.get(WORDS), tokens.canvas
     if groups is None or not isinstance(sound, Sound):

@@ -52,7 +52,7 @@ def _note_projection(
     if norms.projections > 1:  # contributions to several linear maps are refused
         return
     value_norms = call_value_norms(call, projection, heads)
-    errors = contribution_errors(call, projection, heads)
+    errors = _contribution_errors(call, projection, heads)
     if windows is None:
         norms.texts = list(zip(value_norms, errors, strict=True))
     else:
@@ -109,7 +109,7 @@ def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
     return norms
 
 
-def contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
+def _contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
     """Returns for each text the largest difference between summed contributions plus bias and the projection's result.
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not

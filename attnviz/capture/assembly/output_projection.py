@@ -114,7 +114,7 @@ def added_bias(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor
     return None
 
 
-def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
+def _find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
     """Returns the columns of a matrix that hold the numbers of an attention output.
 
     Args:
@@ -238,7 +238,7 @@ class ProjectionSearch:
         """Reports the projection of each searched output that the operand holds; True if it holds any."""
         matrix, still_pending = place.matrix(), []
         for output, receive in self.pending:
-            match = find_columns(output, matrix)
+            match = _find_columns(output, matrix)
             if match is None:
                 still_pending.append((output, receive))
                 continue

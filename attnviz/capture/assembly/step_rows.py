@@ -52,7 +52,7 @@ class StepRows:
     @classmethod
     def begin(cls, call: CapturedCall) -> "StepRows":
         """Returns the rows of a text whose first call is this one."""
-        keys = used_keys(call)
+        keys = _used_keys(call)
         return cls([(call, MapPlace(0, 0, keys, is_whole_map=True))], call.marks and call.marks.first(keys))
 
     @property
@@ -89,7 +89,7 @@ class StepRows:
         That holds for cross-attention, for a call with no more past keys than the first call had, and for one whose
         keys are exactly the keys so far.
         """
-        return call.site.kind == "cross" or past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
+        return call.site.kind == "cross" or _past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
         """Returns the possible places of a call in the map; an empty list if it cannot continue this text.
@@ -102,9 +102,9 @@ class StepRows:
         if call.site.kind == "cross":
             after_last_row = MapPlace(self.rows, 0, call.shape[3])
             return self._place_if_keys_match(call, after_last_row, self.keys) if call.shape[3] == self.keys else []
-        if past_keys(call) > self.first_past_keys:
+        if _past_keys(call) > self.first_past_keys:
             return self._places_after_cached_keys(call)
-        used_count = used_keys(call)
+        used_count = _used_keys(call)
         if used_count < self.keys:
             return []
         # Earlier rows must not see the keys by which it extends this map.
@@ -114,7 +114,7 @@ class StepRows:
 
     def _places_after_cached_keys(self, call: CapturedCall) -> list[MapPlace]:
         """Returns the possible places of a call that reads cached keys: after the last row, or earlier."""
-        past_count, used_count = past_keys(call), used_keys(call)
+        past_count, used_count = _past_keys(call), _used_keys(call)
         if past_count > self.keys:
             return []
         place_at_end = MapPlace(self.rows, self.keys - past_count, used_count)
@@ -171,7 +171,7 @@ class StepRows:
 
     def _has_no_new_key(self, call: CapturedCall) -> bool:
         """True if marks show that the keys of a call are exactly the keys so far; False if marks are unknown."""
-        if self.marks is None or call.marks is None or used_keys(call) != self.keys:
+        if self.marks is None or call.marks is None or _used_keys(call) != self.keys:
             return False
         return self.marks.has_equal_keys(0, call.marks, self.keys)
 
@@ -236,7 +236,7 @@ def cells_of(call: CapturedCall, item: int) -> Window:
     return maps.window(call.heads, slice(0, queries), slice(0, keys))
 
 
-def used_keys(call: CapturedCall) -> int:
+def _used_keys(call: CapturedCall) -> int:
     """Returns the number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
 
     A cache may have unused keys after them. All keys count if none is visible, or if the call is kept as factors or
@@ -250,6 +250,6 @@ def used_keys(call: CapturedCall) -> int:
     return max(last_key, min(queries, keys))
 
 
-def past_keys(call: CapturedCall) -> int:
+def _past_keys(call: CapturedCall) -> int:
     """Returns the number of used keys that come before the call's first query, such as cached keys."""
-    return max(used_keys(call) - call.shape[2], 0)
+    return max(_used_keys(call) - call.shape[2], 0)

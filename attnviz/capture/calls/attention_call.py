@@ -34,7 +34,7 @@ class AttentionMaps(NamedTuple):
     visible: Tensor
 
 
-class RecomputedRows(NamedTuple):
+class _RecomputedRows(NamedTuple):
     """Some rows of an attention output, computed again to be compared with the model's.
 
     Attributes:
@@ -165,7 +165,7 @@ class AttentionCall(ABC):
         difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
         return list(difference.flatten(1).amax(1).tolist())
 
-    def recomputed_rows(self, heads: Sequence[int]) -> RecomputedRows:
+    def recomputed_rows(self, heads: Sequence[int]) -> _RecomputedRows:
         """Returns the mixed values of the queries on which fidelity is measured, and which of these see any key.
 
         The values of the call must be known. The result is cached.
@@ -177,12 +177,12 @@ class AttentionCall(ABC):
             if weights is None:
                 weights = self.value_weights(heads, checked_rows(self.shape[2]))
             values = pick_heads(self.values, heads, self.shape[1]).to(weights.dtype)
-            rows = RecomputedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
+            rows = _RecomputedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
             self._recomputed_rows_cache[tuple(heads)] = rows
         return rows
 
     @cached_property
-    def _recomputed_rows_cache(self) -> dict[tuple[int, ...], RecomputedRows]:
+    def _recomputed_rows_cache(self) -> dict[tuple[int, ...], _RecomputedRows]:
         """Results of `recomputed_rows`, by heads."""
         return {}
 

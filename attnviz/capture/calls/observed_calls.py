@@ -74,7 +74,7 @@ def kernel_call(
         values=_folded_values(arguments["value"], key_layout[:-1], batch, heads),
         output=folded_output,
         scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
-        mask=None if mask is None else folded_mask(mask, arguments["query"].shape[:-1], leading_roles),
+        mask=None if mask is None else _folded_mask(mask, arguments["query"].shape[:-1], leading_roles),
         causal=arguments["is_causal"],
         logsumexp=folded_logsumexp,
     )
@@ -115,7 +115,7 @@ def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Te
     return fold_values(values, (*resized_layout, _feature_roles(values)), batch, heads)
 
 
-def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
+def _folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
     """Returns a mask folded to one that broadcasts to ``(batch, heads, queries, keys)``.
 
     Axes along which the mask is the same everywhere keep size 1, so that it is not copied for each text or head.

@@ -17,7 +17,7 @@ BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *RESHAPING, "stack", "copy_", "set_"})
 Key = tuple[object, ...]
 
 
-class CachedNode(NamedTuple):
+class _CachedNode(NamedTuple):
     """The cached part of a result's node.
 
     Attributes:
@@ -31,7 +31,7 @@ class CachedNode(NamedTuple):
     from_token_pairs: bool
 
 
-_cached_nodes: dict[Key, CachedNode] = {}
+_cached_nodes: dict[Key, _CachedNode] = {}
 
 
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
@@ -82,4 +82,4 @@ def cache_node(key: Key, node: Node) -> None:
         return
     if len(_cached_nodes) >= MAX_CACHED:
         _cached_nodes.clear()
-    _cached_nodes[key] = CachedNode(node.axes, node.constant, node.from_token_pairs)
+    _cached_nodes[key] = _CachedNode(node.axes, node.constant, node.from_token_pairs)

@@ -137,7 +137,7 @@ class TorchCall(NamedTuple):
     overwritten: Tensor | None = None
 
 
-class ObservationGuard(AbstractContextManager[None]):
+class _ObservationGuard(AbstractContextManager[None]):
     """A context manager around all observation: hides its computations from the run, and reports its errors."""
 
     def __init__(self, listener: AttentionListener) -> None:
@@ -187,9 +187,9 @@ class Observer:
         self.stops_after_search = False
         self.closed = False
 
-    def guarded(self) -> "ObservationGuard":
+    def guarded(self) -> "_ObservationGuard":
         """Returns a context manager for observing: its errors go to the listener instead of the run."""
-        return ObservationGuard(self.listener)
+        return _ObservationGuard(self.listener)
 
     def observe(self, call: TorchCall) -> None:
         """Observes a call of a torch function.

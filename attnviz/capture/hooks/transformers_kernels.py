@@ -80,7 +80,7 @@ TRANSFORMERS_PATCHES = (
 )
 
 
-class KernelArguments(NamedTuple):
+class _KernelArguments(NamedTuple):
     """The arguments of a kernel, whatever it calls them, and however the model passes them.
 
     Attributes:
@@ -102,7 +102,7 @@ class KernelArguments(NamedTuple):
     @classmethod
     def bind(
         cls, function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> "KernelArguments | None":
+    ) -> "_KernelArguments | None":
         """Returns the arguments of a call; ``None`` if they are not those of an attention kernel.
 
         The interface fixes the order of the first five parameters. Their names are the kernel's own, or those of the
@@ -133,7 +133,7 @@ def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) ->
         result = function(*args, **keywords)
     for observer, calls in observed_calls:
         with observer.guarded():
-            arguments = KernelArguments.bind(function, args, keywords)
+            arguments = _KernelArguments.bind(function, args, keywords)
             if arguments is not None:
                 _report(observer, calls, arguments, result)
             elif len(calls) == 1:
@@ -143,7 +143,7 @@ def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) ->
     return result
 
 
-def _report(observer: Observer, calls: list[ObservedCall], arguments: KernelArguments, result: Any) -> None:
+def _report(observer: Observer, calls: list[ObservedCall], arguments: _KernelArguments, result: Any) -> None:
     """Reports the call of a kernel to an observer, given the calls that it observed inside the kernel."""
     build = partial(_factored_call, arguments, result)
     caller = observer.modules.describe(arguments.module)
@@ -206,7 +206,7 @@ class _CallCollector:
         self.listener.on_failure(error)
 
 
-def _factored_call(arguments: KernelArguments, result: Any) -> FactoredCall | None:
+def _factored_call(arguments: _KernelArguments, result: Any) -> FactoredCall | None:
     """Returns the call of a kernel, by its factors; ``None`` if its tensors are not those of one attention call."""
     module, queries, keys, values, _, options = arguments
     if not queries.dim() == keys.dim() == values.dim() == FOLDED_AXES or queries.shape[1] % keys.shape[1]:
@@ -233,7 +233,7 @@ def _factored_call(arguments: KernelArguments, result: Any) -> FactoredCall | No
     )
 
 
-def _mask_and_positions(arguments: KernelArguments) -> tuple[Tensor | None, bool]:
+def _mask_and_positions(arguments: _KernelArguments) -> tuple[Tensor | None, bool]:
     """Returns the mask of a kernel, and True if causality and window hide further cells."""
     mask, queries, keys = arguments.mask, arguments.queries, arguments.keys
     ends = [arguments.options.get(name) for name in PACKED_TEXTS]

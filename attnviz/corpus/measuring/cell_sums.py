@@ -12,7 +12,7 @@ MAX_GATHERED_SHARE_OF_ONE = 1 / 64  # lower for a single text, whose cells the p
 
 
 @dataclass(frozen=True, eq=False)
-class RelatedCells:
+class _RelatedCells:
     """The cells of relations: sparse relations gather their cells, and dense ones multiply by a mask.
 
     Attributes:
@@ -109,7 +109,7 @@ class CellSums:
     order: list[int]
     distances: Tensor
     by_place: Tensor
-    relations: RelatedCells
+    relations: _RelatedCells
     by_key: Tensor
     present_by_text: Tensor
 
@@ -147,7 +147,7 @@ class CellSums:
             order=[columns.index(number) for number in range(count)],
             distances=torch.stack([distances, distances**2], dim=1).to(sum_dtype),
             by_place=_stacked(cells_by_place, distances),
-            relations=RelatedCells.of(relations),
+            relations=_RelatedCells.of(relations),
             by_key=_stacked(cells_by_key, visible[:, 0]),
             present_by_text=relations.any(-1).permute(1, 2, 0),
         )

@@ -53,7 +53,7 @@ def quantile(counts: IntArray, unit: str, share: float) -> float:
 
 
 @cache
-def distance_edges(near: int, per_octave: int) -> IntArray:
+def _distance_edges(near: int, per_octave: int) -> IntArray:
     """Returns the first distance of each bin, ``(bins,)``, in tokens."""
     far = np.ceil((near + 1) * 2.0 ** (np.arange(OCTAVES * per_octave + 1) / per_octave)).astype(np.int64)
     return np.concatenate([np.arange(near + 1, dtype=np.int64), np.unique(far)])
@@ -61,19 +61,19 @@ def distance_edges(near: int, per_octave: int) -> IntArray:
 
 def offset_bins() -> int:
     """Returns the number of bins of offsets: for keys before the query, for its own position, and for keys after it."""
-    return 2 * len(distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)) - 1
+    return 2 * len(_distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)) - 1
 
 
 def offset_bin(offsets: IntArray) -> IntArray:
     """Returns the bin of each offset ``key - query``; bins go from far before the query to far after it."""
-    edges = distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
+    edges = _distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
     distance_bins = np.searchsorted(edges, np.abs(offsets), side="right") - 1
     return np.asarray(len(edges) - 1 + np.sign(offsets) * distance_bins, dtype=np.int64)
 
 
 def offset_spans() -> list[tuple[int, int]]:
     """Returns the first and the last offset of each bin; the outermost bins have no end and get a finite one."""
-    edges = distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
+    edges = _distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
     ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
     later_keys = [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]
     # mirrored, and without the bin of the query's own position
@@ -83,17 +83,17 @@ def offset_spans() -> list[tuple[int, int]]:
 
 def position_bins() -> int:
     """Returns the number of bins of positions."""
-    return len(distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE))
+    return len(_distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE))
 
 
 def position_bin(positions: IntArray) -> IntArray:
     """Returns the bin of each position."""
-    edges = distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE)
+    edges = _distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE)
     return np.asarray(np.searchsorted(edges, positions, side="right") - 1, dtype=np.int64)
 
 
 def position_spans() -> list[tuple[int, int]]:
     """Returns the first and the last position of each bin; the last bin has no end and gets a finite one."""
-    edges = distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE)
+    edges = _distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE)
     ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
     return [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]

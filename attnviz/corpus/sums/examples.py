@@ -99,7 +99,7 @@ class Examples:
         top_ids = _padded(ids[order], NO_TEXT)
         top_places = _padded(np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1), -1)
         is_empty = np.isneginf(top_values)
-        sample_indices = np.argsort(sampling_hashes(ids))[:SAMPLE_SIZE]
+        sample_indices = np.argsort(_sampling_hashes(ids))[:SAMPLE_SIZE]
         examples = cls(
             values=top_values,
             ids=np.where(is_empty, NO_TEXT, top_ids),
@@ -127,7 +127,7 @@ class Examples:
         )
         order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by id
         sampled_examples = np.concatenate([self.sampled, other.sampled])
-        sample_indices = np.argsort(sampling_hashes(sampled_examples))[:SAMPLE_SIZE]
+        sample_indices = np.argsort(_sampling_hashes(sampled_examples))[:SAMPLE_SIZE]
         joint_examples = Examples(
             values=np.take_along_axis(values, order, axis=-1),
             ids=np.take_along_axis(ids, order, axis=-1),
@@ -163,7 +163,7 @@ class Examples:
         )
 
 
-def sampling_hashes(ids: IntArray) -> IntArray:
+def _sampling_hashes(ids: IntArray) -> IntArray:
     """Returns a hash of each text's number, 0 or more, of the shape of ``ids``; the smallest hashes are the sample.
 
     Only the place in the corpus is hashed, and not the survey, so that every text of merged surveys is equally likely

@@ -63,7 +63,7 @@ class CorpusReader:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.files = [file for path in self.paths for file in corpus_files(path)]
+        self.files = [file for path in self.paths for file in _corpus_files(path)]
         self.sizes = {file: os.path.getsize(file) for file in self.files if file != STANDARD_INPUT}
         self.bytes_of_earlier_files = self.bytes_of_this_file = 0
 
@@ -81,7 +81,7 @@ class CorpusReader:
             self.bytes_of_this_file = 0
             name = "standard input" if file == STANDARD_INPUT else file
             for row, text in enumerate(self._rows(file), 1):
-                if isinstance(text, Skipped):
+                if isinstance(text, _Skipped):
                     self.skipped[text.reason] += 1
                     continue
                 # characters and a line ending, which are about as many bytes as the row has
@@ -91,7 +91,7 @@ class CorpusReader:
                 else:
                     yield CorpusText(name, row, text)
 
-    def _rows(self, file: str) -> "Iterator[str | Skipped]":
+    def _rows(self, file: str) -> "Iterator[str | _Skipped]":
         """Yields the text of each row of a file, or the reason why a row has none."""
         if file == STANDARD_INPUT:
             if sys.stdin is None:
@@ -122,8 +122,8 @@ class PassedTexts:
     def __iter__(self) -> Iterator[CorpusText]:
         """Yields each text with its number, from 1; counts the values that are no text or blank in ``skipped``."""
         for row, value in enumerate(self.texts, 1):
-            text = _text_of(value, DEFAULT_COLUMN) if isinstance(value, str) else Skipped(NO_TEXT)
-            if isinstance(text, Skipped):
+            text = _text_of(value, DEFAULT_COLUMN) if isinstance(value, str) else _Skipped(NO_TEXT)
+            if isinstance(text, _Skipped):
                 self.skipped[text.reason] += 1
             elif not text.strip():
                 self.skipped[EMPTY] += 1
@@ -132,7 +132,7 @@ class PassedTexts:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class _Skipped:
     """A row that holds no text.
 
     Attributes:
@@ -142,7 +142,7 @@ class Skipped:
     reason: str
 
 
-def corpus_files(path: str) -> list[str]:
+def _corpus_files(path: str) -> list[str]:
     """Returns the files that a path names: itself, those of a folder or cached dataset, or those that match a pattern.
 
     A dash stands for standard input and is returned unchanged.
@@ -156,8 +156,8 @@ def corpus_files(path: str) -> list[str]:
     if not path:  # Path("") is the working folder
         raise AttnvizError("an empty name is not a corpus; give a file, a folder or - for standard input")
     resolved_path = Path(path)
-    if not resolved_path.exists() and cached_dataset(path).is_dir():
-        resolved_path = cached_dataset(path)
+    if not resolved_path.exists() and _cached_dataset(path).is_dir():
+        resolved_path = _cached_dataset(path)
     if resolved_path.is_dir():
         return _files_in_folder(resolved_path, path)
     is_pattern = not resolved_path.exists() and any(character in path for character in "*?[")
@@ -190,13 +190,13 @@ def _files_in_folder(folder: Path, name: str) -> list[str]:
     return list(map(str, original_files))
 
 
-def cached_dataset(name: str) -> Path:
+def _cached_dataset(name: str) -> Path:
     """Returns the folder in which Hugging Face's `datasets` caches a dataset; it may not exist."""
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
     return Path(os.environ.get("HF_DATASETS_CACHE") or os.path.join(home, "datasets")) / name.replace("/", "___")
 
 
-def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
+def _read_lines(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
     """Yields each line of a file as a text, or the reason to skip it; raises AttnvizError if a column is named."""
     if column is not None:
         raise AttnvizError(
@@ -206,15 +206,15 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
         yield from _lines(file)
 
 
-def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
+def _lines(file: IO[bytes]) -> "Iterator[str | _Skipped]":
     """Yields each line without its line ending, or the reason to skip it."""
     is_first = True
     for line in _bounded_lines(file):
         try:
             text = line.decode("utf-8-sig" if is_first else "utf-8").rstrip("\r\n")
-            yield text if "\0" not in text else Skipped("binary")
+            yield text if "\0" not in text else _Skipped("binary")
         except UnicodeDecodeError:
-            yield Skipped(NOT_UTF8)
+            yield _Skipped(NOT_UTF8)
         is_first = False
 
 
@@ -226,19 +226,19 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
+def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
     """Yields the text of each line, a string or an object with the column, or the reason to skip it."""
     column_name = column or DEFAULT_COLUMN
     has_checked_column = False
     with open_file(path) as file:
         for line in _lines(file):
-            if isinstance(line, Skipped) or not line.strip():
+            if isinstance(line, _Skipped) or not line.strip():
                 yield line
                 continue
             try:
                 value = parse_json(line, "a line")
             except AttnvizError:
-                yield Skipped(NOT_JSON)
+                yield _Skipped(NOT_JSON)
                 continue
             if isinstance(value, dict) and not has_checked_column and column_name not in value:
                 raise _missing_column_error(path, column_name, value)
@@ -246,12 +246,12 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
             yield _text_of(value.get(column_name) if isinstance(value, dict) else value, column_name)
 
 
-def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
+def _read_csv(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
     """Yields the text of each row of a table whose first line names the columns, or the reason to skip the row."""
     csv.field_size_limit(MAX_ROW_BYTES)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with open_file(path) as file:
-        lines = TableLines(file)
+        lines = _TableLines(file)
         reader = csv.reader(lines, delimiter=separator)
         try:
             names = next(reader, [])
@@ -265,7 +265,7 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 @dataclass
-class TableLines:
+class _TableLines:
     """The lines of a table, with bytes that are not UTF-8 as lone surrogates, which `_text_of` skips.
 
     Attributes:
@@ -292,14 +292,14 @@ class TableLines:
             is_first = False
 
 
-def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
+def _read_parquet(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
     """Returns an iterator over the rows of a Parquet file: the text of a column, or the reason why a row has none."""
     from attnviz.corpus.texts.columns import parquet_values
 
     return (_text_of(value, name) for name, value in parquet_values(path, partial(_text_column, path, column)))
 
 
-def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
+def _read_arrow(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
     """Returns an iterator over the rows of an Arrow stream: the text of a column, or the reason why a row has none."""
     from attnviz.corpus.texts.columns import arrow_values
 
@@ -317,13 +317,13 @@ def _text_column(path: Path, column: str | None, names: Sequence[str]) -> str:
     return column_name
 
 
-def _text_of(value: Any, column: str) -> "str | Skipped":
-    """Returns the text of a cell; ``Skipped`` with the reason if the cell holds no text, or text that is not UTF-8."""
+def _text_of(value: Any, column: str) -> "str | _Skipped":
+    """Returns the text of a cell; ``_Skipped`` with the reason if the cell holds no text, or text that is not UTF-8."""
     text = value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
     if not isinstance(text, str):
-        return Skipped(f"without a text in {column!r}")
+        return _Skipped(f"without a text in {column!r}")
     has_surrogate = any("\ud800" <= character <= "\udfff" for character in text)  # bytes that are not UTF-8 become one
-    return Skipped(NOT_UTF8) if has_surrogate else text
+    return _Skipped(NOT_UTF8) if has_surrogate else text
 
 
 def _missing_column_error(path: Path, column_name: str, names: Iterable[str]) -> AttnvizError:
@@ -337,7 +337,7 @@ def _missing_column_error(path: Path, column_name: str, names: Iterable[str]) ->
     )
 
 
-READERS: "dict[str, Callable[[Path, str | None], Iterator[str | Skipped]]]" = {
+READERS: "dict[str, Callable[[Path, str | None], Iterator[str | _Skipped]]]" = {
     ".txt": _read_lines,
     ".jsonl": _read_json_lines,
     ".csv": _read_csv,

@@ -81,7 +81,7 @@ def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
     if cached_folder is not None and _is_complete(cached_folder, images):
         return cached_folder
     try:
-        return download_model(name, refuse_without_weights, is_incomplete=cached_folder is not None)
+        return download_model(name, _refuse_without_weights, is_incomplete=cached_folder is not None)
     except AttnvizError as error:
         if not (question := did_you_mean(name, built_in)):
             raise
@@ -99,7 +99,7 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
     refuse_kernels(name, config)
-    refuse_without_weights([file.name for file in folder.iterdir()], name)
+    _refuse_without_weights([file.name for file in folder.iterdir()], name)
     if images:
         _refuse_without_processor(folder, name)
         refuse_unsafe_weights(folder, name, config)
@@ -175,7 +175,7 @@ def _refuse_without_extractor(folder: Path, name: str) -> None:
         raise AttnvizError(f"{PROCESSOR} of {name!r} has a number above the limit of {MAX_EXTRACTOR_NUMBER:,}")
 
 
-def refuse_without_weights(files: Sequence[str], name: str) -> None:
+def _refuse_without_weights(files: Sequence[str], name: str) -> None:
     """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one."""
     if any(fnmatch(file, "*.safetensors") for file in files):
         return

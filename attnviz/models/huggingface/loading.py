@@ -48,7 +48,7 @@ def load_part(auto_class: str, folder: Path) -> Any:
     """
     import transformers
 
-    with forbid_pickles_and_network(), discard_output():
+    with _forbid_pickles_and_network(), discard_output():
         return getattr(transformers, auto_class).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -72,14 +72,14 @@ def load_model(
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    with forbid_pickles_and_network():
+    with _forbid_pickles_and_network():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        use_torch_attention(config)
+        _use_torch_attention(config)
         needs_language_head = bool(settings.generate) or (with_head and _has_head(config, LANGUAGE_HEADS))
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
         if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
             auto_class = transformers.AutoModelForImageClassification
-        refuse_oversized(folder, settings, auto_class, config)
+        _refuse_oversized(folder, settings, auto_class, config)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
         model, report = auto_class.from_pretrained(
             str(folder),
@@ -112,7 +112,7 @@ def _auto_class(config: Any, with_language_head: bool, with_pictures: bool, with
     return transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
 
 
-def use_torch_attention(config: Any) -> None:
+def _use_torch_attention(config: Any) -> None:
     """Changes a configuration, and those of its parts, so that the model runs torch's attention.
 
     Other settings run other code: a kernel of the hub is native code, and flex_attention compiles for minutes.
@@ -122,7 +122,7 @@ def use_torch_attention(config: Any) -> None:
     for name in getattr(config, "sub_configs", None) or ():
         part = getattr(config, name, None)
         if part is not None:
-            use_torch_attention(part)
+            _use_torch_attention(part)
 
 
 def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
@@ -130,7 +130,7 @@ def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
     return any(str(name).endswith(endings) for name in getattr(config, "architectures", None) or ())
 
 
-def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
+def _refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
     """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
 
     Builds the model on the meta device, because loading would allocate weights that no file holds. The memory is not
@@ -155,7 +155,7 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
 
 
 @contextmanager
-def forbid_pickles_and_network() -> Iterator[None]:
+def _forbid_pickles_and_network() -> Iterator[None]:
     """Turns the hub's client offline, and makes every attempt to load a pickle raise AttnvizError, during the block.
 
     The functions that load pickles are ``torch.load``, ``pickle.load`` and ``pickle.loads``.
@@ -286,7 +286,7 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
             ) from error
         if is_out_of_memory(error) or _is_ours(error):
             raise
-        raise AttnvizError(f"{task} {name!r}: {error_line(error)}") from error
+        raise AttnvizError(f"{task} {name!r}: {_error_line(error)}") from error
 
 
 def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) -> None:
@@ -299,10 +299,10 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise AttnvizError(f"{refusal}: {error_line(error)}") from error
+        raise AttnvizError(f"{refusal}: {_error_line(error)}") from error
 
 
-def error_line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Returns an error's message on one line, cut if it is long.
 
     A message of a single word follows the error's type; without a message, the type stands alone.

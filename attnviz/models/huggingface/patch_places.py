@@ -73,7 +73,7 @@ class OwnValueAttention(TorchFunctionMode):
         return func(*args, **arguments)
 
 
-class CentralTaps(OwnValueAttention):
+class _CentralTaps(OwnValueAttention):
     """The same attention, and convolutions that read only the middle of windows that overlap.
 
     A token then reaches the middle pixel of the windows from which it is computed.
@@ -196,11 +196,11 @@ def token_of_number(
     Raises:
         UnknownPlacesError: if many numbers belong to several tokens.
     """
-    for attention in (OwnValueAttention, CentralTaps):
+    for attention in (OwnValueAttention, _CentralTaps):
         gradient, coded_gradient, count = coded_gradients(module, pixels, features_of, attention)
         numbers = whole_token_numbers(gradient, coded_gradient)
         if numbers is not None:
-            return numbers, count, attention is CentralTaps
+            return numbers, count, attention is _CentralTaps
     raise UnknownPlacesError("each pixel belongs to several tokens of this model")
 
 

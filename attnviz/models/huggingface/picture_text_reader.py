@@ -462,7 +462,7 @@ class PictureTextReader(MediaReader):
         return (text_remark, picture_remark) if generated_count else (picture_remark,)
 
 
-class JoinedProcessor:
+class _JoinedProcessor:
     """A tokenizer and an image processor, for folders whose own processor also needs torchvision, for videos.
 
     Attributes:
@@ -518,4 +518,4 @@ def load_text_processor(folder: Path) -> Any:
             if "torchvision" not in str(error).lower():
                 raise
             raise AttnvizError("the model's processor needs torchvision; pip install torchvision") from error
-        return JoinedProcessor(tokenizer, processor, str(tokenizer.convert_ids_to_tokens(picture_id)))
+        return _JoinedProcessor(tokenizer, processor, str(tokenizer.convert_ids_to_tokens(picture_id)))

@@ -47,7 +47,7 @@ KEPT_GENERATION_SETTINGS = (  # of a folder: where a text begins and ends, and t
 
 
 @dataclass(frozen=True, eq=False)
-class ModelInput:
+class _ModelInput:
     """The tokens of an example as a model reads them.
 
     Attributes:
@@ -228,7 +228,7 @@ class HuggingFaceReader(FolderReader):
         with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
             return unknown_remark(self.loaded[1], tokens)
 
-    def _refuse_unreadable(self, model_input: ModelInput, can_be_cut: bool) -> None:
+    def _refuse_unreadable(self, model_input: _ModelInput, can_be_cut: bool) -> None:
         """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
         rows, name = vocabulary_size(self.text_model), self.settings.model
         for setting in PLACEHOLDERS:
@@ -259,7 +259,7 @@ class HuggingFaceReader(FolderReader):
 
     def _model_input(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
-    ) -> ModelInput:
+    ) -> _ModelInput:
         """Returns the tokens of an example, followed by generated tokens if the settings ask for them."""
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
@@ -277,16 +277,16 @@ class HuggingFaceReader(FolderReader):
         tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
-            return ModelInput(tokens, types=types, remarks=remarks)
+            return _ModelInput(tokens, types=types, remarks=remarks)
         self._refuse_long(tokens, can_be_cut=False)
         new_ids = list(example.generated_ids) or generate(model, tokens, settings.generate)
         tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        return ModelInput(tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
+        return _ModelInput(tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
 
-    def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> ModelInput:
+    def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> _ModelInput:
         """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any."""
         from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 
@@ -296,11 +296,11 @@ class HuggingFaceReader(FolderReader):
             )
         refuse_unknown_ids(answer, vocabulary_size(self.text_model), self.settings.model)
         check = None if answer.logprobs is None else LogprobCheck(answer, self.settings.model)
-        return ModelInput(answer_tokens(tokenizer, answer), remarks=answer.remarks, check=check)
+        return _ModelInput(answer_tokens(tokenizer, answer), remarks=answer.remarks, check=check)
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
-    ) -> ModelInput:
+    ) -> _ModelInput:
         """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text."""
         from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
@@ -320,7 +320,7 @@ class HuggingFaceReader(FolderReader):
             new_ids = generate(model, context, settings.generate)
             no_tokens = replace(context.first(0), media=(Text(),))
             generated_tokens = with_generated(tokenizer, no_tokens, new_ids[1:])  # without the start token
-            return ModelInput(
+            return _ModelInput(
                 shifted_right(tokenizer, generated_tokens, start),
                 context,
                 attention=attention,
@@ -333,10 +333,10 @@ class HuggingFaceReader(FolderReader):
                 f"or {option('generate', 20)} to let the decoder write its text"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
-        return ModelInput(tokens, context, attention=attention, remarks=remarks)
+        return _ModelInput(tokens, context, attention=attention, remarks=remarks)
 
 
-def _truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
+def _truncated_input(model_input: _ModelInput, limit: int | None) -> _ModelInput:
     """Returns the input cut to ``limit`` tokens, with a remark.
 
     Returns it unchanged if it fits, ``limit`` is ``None``, or it is for an encoder-decoder.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from attnviz.media.image import Image
 
 
-class OwnFrameConvolution(OwnValueAttention):
+class _OwnFrameConvolution(OwnValueAttention):
     """Attention that gives each query its own value, and convolutions over frames that give each frame its own value.
 
     A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Only the middle
@@ -219,8 +219,8 @@ def _columns_of_frames(
 
 
 def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> "Tensor":
-    """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`."""
-    with OwnFrameConvolution() as own_frames:
+    """Returns the encoder's output, ``(frames, features)``, computed with `_OwnFrameConvolution`."""
+    with _OwnFrameConvolution() as own_frames:
         output: Any = getattr(encoder(**{name: features}), "last_hidden_state", None)
     if output is None or output.dim() != 3:
         fault = "has no" if output is None else f"is {tuple(output.shape)}, not a"

@@ -36,7 +36,7 @@ DECODER_POSITIONS = 448  # of a decoder whose configuration names no number
 
 
 @dataclass(frozen=True)
-class SpeechModel:
+class _SpeechModel:
     """A loaded speech model.
 
     Attributes:
@@ -60,12 +60,12 @@ class SoundReader(MediaReader):
     reads, noun, medium = ("sound", "text"), "sound", ("sound", "speech.wav")
 
     @cached_property
-    def loaded(self) -> SpeechModel:
+    def loaded(self) -> _SpeechModel:
         """The model with its extractor and tokenizer, loaded once."""
         with self.running(), refusals(self.settings.model):
             model = load_model(self.folder, self.settings, with_speech=True)
             tokenizer = load_tokenizer(self.folder) if model.config.is_encoder_decoder else None
-            return SpeechModel(model, load_part("AutoFeatureExtractor", self.folder), tokenizer)
+            return _SpeechModel(model, load_part("AutoFeatureExtractor", self.folder), tokenizer)
 
     @cached_property
     def module(self) -> "nn.Module":

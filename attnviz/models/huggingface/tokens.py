@@ -101,7 +101,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     unknown = None if special_mask(tokenizer, [tokenizer.unk_token_id]).any() else tokenizer.unk_token_id
     pieces: list[TextPiece] = []
     counts: list[int] = []
-    for decoded_text, count in decoded_pieces(tokenizer, ids):
+    for decoded_text, count in _decoded_pieces(tokenizer, ids):
         index = sum(counts)
         is_known = not special[index] and ids[index] != unknown and UNFINISHED not in decoded_text
         text_of_piece = names[index] if special[index] else decoded_text if is_known else None
@@ -139,13 +139,13 @@ def _decoded_spans(
 ) -> tuple[str, list[tuple[int, int]]]:
     """Returns what `decoded_spans` returns, for ids that follow others."""
     text, spans = "", list[tuple[int, int]]()
-    for piece, count in decoded_pieces(tokenizer, ids, ids_before):
+    for piece, count in _decoded_pieces(tokenizer, ids, ids_before):
         spans += [(len(text), len(text) + len(piece))] * count
         text += piece
     return text, spans
 
 
-def decoded_pieces(
+def _decoded_pieces(
     tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], ids_before: Sequence[int] = ()
 ) -> Iterator[tuple[str, int]]:
     """Yields the text of each id, or of the fewest ids that make whole characters, and the number of these ids.

@@ -90,7 +90,7 @@ class Word:
 
 
 @dataclass(frozen=True, eq=False)
-class Strokes:
+class _Strokes:
     """The lines of one head: their ends in inches, ``(lines, 2, 2)``, and their strengths from 0 to 1, ``(lines,)``.
 
     The hue is that of the head if several share a picture, else ``None``.
@@ -135,7 +135,7 @@ class TokenLayout:
     points: float
     scale: float
     words: tuple[Word, ...]
-    strokes: tuple[Strokes, ...]
+    strokes: tuple[_Strokes, ...]
     lines: tuple[TextLine, ...]
     bars: tuple[Bar, ...]
     images: tuple[PlacedImage, ...] = ()
@@ -148,7 +148,7 @@ class Content:
     width: float
     height: float
     words: tuple[Word, ...]
-    strokes: tuple[Strokes, ...] = ()
+    strokes: tuple[_Strokes, ...] = ()
     lines: tuple[TextLine, ...] = ()
     images: tuple[PlacedImage, ...] = ()
 
@@ -376,7 +376,7 @@ def _box_around(x: float, y: float, width: float, row_height: float) -> Box:
 
 def _legend_of_strengths(
     panel: Panel, width: float, y: float, points: float, row_height: float, ruler: Ruler
-) -> tuple[list[Word], Strokes]:
+) -> tuple[list[Word], _Strokes]:
     """Returns the words and lines of the legend of strengths: weights side by side, each with a line of its
     strength.
     """
@@ -394,10 +394,10 @@ def _legend_of_strengths(
         for left, (text, _) in zip(lefts, shown_items, strict=True)
     ]
     ends = np.array([[[left, y], [left + stroke_length, y]] for left in lefts]).reshape(-1, 2, 2)
-    return words, Strokes(ends, np.array([strength for _, strength in shown_items]))
+    return words, _Strokes(ends, np.array([strength for _, strength in shown_items]))
 
 
-def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_height: float) -> Strokes:
+def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_height: float) -> _Strokes:
     """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`; the strongest is last, on top."""
     strengths_of_cells = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(strengths_of_cells > MIN_STRENGTH)
@@ -406,7 +406,7 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_h
     pairs = pairs[order]
     starts = np.column_stack([np.full(len(pairs), left), top - pairs[:, 0] * row_height])
     stops = np.column_stack([np.full(len(pairs), right), top - pairs[:, 1] * row_height])
-    return Strokes(np.stack([starts, stops], axis=1), strengths[order])
+    return _Strokes(np.stack([starts, stops], axis=1), strengths[order])
 
 
 def _text_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:

@@ -255,7 +255,7 @@ def _grid_at_strides(
 
 
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
-    ratio = cell_ratio(picture, ruler)
+    ratio = _cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
     height = max((area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
     side = min(height, width / ratio)
@@ -266,7 +266,7 @@ def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> t
     return _whole_pixels(min(width, longest * ratio), area.dpi), _whole_pixels(min(height, longest), area.dpi)
 
 
-def cell_ratio(picture: Picture, ruler: Ruler) -> float:
+def _cell_ratio(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of a cell divided by its height.
 
     Cells with numbers are wide enough for them. Other cells are square, unless one side of the maps has more than

@@ -79,10 +79,10 @@ def labels_fit(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> b
     """True if every cell has space for its label; landmarks and positions always fit."""
     if axis.marks or labelling.shows_positions(axis):
         return True
-    return label_distance(axis, labelling, ruler) <= cell
+    return _label_distance(axis, labelling, ruler) <= cell
 
 
-def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
+def _label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Returns the smallest distance in inches between the middles of two labels that do not touch.
 
     For labels along the axis, it is the widest label's width plus a gap; for others, the height of a line.
@@ -99,9 +99,9 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     If labels of all tokens would touch, every nth token has one, and the axis' name says so.
     """
     if axis.marks:
-        return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
+        return _landmark_labels(axis, labelling, _label_distance(axis, labelling, ruler) / cell, ruler)
     if labelling.shows_positions(axis):
-        return _position_labels(axis, label_distance(axis, labelling, ruler) / cell)
+        return _position_labels(axis, _label_distance(axis, labelling, ruler) / cell)
     is_turned = axis.name in COLUMNS_OF_TOKENS and labelling.is_turned
     stride = label_stride(axis, labelling, cell, ruler)
     cells = range(0, len(axis.labels), stride)
@@ -112,12 +112,12 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:
     """Returns the smallest step from one labelled token to the next at which labels do not touch; at least 1."""
-    return max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - ROUNDING))
+    return max(1, math.ceil(_label_distance(axis, labelling, ruler) / cell - ROUNDING))
 
 
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis with landmarks."""
-    return not axis.marks and label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
+    return not axis.marks and _label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
 def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:

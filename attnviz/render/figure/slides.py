@@ -67,7 +67,7 @@ TITLE_ONLY = 5  # index of this layout in python-pptx's default template
 
 
 @dataclass(frozen=True)
-class SlideBox:
+class _SlideBox:
     """A rectangle on a slide, in inches from its upper left corner."""
 
     left: float
@@ -121,7 +121,7 @@ def max_cells(look: Look) -> int:
     Raises:
         AttnvizError: if the look's size is no size of a slide.
     """
-    slide_look = replace(look, frame=slide_size(look), dpi=_picture_dpi(look))
+    slide_look = replace(look, frame=_slide_size(look), dpi=_picture_dpi(look))
     return figure_cells(slide_look) // math.ceil(math.sqrt(look.per_slide))
 
 
@@ -129,7 +129,7 @@ def _picture_dpi(look: Look) -> int:
     return SLIDE_DPI if look.dpi is None else look.dpi
 
 
-def slide_size(look: Look) -> tuple[float, float]:
+def _slide_size(look: Look) -> tuple[float, float]:
     """Returns the width and height of a slide in inches: those of the look, else those of 16:9.
 
     Raises:
@@ -153,7 +153,7 @@ def _new_deck(report: DrawnReport) -> "Presentation":
     from pptx.util import Inches
 
     deck = Presentation()
-    deck.slide_width, deck.slide_height = (Inches(side) for side in slide_size(report.look))
+    deck.slide_width, deck.slide_height = (Inches(side) for side in _slide_size(report.look))
     properties = deck.core_properties
     properties.title, properties.subject = (
         printable_line(text)[:MAX_PROPERTY_CHARACTERS] for text in (report.title, report.caption)
@@ -165,10 +165,10 @@ def _new_deck(report: DrawnReport) -> "Presentation":
 
 
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
-    width, height = slide_size(report.look)
+    width, height = _slide_size(report.look)
     inner_width = width - 2 * MARGIN
     slide = _add_slide(
-        deck, report, report.title, SlideBox(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT)
+        deck, report, report.title, _SlideBox(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT)
     )
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
@@ -178,7 +178,7 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     if origin:
         lines.append(f"Model: {origin['model']}")
     lines += [report.caption, *report.remarks]
-    text_box = SlideBox(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
+    text_box = _SlideBox(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
     _add_text(slide, report, lines, text_box, TEXT_POINTS)
     _add_notes(slide, lines)
 
@@ -186,12 +186,12 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
     from pptx.util import Inches
 
-    width, height = slide_size(part.look)
+    width, height = _slide_size(part.look)
     inner_width = width - 2 * MARGIN
     # A note is the heading if it fits one line in the smallest size of headings.
     note_is_heading = 0 < len(note) <= int(inner_width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
     heading = note if note_is_heading else _slide_heading(part)
-    slide = _add_slide(deck, part, heading, SlideBox(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
+    slide = _add_slide(deck, part, heading, _SlideBox(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
     note_remarks: tuple[str, ...] = ()
     if note:
         note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
@@ -209,7 +209,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     properties: Any = picture._element.nvPicPr
     properties.cNvPr.set("descr", printable_line(caption))
     if fitted_foot.lines:
-        foot_box = SlideBox(MARGIN, height - foot_height, inner_width, foot_height)
+        foot_box = _SlideBox(MARGIN, height - foot_height, inner_width, foot_height)
         _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
@@ -234,8 +234,8 @@ def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
     from pptx.util import Inches, Pt
 
-    width, height = slide_size(report.look)
-    heading_box = SlideBox(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
+    width, height = _slide_size(report.look)
+    heading_box = _SlideBox(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
     slide = _add_slide(deck, report, TABLE_TITLE, heading_box)
     max_rows = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2  # less the header and the remark
     rows = [summary.header, *summary.rows[:max_rows]]
@@ -258,7 +258,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     if more_heads > 0:
         heads_text = "1 more head is" if more_heads == 1 else f"{more_heads} more heads are"
         remark = f"{heads_text} left out; -o change.csv writes all heads."
-        foot_box = SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
+        foot_box = _SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
         _add_text(slide, report, [remark], foot_box, REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
@@ -292,7 +292,7 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
     return file
 
 
-def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
+def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: _SlideBox) -> "Slide":
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
@@ -302,7 +302,7 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Sli
     return slide
 
 
-def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...]) -> None:
+def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: _SlideBox, sizes: tuple[int, ...]) -> None:
     from pptx.util import Emu
 
     zero = Emu(0)
@@ -310,7 +310,7 @@ def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideB
 
 
 def _write_lines(
-    shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str
+    shape: Any, report: DrawnReport, lines: list[str], box: _SlideBox, sizes: tuple[int, ...], ink: str
 ) -> None:
     """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
@@ -329,7 +329,7 @@ def _write_lines(
 
 
 @dataclass(frozen=True)
-class FittedText:
+class _FittedText:
     """A text in the largest font size at which it fits a box.
 
     Attributes:
@@ -345,7 +345,7 @@ class FittedText:
     line_height: float
 
 
-def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
+def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> _FittedText:
     """Returns a text in the largest font size at which it fits; cut with an ellipsis in the smallest if none fits."""
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
@@ -353,10 +353,10 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
         columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
         lines = [line_text for paragraph in paragraphs for line_text in wrap(paragraph, columns)]
         if len(lines) * line_height <= height:
-            return FittedText(tuple(paragraphs), tuple(lines), points, line_height)
+            return _FittedText(tuple(paragraphs), tuple(lines), points, line_height)
     lines = lines[: max(int(height / line_height), 1)]
     lines[-1] = fit(f"{lines[-1]} …", columns).rstrip()
-    return FittedText(tuple(lines), tuple(lines), points, line_height)
+    return _FittedText(tuple(lines), tuple(lines), points, line_height)
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:

@@ -30,7 +30,7 @@ class TextLine:
 
 
 @dataclass(frozen=True)
-class TextBlock:
+class _TextBlock:
     """Lines of text below each other, and their height in inches."""
 
     lines: tuple[TextLine, ...]
@@ -41,7 +41,7 @@ class TextBlock:
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
 
-def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
+def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> _TextBlock:
     """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut."""
     sizes = [points * scale for points in TITLE_POINTS]
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
@@ -55,10 +55,10 @@ def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> T
     sources = ruler.clamp(picture.source, source_points, width, max_lines=1)
     source_lines = [TextLine(0, -title_height, text, source_points) for text in sources]
     height = title_height + len(sources) * source_points * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale
-    return TextBlock((*title_lines, *source_lines), height)
+    return _TextBlock((*title_lines, *source_lines), height)
 
 
-def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
+def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> _TextBlock:
     """Returns the summary, and under it the remarks, of which as many lines stay as fit the height, at least one.
 
     Without a summary and remarks, the block has no line and the height 0.
@@ -73,7 +73,7 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
     texts = ruler.clamp(text, points, width, max(int((max_height - remarks_top) / line_height), 1))
     lines = [TextLine(0, -remarks_top - index * line_height, line, points) for index, line in enumerate(texts)]
     height = remarks_top + len(texts) * line_height if cells or texts else 0.0
-    return TextBlock((*cells, *lines), height)
+    return _TextBlock((*cells, *lines), height)
 
 
 def fitting_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:

@@ -99,7 +99,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class SheetPlan:
+class _SheetPlan:
     """The plan of a sheet of thumbnails, in pixels.
 
     Attributes:
@@ -193,7 +193,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
     return Sheet(pixels, tuple(_draw_sheet(drawn_picture, centred_plan, pixels)))
 
 
-def _sheet_plan(picture: Picture) -> SheetPlan:
+def _sheet_plan(picture: Picture) -> _SheetPlan:
     """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left."""
     page = page_size(picture.look)
     dpi, unit = picture.look.pixels_per_inch, 1.0
@@ -210,14 +210,14 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     foot_height = _foot_height(foot_text, width, margin, unit)
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
 
-    def plan_from(left: int) -> SheetPlan:
+    def plan_from(left: int) -> _SheetPlan:
         """Returns the plan of the picture with ``left`` pixels between the page's edge and the thumbnails."""
         area = (height if page.grows else height - top - foot_height - legend, width - left - right)
         rows_of_panels = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
         frame = _thumbnail_frame(rows_of_panels, area, unit, has_given_width=not page.grows)
         if picture.filled:
             frame = _frame_for_titles(rows_of_panels, area, frame)
-        return SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
+        return _SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
 
     advice = picture.look.format_options(UNNUMBERED)
     if picture.filled:
@@ -242,8 +242,8 @@ def _titles_begin_with_layer(panels: list[Panel]) -> bool:
 
 
 def _plan_without_titles(
-    plan: SheetPlan, advice: str, has_given_width: bool, may_number_columns: bool = True
-) -> SheetPlan:
+    plan: _SheetPlan, advice: str, has_given_width: bool, may_number_columns: bool = True
+) -> _SheetPlan:
     """Returns a plan without titles: with head numbers over the columns, or a remark if these cannot be numbered."""
     unit, width = plan.frame.unit, plan.page[0]
     are_columns_numbered = may_number_columns and bool(_column_numbers(plan.groups))
@@ -258,7 +258,7 @@ def _plan_without_titles(
     return replace(plan, frame=frame, foot_text=foot_text, corner=corner, area=area)
 
 
-def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
+def _centred_plan(plan: _SheetPlan, page: PageSize) -> _SheetPlan:
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.is_fixed:
@@ -270,7 +270,7 @@ def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
     return replace(plan, page=(width, top + max(total_height, bar_height) + foot_height))
 
 
-def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
+def _draw_sheet(picture: Picture, plan: _SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
     frame, margin = plan.frame, plan.margin
     left, top = plan.corner
     yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)

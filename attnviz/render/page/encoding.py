@@ -57,14 +57,14 @@ class Precision:
             return "Weights are stored exactly, as float32."
         bits = np.dtype(self.dtype).itemsize * 8
         # The bound of the error is √(weight · high) / largest; the root is at most 1, and 0.1 for a weight below 1%.
-        error, error_below_one_percent = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
+        error, error_below_one_percent = (_rounded_up(100 * root / self.largest) for root in (1, 0.1))
         return (
             f"Weights are stored in {bits} bits on a square-root scale: each is within {error:g} percentage points of "
             f"the true weight, and within {error_below_one_percent:g} if that is below 1%."
         )
 
 
-def rounded_up(number: float) -> float:
+def _rounded_up(number: float) -> float:
     """Returns a number above 0 rounded up to two significant digits."""
     step = 10.0 ** (np.floor(np.log10(number)) - 1)
     return float(np.ceil(number / step) * step)

@@ -48,7 +48,7 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedContributions:
+class _PackedContributions:
     """The data with which a page of weights can show contributions as well.
 
     Attributes:
@@ -62,7 +62,7 @@ class PackedContributions:
 
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
-) -> PackedContributions | None:
+) -> _PackedContributions | None:
     """Returns the packed norms that keys move, and the first look at each head's contributions.
 
     Their unit is a common bound of all contributions.
@@ -95,7 +95,7 @@ def pack_contributions(
         (norms[head.maps.head_indices((head.head,))[0], head.keys] / unit).astype("<f4").tobytes()
         for head, norms in zip(heads, known_norms, strict=True)
     ]
-    return PackedContributions(base85(b"".join((*parts, *(look.thumbnail for look in looks)))), about)
+    return _PackedContributions(base85(b"".join((*parts, *(look.thumbnail for look in looks)))), about)
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:

@@ -129,7 +129,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: K
         | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start},
         "keys": keys_index,
     }
-    shape = overview_shape(head, features)
+    shape = _overview_shape(head, features)
     overview = maps.overview((head.head,), *shape, head.queries, head.keys)
     return PackedFactors(half_pieces(half_queries, present_parts.values()), keys_index, about, overview)
 
@@ -147,7 +147,7 @@ def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]
     return half_numbers, exponent, bool(np.array_equal(half_numbers.astype(np.float32), scaled_numbers, equal_nan=True))
 
 
-def overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
+def _overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
     """Returns the height and width in pixels of a head's overview.
 
     The overview has a small share of the factors' bytes, sides from `MIN_OVERVIEW_SIDE` to `MAX_OVERVIEW_SIDE`, and at

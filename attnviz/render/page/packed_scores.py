@@ -20,7 +20,7 @@ ROUNDING = 2.0**-KEPT_BITS + 2.0**-10  # relative error bound of a product of tw
 
 
 @dataclass(frozen=True, eq=False)
-class PackedScores:
+class _PackedScores:
     """The queries and keys of a page's heads.
 
     Attributes:
@@ -32,7 +32,7 @@ class PackedScores:
     about: list[list[dict[str, Any]]]
 
 
-def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | None:
+def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> _PackedScores | None:
     """Returns the queries and keys of the heads, packed, from which a page explains scores.
 
     Returns:
@@ -48,7 +48,7 @@ def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | 
     sides_of_heads = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
     numbers = np.concatenate([side_numbers for sides in sides_of_heads for side_numbers, _ in sides])
     about = [[description for _, description in sides] for sides in sides_of_heads]
-    return PackedScores(base85(deflated_bytes(planes(numbers))), about)
+    return _PackedScores(base85(deflated_bytes(planes(numbers))), about)
 
 
 def _number_count(maps: LayerMaps, head: HeadCells) -> int | None:

@@ -97,7 +97,7 @@ class FirstLook:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedSide:
+class _PackedSide:
     """One head of one recording, packed.
 
     Attributes:
@@ -126,7 +126,7 @@ class PackedHead:
         largest_change: the largest absolute change of a weight between the two; 0 for one recording.
     """
 
-    sides: tuple[PackedSide, ...]
+    sides: tuple[_PackedSide, ...]
     largest_change: float
 
 
@@ -157,12 +157,12 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
     """Returns the packed heads, in order, and the packed keys of heads; no keys if the page has weights."""
     key_pool = KeyPool()
     if plan.factored:
-        return [pack_factored(head, key_pool) for head in heads], key_pool.contents
+        return [_pack_factored(head, key_pool) for head in heads], key_pool.contents
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda head: pack_head(head, plan), heads)), []
+        return list(pool.map(lambda head: _pack_head(head, plan), heads)), []
 
 
-def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
+def _pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
     """Returns one head packed as queries and keys, in each recording that has them; adds its keys to the pool."""
     maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
     sides = tuple(
@@ -171,11 +171,11 @@ def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
     return PackedHead(sides, _largest_factored_change(head) if len(sides) > 1 else 0.0)
 
 
-def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedSide:
+def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> _PackedSide:
     packed_factors = pack_factors(maps, factors, head, key_pool)
     overview = packed_factors.overview
     look = first_look_at_overview(maps, head, overview)
-    return PackedSide(
+    return _PackedSide(
         content=packed_factors.content,
         look=look,
         high=look.thumbnail_highs[1],
@@ -204,19 +204,21 @@ def _largest_factored_change(head: HeadCells) -> float:
     spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
-        _largest_change([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()])
+        _largest_change([_read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()])
         for span in spans
     )
 
 
-def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
+def _pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
     """Returns one head packed as weights, or as weights of blocks."""
-    read_cells = read_exact if plan.block == 1 else read_pooled
+    read_cells = _read_exact if plan.block == 1 else _read_pooled
     sides = [read_cells(maps, head, plan) for maps in head.sides.values()]
-    return PackedHead(tuple(pack_side(side, plan) for side in sides), _largest_change(sides) if len(sides) > 1 else 0.0)
+    return PackedHead(
+        tuple(_pack_side(side, plan) for side in sides), _largest_change(sides) if len(sides) > 1 else 0.0
+    )
 
 
-def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
+def _read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """Returns the cells of a head at every query and key, with scores, or with log-sum-exps if the page has codes."""
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
@@ -227,7 +229,7 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     return PageCells(weights, second_array, weights, visible, maps.visible_key_counts(head.head, head.queries))
 
 
-def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
+def _read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """Returns the cells of a head pooled over blocks of tokens."""
     height, width = _blocks_shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
@@ -235,7 +237,7 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, visible_key_counts)
 
 
-def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
+def _pack_side(cells: PageCells, plan: PagePlan) -> _PackedSide:
     """Returns the packed cells of one head of one recording, with the first look at them."""
     is_pooled = plan.block > 1
     visible_largest = np.where(cells.visible, cells.largest, np.float32(0))
@@ -245,7 +247,7 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
         encode_weights(cells.second_array, cells.visible, plan.precision, high) if is_pooled else cells.second_array
     )
     shown_weights = np.where(cells.visible, cells.weights, np.float32(-1))
-    return PackedSide(
+    return _PackedSide(
         content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second_array),
         look=first_look_at_cells(cells, shown_weights, high),
         high=high,

@@ -30,13 +30,13 @@ def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
     first, last = int(frames[in_sound, 0].min()), int(frames[in_sound, 1].max())
     edges = np.linspace(first, last, columns + 1)
     bars = ASCII_BARS if look.ascii else BARS
-    yield [Span(envelope_text(sound, edges, bars), style="dim")]
+    yield [Span(_envelope_text(sound, edges, bars), style="dim")]
     yield list(weight_spans(panel, edges, bars, has_colors=bool(look.colors) and not look.ascii))
     yield [Span(seconds_text(edges / sound.rate), style="dim")]
     yield []
 
 
-def envelope_text(sound: Sound, edges: Float64Array, bars: str = BARS) -> str:
+def _envelope_text(sound: Sound, edges: Float64Array, bars: str = BARS) -> str:
     """Returns a bar for each column: the largest amplitude between its two edges."""
     return "".join(bars[round(height * (len(bars) - 1))] for height in envelope_heights(sound, edges).tolist())
 

@@ -241,11 +241,11 @@ def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, 
 def _pattern_text(row: HeadRow, lists_sink: bool) -> str:
     """Returns a head's name and patterns, whole; a list of sinks has the share that would stand after a pattern."""
     patterns = tuple(
-        replace(pattern, token=fit_words(pattern.token, LABEL_COLUMNS))
+        replace(pattern, token=_fit_words(pattern.token, LABEL_COLUMNS))
         for rank, pattern in enumerate(row.patterns)
         if rank == 0 or pattern.name != "sink" or not lists_sink
     )
-    return replace(row, patterns=patterns, given_name=fit_words(row.given_name, LABEL_COLUMNS)).pattern
+    return replace(row, patterns=patterns, given_name=_fit_words(row.given_name, LABEL_COLUMNS)).pattern
 
 
 def _summary(table: HeadFrame, shown_metrics: tuple[Measure, ...]) -> Summary:
@@ -273,7 +273,7 @@ def _column(table: HeadFrame, metric: Measure) -> Column:
     return Column(metric.header, texts, magnitudes if metric.unit == "share" else bar_lengths(magnitudes))
 
 
-def fit_words(text: str, width: int) -> str:
+def _fit_words(text: str, width: int) -> str:
     """Returns the text; if it is longer than ``width``, it is cut to at most that length and ends with an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 

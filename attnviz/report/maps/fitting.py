@@ -105,7 +105,7 @@ def _longer_side(head: ChosenHead) -> int:
     return max(_count(head.queries), _count(head.keys))
 
 
-class Extent(NamedTuple):
+class _Extent(NamedTuple):
     """How much of a recording a report draws.
 
     Attributes:
@@ -121,34 +121,34 @@ class Extent(NamedTuple):
     numbers: bool = True
 
 
-def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[Extent]:
+def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[_Extent]:
     """Yields the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps."""
     is_short = length <= MAX_CUT_TOKENS
     smaller_rows = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
-    yield from (Extent(heads, length) for heads in (4, 3, 2) if is_short)
-    yield from (Extent(heads, length, numbers=False) for heads in (4, 3, 2) if length <= max_cells)
+    yield from (_Extent(heads, length) for heads in (4, 3, 2) if is_short)
+    yield from (_Extent(heads, length, numbers=False) for heads in (4, 3, 2) if length <= max_cells)
     if is_short and finds_repeats:
         yield from (
-            Extent(heads, rows, "last queries", numbers=False) for rows in smaller_rows for heads in (4, 3, 2, 1)
+            _Extent(heads, rows, "last queries", numbers=False) for rows in smaller_rows for heads in (4, 3, 2, 1)
         )
     part: Literal["first tokens", "whole"] = "first tokens" if is_short else "whole"
-    yield from (Extent(heads, rows, part, numbers=is_short) for rows in smaller_rows for heads in (4, 3))
-    yield from (Extent(2, rows, part, numbers=is_short) for rows in smaller_rows)
+    yield from (_Extent(heads, rows, part, numbers=is_short) for rows in smaller_rows for heads in (4, 3))
+    yield from (_Extent(2, rows, part, numbers=is_short) for rows in smaller_rows)
     yield from (
-        Extent(1, rows, part, numbers=is_short) for rows in (*([length] if is_short else []), *smaller_rows, MIN_ROWS)
+        _Extent(1, rows, part, numbers=is_short) for rows in (*([length] if is_short else []), *smaller_rows, MIN_ROWS)
     )
 
 
-def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
+def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
     """Yields the extents to try, most informative first, if the last row matters most; all of them include this row."""
     if length > MAX_CUT_TOKENS:
-        yield from (Extent(heads, rows) for rows in POOLED_CELLS for heads in (4, 3, 2, 1))
+        yield from (_Extent(heads, rows) for rows in POOLED_CELLS for heads in (4, 3, 2, 1))
         return
-    yield from (Extent(heads, length) for heads in (4, 3, 2, 1))
-    yield from (Extent(heads, length, numbers=False) for heads in (2, 1) if length <= max_cells)
+    yield from (_Extent(heads, length) for heads in (4, 3, 2, 1))
+    yield from (_Extent(heads, length, numbers=False) for heads in (2, 1) if length <= max_cells)
     smaller_rows = [rows for rows in (*FIRST_TOKENS, MIN_ROWS, 2, 1) if rows < length]
     yield from (
-        Extent(1, rows, "last queries", numbers=has_numbers) for rows in smaller_rows for has_numbers in (True, False)
+        _Extent(1, rows, "last queries", numbers=has_numbers) for rows in smaller_rows for has_numbers in (True, False)
     )
 
 
@@ -157,7 +157,7 @@ def _clearest_report(
     clearest_heads: list[ChosenHead],
     options: ReportOptions,
     summaries: HeadSummaries,
-    extent: Extent,
+    extent: _Extent,
 ) -> Heatmaps:
     """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows."""
     heads = [_restricted_head(head, extent) for head in clearest_heads[: extent.heads]]
@@ -182,7 +182,7 @@ def _clearest_report(
     )
 
 
-def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
+def _restricted_head(head: ChosenHead, extent: _Extent) -> ChosenHead:
     """Returns the head with only its last queries, or its first queries and keys, as the extent says."""
     if extent.part == "last queries":
         start, stop = head.queries.start, head.queries.stop

@@ -83,7 +83,7 @@ def build_report(
     if not options.medium.draws_maps:
         return _exact_numbers(recording, selected_heads, options)
     summaries = summarize_heads(original or recording, options)
-    ranking = ranked_heads_of(selected_heads, options)
+    ranking = _ranked_heads_of(selected_heads, options)
     heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
     draw_rows = _row_drawer(heads, options)
     if draw_rows is not None:
@@ -184,7 +184,7 @@ def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[Chos
     return filtered_heads(heads, options.filter)
 
 
-def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
+def _ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
     """Returns the heads sorted by the metric and cut to the top few, each with its value; NaN without a metric."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
@@ -357,11 +357,11 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
     look = options.look
     if options.table is not None and look.style not in (None, "heatmap"):
         raise style_without_numbers_error(look)
-    heads = [head for head, _ in ranked_heads_of(selected_heads, options)]
+    heads = [head for head, _ in _ranked_heads_of(selected_heads, options)]
     # A page sorts heads by their metrics, which it has only if all heads have cells.
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts_heads:
-        heads = recorded_order(heads, selected_heads)
+        heads = _recorded_order(heads, selected_heads)
     query = None  # counted from the first query that is shown
     if look.query is not None:
         from attnviz.text.places import find_place
@@ -410,7 +410,7 @@ def with_colors_of_figure(
     return replace(report, shows_lift=shows_lift(panels, options.look, max_ratio), lift_reach=lift_reach(panels))
 
 
-def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
+def _recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
     """Returns the elements of ``items``, in their order, that ``subset`` holds too, as the same objects."""
     ids = set(map(id, subset))
     return [item for item in items if id(item) in ids]

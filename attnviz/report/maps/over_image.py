@@ -48,7 +48,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         AttnvizError: if the query does not exist, or a head was recorded in blocks of patches.
     """
     drawn_heads = _heads_to_draw(heads, options)
-    queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
+    queries = {head.maps: _image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
     panels = [
         _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps), image)
         for head in drawn_heads
@@ -88,7 +88,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     )
 
 
-def image_query(tokens: Tokens, name: str | None) -> int | None:
+def _image_query(tokens: Tokens, name: str | None) -> int | None:
     """Returns the index of the query that a label, a number or a pixel such as ``@420,180`` names.
 
     Returns:

@@ -247,7 +247,7 @@ class Look:
     @property
     def color_limits(self) -> str | tuple[float, float]:
         """The limits of the colour scale: ``shared`` by all heads, ``head`` for one each, or two numbers."""
-        return parse_limits(self.limits)
+        return _parse_limits(self.limits)
 
     @property
     def max_bytes(self) -> int:
@@ -315,7 +315,7 @@ def refuse_uninspected(look: Look) -> None:
             raise AttnvizError(f"{option(name)} has no effect in browse; leave it out, or use it with attnviz show")
 
 
-def parse_limits(text: str) -> str | tuple[float, float]:
+def _parse_limits(text: str) -> str | tuple[float, float]:
     """Returns the limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``.
 
     Raises:

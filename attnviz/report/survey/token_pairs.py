@@ -23,7 +23,7 @@ HOW = (
 )
 
 
-class TokenPair(NamedTuple):
+class _TokenPair(NamedTuple):
     """A query and the key that it attends to most.
 
     Attributes:
@@ -71,7 +71,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
     )
 
 
-def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[TokenPair]]:
+def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[_TokenPair]]:
     """Returns the pairs of each head in the sampled texts, the most frequent first; if equal, by mean weight.
 
     Raises:
@@ -89,10 +89,10 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
         labels = survey.examples.texts[request.text].tokens.labels
         for query, key, weight in strongest_pairs(rows):
             weights[request.head, labels[query], labels[key]].append(weight)
-    pairs_of_head: dict[int, list[TokenPair]] = {place: [] for place in places}
+    pairs_of_head: dict[int, list[_TokenPair]] = {place: [] for place in places}
     for (place, query_label, key_label), pair_weights in weights.items():
         mean_weight = sum(pair_weights) / len(pair_weights)
-        pairs_of_head[place].append(TokenPair(query_label, key_label, len(pair_weights), mean_weight))
+        pairs_of_head[place].append(_TokenPair(query_label, key_label, len(pair_weights), mean_weight))
     return {
         place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair))
         for place, pairs in pairs_of_head.items()
@@ -113,7 +113,7 @@ def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
     return [(query, int(best_keys[query]), float(rows[query, best_keys[query]])) for query in queries]
 
 
-def _section(name: str, pairs: list[TokenPair], max_pairs: int | None) -> Section:
+def _section(name: str, pairs: list[_TokenPair], max_pairs: int | None) -> Section:
     """Returns the table of a head's first ``max_pairs`` pairs, or of all for ``None``; its title counts all pairs."""
     shown_pairs = pairs[:max_pairs]
     columns = (

@@ -19,7 +19,7 @@ MAX_READ_CHARACTERS = 400
 
 
 @dataclass(frozen=True, eq=False)
-class LastUnitSummary:
+class _LastUnitSummary:
     """The units that the last unit of a text looked at.
 
     Attributes:
@@ -33,7 +33,7 @@ class LastUnitSummary:
 
 def summarize_last_unit(
     recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping
-) -> LastUnitSummary:
+) -> _LastUnitSummary:
     """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the strongest.
 
     Raises:
@@ -49,7 +49,7 @@ def summarize_last_unit(
         raise AttnvizError(
             f"{by_option} needs single cells and two {grouping.units} or more: it shows what the last one looks at"
         )
-    return LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
+    return _LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
 
 
 def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
