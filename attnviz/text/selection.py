@@ -292,7 +292,9 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
 def _refuse_repeats(text: str, name: str, items: Sequence[object]) -> None:
     repeated_item = next((item for item, count in Counter(items).items() if count > 1), None)
     if repeated_item is not None:
-        raise AttnvizError(f"{option(name)} {text!r} names {repeated_item} more than once; write it once")
+        numbers = [item for item in dict.fromkeys(items) if isinstance(item, int)]
+        once = number_ranges(numbers).replace(" ", "") if numbers else ",".join(map(str, dict.fromkeys(items)))
+        raise AttnvizError(f"{option(name)} {text!r} names {repeated_item} more than once; write {once}")
 
 
 def _listed_numbers(text: str, name: str) -> list[int]:
