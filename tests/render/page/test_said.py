@@ -39,6 +39,16 @@ def test_a_link_with_a_token_has_the_scores_it_names(page: Opened) -> None:
     assert "Scores" in page.text("#units")
 
 
+def test_the_legend_of_heads_with_scales_of_their_own_says_whose_numbers_it_has(page: Opened) -> None:
+    own = "; these numbers are of Head {}, each head has a scale of its own"
+    at(page, "view=maps&limits=head", "state.limits === 'head' && state.list === 'maps'")
+    assert own.format("0.0") in page.text("#legend")
+    at(page, "heads=1.1,0.2&together=side&limits=head", "scene.current?.stages?.length === 2")
+    assert own.format("1.1") in page.text("#legend")
+    at(page, "view=maps&limits=shared", "state.limits === 'shared'")
+    assert "of its own" not in page.text("#legend")
+
+
 def test_search_says_what_it_does_not_find_and_shows_nothing_else(page: Opened) -> None:
     at(page, "view=maps", "state.head === null && state.list === 'maps'")
     page.press("/")

@@ -76,7 +76,15 @@ function nameOf(scale) {
   if (scale.scores) return "attention score, before mask and softmax";
   const unit = showsMoved() && page.moved ? `, 100% is ${Number(page.moved.unit.toPrecision(4))}` : "";
   if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}, ${changeSaid()}${pooledSaid()}`;
-  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}${effectSaid()}`;
+  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}${ownScaleSaid()}${effectSaid()}`;
+}
+
+/** Says whose numbers the legend has where several heads are shown, each with a scale of its own; "" elsewhere. */
+function ownScaleSaid() {
+  const maps = state.head === null && !state.together && state.list === "maps";
+  const sideBySide = (scene.current?.stages?.length ?? 0) > 1;
+  if (state.limits !== "head" || !(maps || sideBySide)) return "";
+  return `; these numbers are of ${headTitle(sideBySide ? state.chosen[0] : 0)}, each head has a scale of its own`;
 }
 
 /** What the frames of all heads stand for, and the coloured numbers under them; nothing where effects are unknown. */
