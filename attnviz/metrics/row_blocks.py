@@ -291,7 +291,9 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
 
 
 def blind_queries_at_end(maps: CellMaps, head: int) -> int:
-    """Returns how many of the last queries see no key."""
+    """Returns how many of the last queries see no key; 0 without earlier keys, where positions do not depend on it."""
+    if len(maps.key_tokens) <= len(maps.query_tokens):
+        return 0  # so that the cells of a map without a cache are not read once more
     sees_key = maps.visible_key_counts(head, slice(0, len(maps.query_tokens))) > 0
     return int(sees_key[::-1].argmax())
 
