@@ -65,6 +65,12 @@ class Opened:
         """Waits until what was asked for is drawn: for the frame that draws it, and the next one."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
+    def resize(self, width: int, height: int) -> None:
+        """Sets the window's size and waits until the page is laid out for it."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.until(f"innerWidth === {width} && innerHeight === {height}")
+        self.settle()
+
     def press(self, *keys: str) -> None:
         for key in keys:
             self.page.keyboard.press(key)

@@ -188,7 +188,7 @@ PICTURES = """Object.fromEntries([...document.querySelectorAll(".thumb")].map(
 
 def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browser_is_idle(show: Opener) -> None:
     opened = show(report_of(many()))
-    opened.page.set_viewport_size({"width": 1280, "height": 400})
+    opened.resize(1280, 400)
     opened.evaluate("set({steps: 'log'})")
     opened.settle()
     painted = """[...document.querySelectorAll(".thumb")].map((thumb) => {

@@ -81,7 +81,7 @@ def striped(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_a_stripe_one_cell_wide_is_in_every_row_of_pixels_of_screen_and_files(
     striped: Opened, width: int, height: int, address: str, title: str
 ) -> None:
-    striped.page.set_viewport_size({"width": width, "height": height})
+    striped.resize(width, height)
     striped.evaluate(f"location.hash = '{address}'")
     striped.until(
         f"scene.current && scene.shown.title === '{title}' && {STAGES}.every((stage) => stage.picture.pooled)"
@@ -107,7 +107,7 @@ def test_a_stripe_one_cell_wide_is_in_every_row_of_pixels_of_screen_and_files(
 
 
 def test_means_of_blocks_have_a_scale_that_they_reach_and_a_choice_of_the_largest(striped: Opened) -> None:
-    striped.page.set_viewport_size({"width": 1440, "height": 900})
+    striped.resize(1440, 900)
     striped.evaluate(f"location.hash = '{SIX}&scale=sqrt'")
     striped.until("state.steps === 'sqrt' && scene.current?.stages?.length === 6")
     striped.settle()
@@ -152,7 +152,7 @@ def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
     many: Opened, width: int, height: int, fewest: int
 ) -> None:
     many.show_maps()
-    many.page.set_viewport_size({"width": width, "height": height})
+    many.resize(width, height)
     many.until("painted.canvases.size === page.heads.length")
     drawn = many.evaluate(
         "[...document.querySelectorAll('.thumb canvas')].map((canvas) => ({ cells: canvas.width,"
@@ -166,7 +166,7 @@ def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
 
 
 def test_many_heads_beside_an_open_one_have_the_stripe_in_every_row(many: Opened) -> None:
-    many.page.set_viewport_size({"width": 1440, "height": 900})
+    many.resize(1440, 900)
     many.open_head(3)
     many.settle()
     side, striped = many.evaluate(

@@ -93,7 +93,7 @@ def test_page_without_scores_says_so_and_shows_weights(show: Opener) -> None:
 )
 def test_buttons_of_open_heads_stand_in_one_line(show: Opener, place: str) -> None:
     opened = show(report_of(sentence()))
-    opened.page.set_viewport_size({"width": 1440, "height": 900})
+    opened.resize(1440, 900)
     opened.evaluate(f"location.hash = '{place}'")
     opened.until("scene.current !== null")
     opened.settle()
@@ -104,7 +104,7 @@ def test_buttons_of_open_heads_stand_in_one_line(show: Opener, place: str) -> No
 
 def test_colours_of_a_phone_stand_in_the_bar(show: Opener) -> None:
     opened = show(report_of(sentence()))
-    opened.page.set_viewport_size({"width": 390, "height": 780})
+    opened.resize(390, 780)
     opened.evaluate("location.hash = 'head=1.2'")
     opened.until("scene.current !== null")
     assert opened.evaluate("one('steps').closest('.bar') !== null")

@@ -140,7 +140,7 @@ def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_i
     assert opened.evaluate(cells) >= 0.5 * 1440 * 900
     assert opened.evaluate("['query', 'key'].map((axis) => scene.current.stage.picture.every(axis))") == [1, 1]
     assert opened.evaluate("scene.current.stage.element.getBoundingClientRect().bottom") <= 900
-    opened.page.set_viewport_size({"width": 900, "height": 720})
+    opened.resize(900, 720)
     opened.evaluate("pin({query: 4, key: 5})")
     opened.until("innerWidth === 900")
     assert opened.page.locator(".inspector dd >> nth=0").bounding_box()["y"] < 700
@@ -215,7 +215,7 @@ def test_paper_holds_every_head(show: Opener) -> None:
     maps = tuple(random_maps(Tokens.numbered(9), layer=layer, heads=12, seed=layer) for layer in range(2))
     opened = show(report_of(Recording(maps=maps, model="a test")))
     opened.page.emulate_media(media="print")
-    opened.page.set_viewport_size({"width": 700, "height": 1000})
+    opened.resize(700, 1000)
     rights = "[...document.querySelectorAll('.thumb canvas')].map((it) => it.getBoundingClientRect().right)"
     opened.until(f"Math.max(...{rights}) <= 700")
     assert len(opened.evaluate(rights)) == 24
@@ -232,7 +232,7 @@ def test_paper_holds_the_cells_of_an_open_head_and_every_number(show: Opener, tm
     opened.evaluate("location.hash = 'view=numbers'")
     opened.until("document.querySelector('.numbers-table')")
     opened.page.emulate_media(media="print")
-    opened.page.set_viewport_size({"width": 720, "height": 1000})
+    opened.resize(720, 1000)
     assert opened.evaluate("document.querySelector('.numbers-table').getBoundingClientRect().right") <= 720
 
 
@@ -577,7 +577,7 @@ def test_layers_means_are_listed_beside_one_token_and_lead_to_their_rows(show: O
 @pytest.mark.parametrize(("tokens", "written"), [(4, True), (16, False)])
 def test_many_numbers_that_round_to_zero_are_left_out_of_cells(show: Opener, tokens: int, written: bool) -> None:
     opened = show(report_of(large(tokens, heads=1, causal=False)))
-    opened.page.set_viewport_size({"width": 1920, "height": 1080})
+    opened.resize(1920, 1080)
     opened.until("scene.current?.stage")
     opened.evaluate("scene.current.stage.picture.shown.values.fill(0.001)")
     texts = opened.evaluate(
