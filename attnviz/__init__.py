@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from attnviz.api.ablation import ablate as ablate
     from attnviz.api.arrays import from_arrays as from_arrays
     from attnviz.api.contributions import contributions as contributions
-    from attnviz.api.decoding import kept as kept
     from attnviz.api.decoding import steps as steps
     from attnviz.api.drawing import draw as draw
     from attnviz.api.reading import reading as reading
@@ -44,7 +43,6 @@ EXPORTS = {
     "draw": "attnviz.api.drawing:draw",
     "explanation": "attnviz.explain.explanation:explanation",
     "from_arrays": "attnviz.api.arrays:from_arrays",
-    "kept": "attnviz.api.decoding:kept",
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "reading": "attnviz.api.reading:reading",

@@ -41,7 +41,6 @@ explain 'a b a b' --model trained
 ablate 'a b a b' --model trained
 show 'a b. a b' --model trained --by sentences --check 1
 steps 'a b a b' --model trained
-kept 'a b a b' --model trained --queries 2: --policy top:2
 """
 PICTURES = """\
 show run.safetensors --style arcs -o - --format svg
@@ -74,7 +73,6 @@ show 'a b a' --model trained --logits a -o - --format svg
 show 'a b. a b' --model trained --by sentences --check 1 -o - --format svg
 steps run.safetensors -o - --format svg
 steps run.safetensors -o - --format gif
-kept run.safetensors --queries 2: --policy top:2 -o - --format svg
 ablate 'a b a b' --model trained -o - --format svg
 explain 'a b a b' -o - --format html
 """

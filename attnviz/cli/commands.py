@@ -32,7 +32,6 @@ from attnviz.cli.options import (
     Output,
     Pair,
     Pairs,
-    Policies,
     Recordings,
     ReferenceFile,
     Resume,
@@ -434,30 +433,6 @@ def steps(
     if subject.survey is not None:
         raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
-
-
-@command()
-@expand_options
-def kept(
-    *,
-    input: Input,
-    settings: ModelSettings,
-    policy: Policies = None,
-    selection: Annotated[Selection, ("layers", "heads", "queries")],
-    look: Annotated[Look, RESULTS_LOOK],
-    output: Output,
-) -> None:
-    """Show how much attention remains when a cache drops keys."""
-    from attnviz.cli.decoding import show_kept
-    from attnviz.cli.input import read_input
-    from attnviz.cli.recordings import record
-
-    refuse_output(output, "atlas")
-    subject = read_input(input, settings)
-    if subject.survey is not None:
-        raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
-    recording = record(subject, settings, selection, factors=subject.is_text)
-    show_kept(recording, selection, policy or (), ReportOptions(look=look), output)
 
 
 @command()

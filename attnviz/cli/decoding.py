@@ -54,17 +54,6 @@ def _show_page(
     deliver(build_report(recording, fit_options(page_options, output)), output)
 
 
-def show_kept(
-    recording: "Recording", selection: "Selection", policies: Sequence[str], options: ReportOptions, output: "Output"
-) -> None:
-    """Writes how much of each head's attention a cache keeps, as a list or a map of layers by heads for each policy."""
-    from attnviz.metrics.kept import default_policies, measure_kept
-    from attnviz.report.decoding.kept_report import kept_report
-
-    kept_mass = measure_kept(recording, selection, policies or default_policies(recording, selection))
-    deliver(kept_report(recording, kept_mass, fit_options(options, output)), output)
-
-
 def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
     """Writes a film with the maps of several recordings, one recording after another.
 

@@ -70,10 +70,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz steps chat.json --model ./my-llama --generate 40",
         'attnviz steps "the cat sat. the cat sat" --model trained --heads 1.1',
     ),
-    "kept": (
-        'attnviz kept "the cat sat. the cat sat" --model trained --queries 5:',
-        "attnviz kept before.safetensors --policy sinks:4+recent:60 --policy h2o:64",
-    ),
     "film": ("attnviz film before.safetensors after.safetensors --heads 1.1 -o film.gif",),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',

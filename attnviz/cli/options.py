@@ -204,14 +204,6 @@ Check = Annotated[
         panel="Select",
     ),
 ]
-Policies = Annotated[
-    list[str] | None,
-    Option(
-        "Measure this policy of the cache: sinks:4+recent:60, h2o:64, snapkv:64, quest:64 or top:64; may be repeated.",
-        panel="Select",
-        brief="A policy: sinks:4+recent:60, h2o:64, snapkv:64, quest:64, top:64.",
-    ),
-]
 Corpus = Annotated[
     list[str] | None,
     Option(

@@ -3,7 +3,7 @@
 import re
 import shlex
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
+OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
+    "kept": None,
+}
 
 
 def usage_line(error: typer.TyperException, app: typer.Typer) -> str:
@@ -43,7 +46,10 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
 
 
 def _unknown_command_line(word: str, program: Any) -> str:
-    """Returns the line for an unknown command, with the closest command, or how to draw the word as a text."""
+    """Returns the line for an unknown command: what it is today, the closest command, or how to draw it as a text."""
+    if word in OLD_COMMANDS:
+        new_line = OLD_COMMANDS[word]
+        return f"attnviz {word} is gone" if new_line is None else f"attnviz {word} is written {new_line}"
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 

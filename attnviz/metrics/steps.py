@@ -23,7 +23,7 @@ from attnviz.text.tokens import TEXTS, Tokens
 from attnviz.text.units import Units
 
 STRONGEST_TOKENS = 8  # the keys of a step that are listed
-MAX_NUMBERS = 2**26  # the largest heads x steps x units (or policies), which are in memory at once
+MAX_NUMBERS = 2**26  # the largest heads x steps x units, which are in memory at once
 WRITTEN_PART = ", as written"  # of a unit that begins in the prompt
 ALL_QUERIES: Span = (None, None)
 

@@ -16,7 +16,6 @@ COMMANDS = (
     "explain",
     "ablate",
     "steps",
-    "kept",
     "film",
     "browse",
     "survey",

@@ -115,34 +115,3 @@ def test_refusals_are_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
-
-
-def test_policies_are_listed_with_their_memory_and_the_heads_that_retrieve(
-    saved: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["kept", saved, "--policy", "sinks:4+recent:20", "--policy", "top:24"]) == 0
-    shown = capsys.readouterr().out
-    assert [line.split()[0] for line in shown.splitlines()[3:5]] == ["sinks:4+recent:20", "top:24"]
-    said = " ".join(shown.split())
-    assert "A retrieval head has 35% of the weight or more beyond the first 4 and the latest 64 keys" in said
-    assert "It is not what the output loses" in said
-    assert "sinks:4+recent:20 keeps" in said  # top drops no key
-
-
-def test_kept_without_a_policy_compares_those_of_half_the_keys(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert main(["kept", saved, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [each["policy"].partition(":")[0] for each in found["policies"]] == ["sinks", "h2o", "snapkv", "top"]
-    assert np.shape(found["policies"][0]["kept"]) == (len(found["heads"]), len(found["queries"]))
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".png"])
-def test_kept_is_written(saved: str, suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"kept{suffix}"
-    assert main(["kept", saved, "--policy", "h2o:24", "-o", str(path)]) == 0
-    if suffix == ".csv":
-        recording = attnviz.load(saved)
-        heads = sum(len(maps.heads) for maps in recording.maps)
-        assert len(path.read_text().splitlines()) == 1 + heads * 6

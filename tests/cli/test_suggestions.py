@@ -13,6 +13,7 @@ import typer.main
 
 from attnviz.base.options import declared_options
 from attnviz.cli.commands import app, main
+from attnviz.cli.suggestions import OLD_COMMANDS
 from attnviz.render.formats import FORMATS, KINDS
 from attnviz.report.picture.look import Look
 
@@ -592,3 +593,17 @@ def test_a_survey_is_refused_in_a_picture(run: Run) -> None:
     code, error = run("survey two.txt --model trained -o y.png")
     assert code == 1
     assert "a survey is a .safetensors file, and not 'y.png'; use -o survey.safetensors" in error
+
+
+def test_each_old_command_is_answered_with_its_new_line_which_the_changelog_shows_too(run: Run) -> None:
+    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^  \| `attnviz (\w+)` \| (?:`(.+)`|–) \|$", changelog, re.MULTILINE)
+    assert {old: new or None for old, new in rows} == OLD_COMMANDS
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    for old, new in OLD_COMMANDS.items():
+        assert old not in commands
+        assert new is None or new.split()[1] in commands
+        for line in (f"{old} 'Life is short' -o x.png", f"{old} --help", f"help {old}"):
+            code, said = run(line)
+            assert (code, said.count("\n")) == (2, 1)
+            assert (f"attnviz {old} is written {new} " if new else f"attnviz {old} is gone ") in said

@@ -34,7 +34,6 @@ VALUES = (
     "attnviz.effects.logit_parts.LogitParts",
     "attnviz.effects.logit_parts.LogitPart",
     "attnviz.metrics.steps.DecodingSteps",
-    "attnviz.metrics.kept.KeptMass",
     "attnviz.corpus.sums.survey.Survey",
     "attnviz.attention.modules.AttentionOutput",
     "attnviz.attention.modules.AttentionOptions",
