@@ -29,8 +29,7 @@ from attnviz.browse.view.boxes import (
     WrappedText,
 )
 from attnviz.browse.view.screen import compose
-from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right_aligned, wrap
-from attnviz.render.terminal.table import bar
+from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, bar, fit, right_aligned, wrap
 
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉▁▂▃▄▅▆▇", ">v^|+-+#@*oO->^.::-=+#.:-=+*#")
 HALF_BLOCKS = frozenset("▀▄ ")  # the texts of most spans; their width is 1, so cell_len need not be called

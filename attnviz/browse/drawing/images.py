@@ -5,9 +5,9 @@ import numpy as np
 from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.view.boxes import OverImage, PictureArea
-from attnviz.render.terminal.cells import half_block
 from attnviz.render.terminal.lines import Line
-from attnviz.render.terminal.over_image import draw_border, draw_query_border, shaded_lines
+from attnviz.render.terminal.maps import half_block
+from attnviz.render.terminal.media import draw_border, draw_query_border, shaded_lines
 from attnviz.report.picture.overlays import overlay_pixels
 
 

@@ -13,8 +13,8 @@ from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.view.boxes import Cells, Paragraph
-from attnviz.render.terminal.cells import SHADES, half_block
 from attnviz.render.terminal.lines import Line, Span, right_aligned
+from attnviz.render.terminal.maps import SHADES, half_block
 from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # of each of rich's colour systems

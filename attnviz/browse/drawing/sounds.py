@@ -9,7 +9,7 @@ from attnviz.browse.view.boxes import OverSound
 from attnviz.browse.view.sound_pane import marked_seconds, sample_edges
 from attnviz.media.sound import Sound
 from attnviz.render.terminal.lines import Line, Span
-from attnviz.render.terminal.over_sound import BARS, envelope_heights, weight_spans
+from attnviz.render.terminal.media import BARS, envelope_heights, weight_spans
 
 
 def over_sound_lines(box: OverSound, colors: int) -> list[Line]:

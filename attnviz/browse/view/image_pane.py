@@ -9,7 +9,7 @@ from attnviz.browse.session.state import Size
 from attnviz.browse.view.boxes import Box, BoxColumn, BoxRow, FixedBox, OverImage, StyledText
 from attnviz.media.image import Image
 from attnviz.media.text import Text
-from attnviz.render.terminal.over_image import seconds_axis
+from attnviz.render.terminal.media import seconds_axis
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.overlays import panel_image
 from attnviz.report.picture.panels import PERCENT, Axis, Panel

@@ -9,7 +9,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.browse.view.boxes import OverSound
 from attnviz.media.sound import Sound
 from attnviz.metrics.alignment import PAUSE
-from attnviz.render.terminal.over_sound import seconds_text
+from attnviz.render.terminal.maps import seconds_text
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import PERCENT, Axis, Panel
 from attnviz.text.characters import WORDS

@@ -14,7 +14,7 @@ from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import MAX_TITLE_LINES, ROUNDING_INCHES, TextLine, fitting_title
 from attnviz.render.figure.theme import Theme
-from attnviz.render.terminal.over_sound import ROUND_SECONDS
+from attnviz.render.terminal.maps import ROUND_SECONDS
 from attnviz.report.picture.overlays import band_tops, outline_segments, panel_image, query_box
 from attnviz.report.picture.panels import NOTE, Panel
 

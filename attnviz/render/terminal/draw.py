@@ -1,17 +1,35 @@
-"""Draws a report as lines for a terminal: coloured numbers if they fit, otherwise blocks of colour."""
+"""Draws a report as lines for a terminal: coloured numbers if they fit, otherwise blocks of colour; and tables."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
+from rich.cells import cell_len, set_cell_size
+
 from attnviz.base.errors import AttnvizError
 from attnviz.media.text import Text
-from attnviz.render.terminal.cells import legend
-from attnviz.render.terminal.lines import Line, Span, fit, print_lines, to_ascii, wrap
-from attnviz.render.terminal.maps import ROW_LABEL_COLUMNS, choose_grid, map_bands
-from attnviz.render.terminal.table import summary_lines
-from attnviz.render.terminal.text import shaded_texts
-from attnviz.render.terminal.thumbnails import thumbnails
+from attnviz.render.terminal.lines import (
+    Line,
+    Span,
+    blocks,
+    cut,
+    fit,
+    print_lines,
+    right_aligned,
+    to_ascii,
+    widest_label,
+    wrap,
+)
+from attnviz.render.terminal.maps import (
+    MIN_THUMBNAIL_COLUMNS,
+    ROW_LABEL_COLUMNS,
+    choose_grid,
+    legend,
+    map_bands,
+    thumbnails,
+)
+from attnviz.render.terminal.media import shaded_texts
+from attnviz.report.picture.colors import SEQUENTIAL, colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import NOTE
 from attnviz.report.picture.report import (
@@ -30,6 +48,9 @@ from attnviz.report.picture.report import (
 
 MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
+MAX_THUMBNAIL_COLUMNS = 24
+BAR_COLUMNS = 4  # columns of a bar beside a number
+BAR_COLOR = 140  # index in the colormap: a green that stands out on dark and on light backgrounds
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
@@ -49,6 +70,11 @@ def max_cells(look: Look) -> int:
     return max(MIN_MAP_CELLS, min(look.width - ROW_LABEL_COLUMNS, MAX_MAP_CELLS))
 
 
+def thumbnail_cells(look: Look) -> int:
+    """Returns the largest number of rows or columns of a thumbnail: a third of the terminal's width, within limits."""
+    return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
+
+
 def report_lines(report: Report) -> list[Line]:
     """Returns all lines of a report, none wider than the look's width.
 
@@ -60,15 +86,15 @@ def report_lines(report: Report) -> list[Line]:
     lines = [[Span(fit(in_characters(report.title), look.width).rstrip(), style="bold")], []]
     match report:
         case HeadList(summary=summary) | ExactNumbers(summary=summary):
-            lines += _summary_lines(summary, look)
+            lines += table_lines(summary, look)
         case HeadCards(sections=sections):
             for section in sections:
                 title = fit(in_characters(section.title), look.width).rstrip()
-                lines += [[Span(title, style="bold")], *_summary_lines(section.summary, look)]
+                lines += [[Span(title, style="bold")], *table_lines(section.summary, look)]
         case SurveyedHeads():
             raise AttnvizError("a terminal cannot draw points or cards of heads; use -o heads.png or .html")
         case _:
-            lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
+            lines += [*_drawn_panels(report), *table_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(in_characters(report.caption), look.width)]
     return lines + [
         [Span(line, style="dim")] for remark in report.remarks for line in wrap(in_characters(remark), look.width)
@@ -86,11 +112,7 @@ def ineffective_options(report: Report) -> tuple[str, ...]:
     return ("cmap",)  # characters of shades still depend on the scale and its limits
 
 
-def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
-    return [] if summary is None else [*summary_lines(summary, look), []]
-
-
-def _panel_lines(report: DrawnReport) -> Iterator[Line]:
+def _drawn_panels(report: DrawnReport) -> Iterator[Line]:
     look, in_characters = report.look, to_ascii if report.look.ascii else str
     panels = []
     for panel in report.panels:
@@ -123,3 +145,56 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
 def _has_shades(report: ShadedText) -> bool:
     """True if a terminal without colours draws the weights as shades; over a text, it writes them as numbers."""
     return not isinstance(report.panels[0].columns.canvas, Text)
+
+
+def table_lines(summary: Summary | None, look: Look) -> list[Line]:
+    """Returns the lines of a table and an empty one, with a bar beside each number that has one; none without a table.
+
+    The lines are cut at the look's width.
+    """
+    if summary is None:
+        return []
+    columns = [
+        _table_column(column, summary, alignment == "<", look)
+        for column, alignment in enumerate(summary.align or ">" * len(summary.header))
+    ]
+    widths = [sum(cell_len(span.text) for span in column[0]) for column in columns]
+    gap = Span("  " if sum(widths) + 2 * len(widths) - 2 <= look.width else " ")
+    lines = []
+    for first_cell, *other_cells in zip(*columns, strict=True):
+        line = list(first_cell)
+        for cell in other_cells:
+            line += [gap, *cell]
+        lines.append(cut(line, look.width))
+    return [*lines, []]
+
+
+def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
+    """Returns the cells of one column of a table, all of the same width: the header, then texts with any bars."""
+    header, texts = summary.header[column], [row[column] for row in summary.rows]
+    bars = [row[column] for row in summary.bars] or [None] * len(texts)
+    has_negative = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
+    bar_width = BAR_COLUMNS * (1 + has_negative) + 1 if any(length is not None for length in bars) else 0
+    width = max(widest_label(texts), cell_len(header) - bar_width)
+    title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right_aligned(header, width)
+    spans = [Span(set_cell_size(text, width) if is_left_aligned else right_aligned(text, width)) for text in texts]
+    return [
+        [Span(title, style="bold")],
+        *(
+            [span, Span(" "), *_bar_spans(length, has_negative, look)] if bar_width else [span]
+            for span, length in zip(spans, bars, strict=True)
+        ),
+    ]
+
+
+def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Span]:
+    columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
+    to_right, to_left = max(columns, 0.0), max(-columns, 0.0)
+    color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
+    right_bar = "#" * round(to_right) if look.ascii else blocks(round(8 * to_right))
+    positive_bar = Span(right_bar.ljust(BAR_COLUMNS), ink=color)
+    if not has_negative:
+        return [positive_bar]
+    full_blocks, half_blocks = divmod(round(2 * to_left), 2)
+    left_bar = "#" * round(to_left) if look.ascii else "▐" * half_blocks + "█" * full_blocks
+    return [Span(left_bar.rjust(BAR_COLUMNS), ink=color), positive_bar]

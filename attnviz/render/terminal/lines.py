@@ -1,5 +1,6 @@
 """Cuts styled text to columns of a terminal, and writes it with the colours that the look allows."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ ASCII_FOR = str.maketrans(
 DISPUTED = {"Mc", "Me", "Mn", "Cf", "Sk"}  # categories of characters whose width differs between terminals
 EXTRA_COLUMNS = {"Mc": 1, "Sk": 2}  # that some terminals add for a character of the category
 WORDS = re.compile(r"( *[^ ]*)( *)")
+EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 CUBE = np.array([0, 95, 135, 175, 215, 255])
 
 
@@ -89,6 +91,22 @@ def cut(line: Line, width: int) -> Line:
         text = fit(span.text, min(free_columns, cell_len(span.text))) if free_columns > 0 else ""
         parts.append(replace(span, text=text))
     return parts
+
+
+def bar(value: float, full_value: float, width: int) -> str:
+    """Returns a bar of blocks, padded with blanks to ``width`` columns.
+
+    It is all blanks if the value is not finite or ``full_value`` is not above 0.
+    """
+    if not math.isfinite(value) or not full_value > 0:
+        return " " * width
+    return blocks(min(8 * width, round(8 * width * abs(value) / full_value))).ljust(width)
+
+
+def blocks(eighths: int) -> str:
+    """Returns a bar that is ``eighths`` eighths of a column long."""
+    full_blocks, remainder = divmod(eighths, 8)
+    return "█" * full_blocks + EIGHTHS[remainder]
 
 
 def to_ascii(text: str) -> str:

@@ -14,7 +14,7 @@ from attnviz.browse.session.state import Size, State, View
 from attnviz.browse.view.open_head import click_in_head
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
-from attnviz.render.terminal.over_image import FRAME
+from attnviz.render.terminal.media import FRAME
 from tests.conftest import dense
 from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
 

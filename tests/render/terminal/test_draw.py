@@ -9,11 +9,11 @@ from rich.cells import cell_len
 
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw, medium_of
-from attnviz.render.terminal.draw import report_lines
+from attnviz.render.terminal.draw import report_lines, table_lines
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import DrawnReport, Report
+from attnviz.report.picture.report import DrawnReport, Report, Summary
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
@@ -146,19 +146,14 @@ def test_without_colour_darker_shades_are_larger_weights(ascii: bool) -> None:
     assert ramp.index(shades[int(values.argmin())]) == min(ramp.index(shade) for shade in shades)
 
 
-def test_ascii_has_nothing_else() -> None:
-    drawn = draw(report_at(80, TRUE, HOSTILE, ascii=True), ".txt")
-    assert drawn.isascii()
-    assert b"\x1b" not in drawn
-
-
-def test_no_colour_sends_no_escape() -> None:
-    assert "\x1b" not in text_of(report_at(80, 0))
-
-
-def test_indexed_colours_are_sent_as_numbers() -> None:
-    assert "48;5;" in text_of(report_at(80, INDEXED))
-    assert "48;2;" not in text_of(report_at(80, INDEXED))
+def test_escapes_are_those_of_the_colours_and_ascii_has_none() -> None:
+    for colors, codes in ((0, set()), (INDEXED, {"48;5;"}), (TRUE, {"48;2;"})):
+        text = text_of(report_at(80, colors))
+        assert {code for code in ("48;2;", "48;5;") if code in text} == codes
+        assert ("\x1b" in text) == bool(colors)
+    in_ascii = draw(report_at(80, TRUE, HOSTILE, ascii=True), ".txt")
+    assert in_ascii.isascii()
+    assert b"\x1b" not in in_ascii
 
 
 def test_panels_stand_side_by_side_as_the_width_allows() -> None:
@@ -176,21 +171,13 @@ def test_comparison_keeps_its_three_panels_in_one_row() -> None:
     assert [line.count("head 0.") for line in plain(report) if line.lstrip().startswith("head 0.")] == [3, 3]
 
 
-def test_legend_gives_both_ends_of_the_scale() -> None:
+def test_legend_caption_and_remarks_close_the_picture_in_the_same_bytes_each_time() -> None:
     report = report_at(80, TRUE)
     high = f"{report.panels[0].scale.high:.0%}"
     assert any(line.startswith("0% ") and f" {high}  attention weight" in line for line in plain(report))
-
-
-def test_caption_and_remarks_close_the_picture() -> None:
     report = report_at(80, causal=True)
-    text = " ".join(plain(report))
-    assert report.caption in text
-    assert all(remark in text for remark in report.remarks)
-
-
-def test_drawing_the_same_report_twice_gives_the_same_bytes() -> None:
-    assert draw(report_at(80, TRUE), ".txt") == draw(report_at(80, TRUE), ".txt")
+    assert all(words in " ".join(plain(report)) for words in (report.caption, *report.remarks))
+    assert draw(report, ".txt") == draw(report_at(80, causal=True), ".txt")
 
 
 def test_only_the_chosen_rows_are_drawn() -> None:
@@ -198,20 +185,32 @@ def test_only_the_chosen_rows_are_drawn() -> None:
     assert [line.split()[0] for line in lines if re.match(r"\s*(Life|is|short) +\d", line)] == ["is"]
 
 
-def heading_and_labels(text: str, heads: int) -> tuple[str, str]:
-    """The line of the heads' names and the line below it."""
-    heading, labels = plain(report_at(80, 0, text, heads=heads))[2:4]
-    return heading, labels
-
-
-def test_labels_of_twelve_tokens_stand_upright_at_eighty_columns() -> None:
-    _, labels = heading_and_labels("The nurse thanked the pilot because she had landed the plane safely", heads=1)
-    assert labels.split()[:3] == ["The", "nurse", "than…"]
-
-
-def test_cells_widen_before_labels_are_cut() -> None:
-    assert heading_and_labels("unbelievable tokenization", heads=1)[1].split() == ["unbelievable", "tokenization"]
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("The nurse thanked the pilot because she had landed the plane safely", ["The", "nurse", "than…"]),
+        ("unbelievable tokenization", ["unbelievable", "tokenization"]),
+    ],
+)
+def test_labels_stand_upright_and_cells_widen_before_they_are_cut(text: str, labels: list[str]) -> None:
+    assert plain(report_at(80, 0, text, heads=1))[3].split()[:3] == labels
 
 
 def test_heading_of_a_single_token_has_its_number() -> None:
-    assert re.findall(r"head (\S+)", heading_and_labels("Life", heads=4)[0]) == ["0.0", "0.1", "0.2", "0.3"]
+    assert re.findall(r"head (\S+)", plain(report_at(80, 0, "Life", heads=4))[2]) == ["0.0", "0.1", "0.2", "0.3"]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "look", "cells"),
+    [
+        ((1.0, -0.625, None), Look(), ["   1.0     ████", "-0.625  ▐██".ljust(15), "  None".ljust(15)]),
+        ((0.5, -0.001), Look(), ["   0.5 ██  ", "-0.001     "]),
+        ((0.5, -0.001), Look(ascii=True), ["   0.5 ##  ", "-0.001     "]),
+    ],
+)
+def test_negative_bars_of_a_table_point_left_and_without_them_bars_begin_beside_numbers(
+    lengths: tuple[float | None, ...], look: Look, cells: list[str]
+) -> None:
+    rows = tuple((f"{length}",) for length in lengths)
+    table = Summary(header=("n",), rows=rows, bars=tuple((length,) for length in lengths))
+    assert ["".join(span.text for span in line) for line in table_lines(table, look)][1:-1] == cells

@@ -1,6 +1,7 @@
-"""Lines of a terminal: what is cut, wrapped and coloured."""
+"""Lines of a terminal: what is cut, wrapped and coloured, and bars."""
 
 import io
+import math
 import re
 import unicodedata
 from dataclasses import replace
@@ -13,6 +14,7 @@ from rich.cells import cell_len
 from attnviz.render.terminal.lines import (
     Line,
     Span,
+    bar,
     fit,
     nearest_of_256,
     print_lines,
@@ -75,3 +77,16 @@ def test_running_text_is_not_written_over() -> None:
     with io.BytesIO() as file:
         print_lines([[Span("हिन्दी தமிழ் 👋🏽 ❤️ cat")]], replace(Look(), moves_cursor=True, colors=256), file)
         assert file.getvalue().decode() == "हिन्दी தமிழ் 👋🏽 ❤️ cat\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "drawn"),
+    [(1, "██████"), (0.5, "███   "), (0.152, "▉     "), (0.02, "▏     "), (0.005, "      "), (0, "      ")],
+)
+def test_bar_is_as_long_as_the_share_in_eighths(value: float, drawn: str) -> None:
+    assert bar(value, 1, 6) == drawn
+
+
+def test_bar_of_what_is_no_number_or_beyond_the_most_stays_in_its_columns() -> None:
+    assert bar(math.nan, 1, 4) == bar(1, 0, 4) == " " * 4
+    assert bar(-9, 3, 4) == "█" * 4
