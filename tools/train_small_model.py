@@ -18,9 +18,16 @@ from torch.nn.functional import cross_entropy
 from attnviz.base.files import atomic_file
 from attnviz.metrics.metrics import measure
 from attnviz.models.attention_stack import AttentionStack
-from attnviz.models.stack_maps import dense_maps
-from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, causal_cells, to_byte_planes
-from attnviz.models.trained_repeats import HELD_OUT_TEXTS, HELD_OUT_TOKENS, held_out_repeats
+from attnviz.models.trained import (
+    HELD_OUT_TEXTS,
+    HELD_OUT_TOKENS,
+    MODEL_FILE,
+    START_TOKEN,
+    TRAINED_TOKENS,
+    build_model,
+    held_out_repeats,
+    to_byte_planes,
+)
 from attnviz.text.tokens import Tokens
 
 SEED = 4
@@ -106,18 +113,18 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
 
 def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
     """Returns the figures of a model on unseen segments of distinct bytes, each repeated once."""
-    ids, is_known = held_out_repeats(START_TOKEN, texts, segment)
+    ids, is_known = held_out_repeats(texts, segment)
     with torch.no_grad():
         logits, runs = model.forward_with_runs(ids)
     is_predicted = logits[:, is_known].argmax(-1) == ids[:, segment + 2 :]
     names, visible, tokens = (
         ("previous", "induction"),
-        causal_cells(ids.shape[1]),
+        np.tri(ids.shape[1], dtype=bool),
         [tokens_of_ids(text_tokens) for text_tokens in ids],
     )
     numbers = [
         [
-            measure(dense_maps(run, text_tokens, text_tokens, visible, item=text), names)
+            measure(run.maps(text_tokens, text_tokens, visible, item=text), names)
             for text, text_tokens in enumerate(tokens)
         ]
         for run in runs

@@ -1,12 +1,22 @@
-"""A small transformer of this package's attention modules, which can return every step of every layer."""
+"""A small transformer of this package's attention modules, with the maps and the computation of each of its layers.
+
+They are made of the layers' own steps, and not by the capture, whose import makes ``attnviz show TEXT`` a tenth slower.
+The weights are those that the capture would record, to the bit, and the scores of hidden cells are known too.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from attnviz.attention.modules import AttentionOutput, MultiHeadAttention
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import overflow_error
+from attnviz.maps.dense import DenseMaps
+from attnviz.models.reading.computation import Computation, array_of
+from attnviz.text.tokens import Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +41,96 @@ class LayerRun:
     def result(self) -> Tensor:
         """The input of the next layer, ``(batch, queries, features)``: input plus attention output."""
         return self.tokens + self.attention.output
+
+    def maps(
+        self,
+        queries: Tokens,
+        keys: Tokens,
+        visible: BoolArray,
+        heads: Sequence[int] | None = None,
+        *,
+        item: int = 0,
+        values: bool = False,
+        with_factors: bool = False,
+    ) -> DenseMaps:
+        """Returns the whole maps of one text of the batch; ``visible`` are its visible cells, ``(queries, keys)``.
+
+        Raises:
+            AttnvizError: if scores overflow.
+        """
+        steps, chosen_heads = self.attention, heads_of(self.module, heads)
+        scores, weights = (array_of(cells[item, list(chosen_heads)]) for cells in (steps.scores, steps.weights))
+        if not np.isfinite(scores).all():
+            raise overflow_error(f"scores of layer {self.layer}", str(steps.scores.dtype).removeprefix("torch."))
+        factors = None
+        if with_factors:
+            from attnviz.maps.score_factors import ScoreFactors
+
+            query_vectors, key_vectors = (
+                array_of(vectors[item, list(chosen_heads)]) for vectors in (steps.queries, steps.keys)
+            )
+            key_heads = tuple(range(len(chosen_heads)))  # each head has its own keys
+            factors = ScoreFactors(
+                queries=query_vectors, keys=key_vectors, key_heads=key_heads, scale=self.module.scale
+            )
+        maps = DenseMaps(
+            layer=self.layer,
+            module=f"layers.{self.layer}",
+            heads=chosen_heads,
+            query_tokens=queries,
+            key_tokens=keys,
+            kind="self" if self.context is self.tokens else "cross",
+            item=item,
+            scale=self.module.scale,
+            scores=scores,
+            weights=weights,
+            visible=visible,
+            factors=factors,
+        )
+        if not values:
+            return maps
+        output = self.module.output(self.module.join_heads(steps.dropped.to(steps.values) @ steps.values))
+        largest_error = float((output - steps.output)[item].abs().max())
+        norms = value_norms(self.module, steps.values[item : item + 1], chosen_heads)
+        return replace(maps, value_norms=norms, value_norms_fidelity=largest_error)
+
+    def computation(self, queries: Tokens, keys: Tokens, visible: BoolArray, **fields: Any) -> Computation:
+        """Returns every number of the layer over the first text; ``fields`` are what the layer does not know."""
+        steps, bias = self.attention, self.module.query.bias
+        names = ("queries", "keys", "values", "scores", "weights", "output")
+        numbers: dict[str, Any] = {name: array_of(getattr(steps, name)[0]) for name in names}
+        numbers |= {
+            "layer": self.layer,
+            "tokens": queries,
+            "key_tokens": keys,
+            "cross": self.context is not self.tokens,
+            "features": array_of(self.tokens[0]),
+            "context_features": array_of(self.context[0]),
+            "query_weight": array_of(self.module.query.weight.T),
+            "query_bias": None if bias is None else array_of(bias),
+            "mixed_values": array_of(steps.context[0]),
+            "dropped_weights": array_of(steps.dropped[0]),
+            "visible": visible,
+        }
+        return Computation(**numbers | fields)
+
+
+def heads_of(module: MultiHeadAttention, heads: Sequence[int] | None) -> tuple[int, ...]:
+    """Returns the chosen heads of a module in ascending order; all its heads for ``None`` or no heads."""
+    return tuple(sorted(heads or range(module.num_heads)))
+
+
+def value_norms(module: MultiHeadAttention, values: Tensor, heads: Sequence[int]) -> FloatArray:
+    """Returns ‖v W_O‖, the norm of each key's value after the output projection without bias, ``(heads, keys)``.
+
+    Args:
+        values: ``(1, heads, keys, features of a head)``.
+    """
+    from attnviz.capture.assembly.contributions import norms_after
+
+    weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
+    head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
+    return array_of(norms_after(values[:, list(heads)].float(), head_projections[list(heads)])[0])
 
 
 class AttentionStack(nn.Module):
@@ -125,9 +225,3 @@ class AttentionStack(nn.Module):
         runs = list(self.runs(self.embed(ids, first_position), visible, context))
         features = runs[-1].result
         return features if self.unembedding is None else self.unembedding(features), runs
-
-
-def array_of(values: Tensor) -> FloatArray:
-    """Returns a tensor as a numpy array of float32."""
-    array: FloatArray = values.detach().float().cpu().numpy()
-    return array

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from attnviz.attention.kernels import flash_attention, fused_attention, has_fused_attention, has_logsumexp_kernel
+from attnviz.attention.mask import Mask
 from attnviz.attention.modules import MultiHeadAttention
-from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow_error
+from attnviz.maps.factored import FactoredMaps
+from attnviz.models.attention_stack import heads_of, value_norms
+from attnviz.models.reading.computation import array_of
+from attnviz.streaming.factors import Factors
+from attnviz.text.tokens import Tokens
 
 CUDA_HEAD_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
 MAX_BAND_QUERIES = 256  # rows whose scores are in memory at once if no kernel returns the log-sum-exp
@@ -54,6 +58,42 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     return AttentionFactors(module.output(module.join_heads(head_outputs)), queries, keys, logsumexp, values)
 
 
+def factored_maps(
+    layer: int,
+    module: MultiHeadAttention,
+    call: AttentionFactors,
+    queries: Tokens,
+    keys: Tokens,
+    heads: Sequence[int] | None = None,
+    *,
+    causal: bool = False,
+    values: bool = False,
+) -> FactoredMaps:
+    """Returns the maps of one layer over a long text: queries, keys and log-sum-exps in place of weights."""
+    chosen_heads = heads_of(module, heads)
+    query_vectors, key_vectors, logsumexp = (
+        array_of(factor[0, list(chosen_heads)]) for factor in (call.queries, call.keys, call.logsumexp)
+    )
+    return FactoredMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=chosen_heads,
+        query_tokens=queries,
+        key_tokens=keys,
+        kind="self" if keys is queries else "cross",
+        value_norms=value_norms(module, call.values, chosen_heads) if values else None,
+        factors=Factors(
+            queries=query_vectors,
+            keys=key_vectors,
+            key_heads=tuple(range(len(chosen_heads))),  # each head has its own keys
+            scale=module.scale,
+            logsumexp=logsumexp,
+            mask=Mask(causal=causal),
+            device=str(call.queries.device),
+        ),
+    )
+
+
 def attention_and_logsumexp(
     queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
@@ -88,11 +128,6 @@ def attention_and_logsumexp(
         outputs = fused_kernel(padded_queries, padded_keys, padded_values, is_causal=causal, scale=scale)
         logsumexp = _logsumexp(queries, keys, scale, causal)
     return outputs[..., :value_width], logsumexp
-
-
-def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
-    """Returns some heads of a tensor ``(1, heads, ...)`` as a float32 array ``(chosen heads, ...)``."""
-    return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, final
 from attnviz.base.machine import find_device, refuse_without_memory
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import FoundToken, Prepared
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.text.selection import Selection, refuse_missing, resolve_span
-from attnviz.version import __version__
+from attnviz.models.stack_reader import FLOAT_BYTES, MAPS_AT_ONCE, PaddedBatch, StackReader
 
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.base.arrays import BoolArray, FloatArray
-    from attnviz.maps.recording import Recording
+    from attnviz.base.arrays import BoolArray
     from attnviz.models.attention_stack import AttentionStack, LayerRun
     from attnviz.models.reading.computation import Computation
     from attnviz.text.tokens import Tokens
@@ -34,17 +32,18 @@ MODEL_FILE = Path(__file__).parent / "trained.safetensors"
 NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
 START_TOKEN = 256  # id of the token before the text; tokens of the text have ids below it
 VOCABULARY_SIZE = 257
-FLOAT_BYTES = 4  # of a float32
-KEPT_MAPS = 2  # scores and weights of each layer, which stay in memory
 EMBEDDING_DEVIATION = 0.5  # of the first weights of the embedding
 POSITION_FEATURES = 64
 PERIOD_RANGE = (3.0, 3000.0)  # shortest and longest period of the sines, in tokens
 TRAINED_TOKENS = 128
-MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
+KEPT_MAPS = 2  # scores and weights of each layer, which stay in memory
+HELD_OUT_SEED = 10**6  # of the segments that are held out from the training
+BYTE_VALUES = 256
+HELD_OUT_TEXTS, HELD_OUT_TOKENS = 64, 64
 
 
 @final
-class TrainedReader(Reader):
+class TrainedReader(StackReader):
     """The reader of the small trained model of this package."""
 
     reads = ("text", "passages")
@@ -66,13 +65,6 @@ class TrainedReader(Reader):
         """Returns a start token, then the tokens of a text."""
         return start_tokens(text, self.settings.tokenizer)
 
-    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the ids as keyword arguments.
-
-        The mask is unused: causal queries see no padding, which comes last.
-        """
-        return {"ids": ids}
-
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
         """Returns the ids of a text, and a causal mask that also hides some tokens as keys.
 
@@ -91,10 +83,9 @@ class TrainedReader(Reader):
 
         Predictions are measured in the second copy of each segment.
         """
-        from attnviz.models.trained_repeats import held_out_repeats
         from attnviz.text.tokens import Tokens
 
-        ids, positions = held_out_repeats(START_TOKEN)
+        ids, positions = held_out_repeats()
         return Prepared(
             inputs=self.inputs_of(ids.to(self.device)),
             tokens=Tokens.numbered(ids.shape[1]),
@@ -136,62 +127,67 @@ class TrainedReader(Reader):
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
         """Returns remarks if the text is longer than in training, or has more different tokens than there are ids."""
-        return _remarks(tokens, self.settings.tokenizer)
+        remarks = []
+        if len(tokens) > TRAINED_TOKENS + 1:  # 1 for the start token
+            length = f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}"
+            remarks.append(f"{length}, so it attends less sharply.")
+        different_tokens = 0 if self.settings.tokenizer == "byte" else len(set(tokens.labels)) - 1
+        if different_tokens > START_TOKEN:
+            remarks.append(
+                f"{different_tokens} different tokens: the model has {START_TOKEN} ids, so some tokens share one."
+            )
+        return tuple(remarks)
 
-    def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Returns the recording of one text, which follows a start token.
+    def _axes(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
+        for example in examples:
+            self.refuse_parts(example)
+        tokens = [example.with_groups(self.tokenize(example.text)) for example in examples]
+        return tokens, tokens
 
-        Raises:
-            AttnvizError: if the text has no tokens, a selected layer, head, query or key does not exist, or memory does
-                not suffice.
+    def _refuse_map_size(self, queries: "list[Tokens]", keys: "list[Tokens]", layers: int) -> None:
+        maps_of_layers = (MAPS_AT_ONCE + KEPT_MAPS) * NUM_LAYERS
+        needed_bytes = maps_of_layers * NUM_HEADS * len(queries[0]) ** 2 * FLOAT_BYTES
+        refuse_without_memory(needed_bytes, f"a text of {len(queries[0])} tokens", "use a shorter text")
+
+    def _computation(self, runs: "list[LayerRun]", batch: PaddedBatch) -> "Computation":
+        """Returns every number of a layer, with the part of each key that an earlier head adds.
+
+        From the second layer on, it holds the keys computed from the embedding and from each earlier head, and the
+        weights of these heads.
         """
-        refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
-        for layer in selection.chosen_layers or (0,):
-            refuse_missing(selection.heads_of(layer), tuple(range(NUM_HEADS)), "head")
-        from attnviz.maps.recording import Recording
-        from attnviz.models.stack_maps import dense_maps
-
-        tokens = self._tokens(example)
-        resolve_span(selection.queries, len(tokens), "queries")
-        resolve_span(selection.keys, len(tokens), "keys")
-        _refuse_memory(len(tokens))
-        _, runs = self._runs(tokens)
-        visible = causal_cells(len(tokens))
-        map_options = {"values": values, "with_factors": self.keeps_factors}
-        return Recording(
-            maps=tuple(
-                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), **map_options)
-                for layer in sorted(selection.chosen_layers or range(NUM_LAYERS))
-            ),
-            model=self.name,
-            settings=self.settings.as_json(),
-            version=__version__,
-            remarks=self.doubts(tokens),
-        )
-
-    def compute(self, example: Example, layer: int) -> "Computation":
-        """Returns every number of one layer over one text, with the part of each key that an earlier head adds.
-
-        Raises:
-            AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
-        """
-        refuse_missing((layer,), tuple(range(NUM_LAYERS)), "layer")
-        tokens = self._tokens(example)
-        _refuse_memory(len(tokens))
-        return computation_of(layer, tokens, *self._runs(tokens))
-
-    def _tokens(self, example: Example) -> "Tokens":
-        """Returns a start token, then the tokens of the example's text, with its passages as groups."""
-        self.refuse_parts(example)
-        return example.with_groups(self.tokenize(example.text))
-
-    def _runs(self, tokens: "Tokens") -> "tuple[torch.Tensor, list[LayerRun]]":
-        """Returns the embedded tokens, ``(1, tokens, features)``, and the run of each layer."""
         import torch
 
-        with torch.no_grad():
-            embedded = self.module.embed(self.tensor(tokens.ids[None]))
-            return embedded, list(self.module.runs(embedded))
+        from attnviz.models.attention_stack import value_norms
+        from attnviz.models.reading.computation import array_of
+
+        *earlier_runs, run = runs
+        feature_parts = {"embedding": runs[0].tokens}  # they sum to the input of the layer
+        for earlier_run in earlier_runs:
+            feature_parts |= head_outputs(earlier_run)
+        split_heads, key = run.module.split_heads, run.module.key
+        key_parts = {name: array_of(split_heads(key(part))[0]) for name, part in feature_parts.items()}
+        features = array_of(torch.stack(list(feature_parts.values())).sum(0)[0])
+        earlier_weights = {
+            f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
+            for earlier_run in earlier_runs
+            for head in range(NUM_HEADS)
+        }
+        return run.computation(
+            batch.queries[0],
+            batch.keys[0],
+            batch.visible[0],
+            vocabulary=VOCABULARY_SIZE,
+            features=features,
+            context_features=features,
+            scale=run.module.scale,
+            temperature=1.0,
+            dropout=0.0,
+            seed=None,
+            positions=True,
+            key_parts=key_parts if earlier_runs else {},
+            earlier_weights=earlier_weights,
+            value_norms=value_norms(run.module, run.attention.values, range(NUM_HEADS)),
+        )
 
 
 def first_predictable(ids: Sequence[int]) -> int | None:
@@ -247,80 +243,32 @@ def build_model() -> "AttentionStack":
     return AttentionStack(embedding, layers, unembedding, encode_positions)
 
 
-def causal_cells(count: int) -> "BoolArray":
-    """Returns the visible cells of a causal mask over ``count`` tokens, ``(queries, keys)``."""
-    from attnviz.attention.mask import Mask
-
-    return Mask(causal=True).visible(slice(0, count), slice(0, count))
-
-
-def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs: "list[LayerRun]") -> "Computation":
-    """Returns every number of a layer of the trained model over a text.
-
-    From the second layer on, it holds the keys computed from the embedding and from each earlier head, and the weights
-    of these heads.
-    """
-    import torch
-
-    from attnviz.models import stack_maps
-    from attnviz.models.attention_stack import array_of
-
-    run, earlier_runs = runs[layer], runs[:layer]
-    with torch.no_grad():
-        feature_parts = {"embedding": embedded}  # they sum to the input of the layer
-        for earlier_run in earlier_runs:
-            feature_parts |= head_outputs(earlier_run)
-        split_heads, key = run.module.split_heads, run.module.key
-        key_parts = {name: array_of(split_heads(key(part))[0]) for name, part in feature_parts.items()}
-        norms = _trained_value_norms(run)
-    features = array_of(torch.stack(list(feature_parts.values())).sum(0)[0])
-    earlier_weights = {
-        f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
-        for earlier_run in earlier_runs
-        for head in range(NUM_HEADS)
-    }
-    return stack_maps.computation_of(
-        run,
-        tokens,
-        tokens,
-        causal_cells(len(tokens)),
-        vocabulary=VOCABULARY_SIZE,
-        features=features,
-        context_features=features,
-        scale=run.module.scale,
-        temperature=1.0,
-        dropout=0.0,
-        seed=None,
-        positions=True,
-        key_parts=key_parts if layer else {},
-        earlier_weights=earlier_weights,
-        value_norms=norms,
-    )
-
-
-def _trained_value_norms(run: "LayerRun") -> "FloatArray":
-    """Returns the norm ‖v W_O‖ of each value v after the output projection W_O, ``(heads, keys)``."""
-    import torch
-
-    from attnviz.models.attention_stack import array_of
-
-    weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
-    head_weights = weight.chunk(NUM_HEADS, dim=1)
-    norms = [
-        (values @ head_weight.T).norm(dim=-1)
-        for values, head_weight in zip(run.attention.values[0], head_weights, strict=True)
-    ]
-    return array_of(torch.stack(norms))
-
-
 def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
     """Returns the model's accuracy on held-out repeats with all heads, and its accuracy without each set of heads."""
     from attnviz.effects.ablation import Ablation
-    from attnviz.models.trained_repeats import held_out_repeats
 
-    ids, positions = held_out_repeats(START_TOKEN)
+    ids, positions = held_out_repeats()
     effects = Ablation(load_model(), "accuracy", sets=list(sets), positions=positions).effects([ids])
     return effects.baseline, [effects.baseline + row.mean for row in effects.rows]
+
+
+def held_out_repeats(
+    text_count: int = HELD_OUT_TEXTS, segment_length: int = HELD_OUT_TOKENS
+) -> "tuple[torch.Tensor, slice]":
+    """Returns texts of a start token and two copies of a segment of distinct bytes, and their predictable positions.
+
+    Every call returns the same texts.
+
+    Returns:
+        Ids, ``(texts, 2 * segment_length + 1)``, and the positions in the second copy whose next byte the first copy
+        tells.
+    """
+    import torch
+
+    random = torch.Generator().manual_seed(HELD_OUT_SEED)
+    segments = torch.rand(text_count, BYTE_VALUES, generator=random).argsort(-1)[:, :segment_length]
+    ids = torch.cat([torch.full((text_count, 1), START_TOKEN), segments, segments], dim=1)
+    return ids, slice(segment_length + 1, 2 * segment_length)
 
 
 def head_outputs(run: "LayerRun") -> "dict[str, torch.Tensor]":
@@ -373,22 +321,3 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
         words=np.concatenate([[-1], tokens.words]),  # the start token is in no word
         special=np.concatenate([[True], tokens.special]),
     )
-
-
-def _refuse_memory(count: int) -> None:
-    """Raises AttnvizError if the maps of a text of ``count`` tokens need more memory than is free."""
-    needed_bytes = (MAPS_AT_ONCE + KEPT_MAPS) * NUM_LAYERS * NUM_HEADS * count**2 * FLOAT_BYTES
-    refuse_without_memory(needed_bytes, f"a text of {count} tokens", "use a shorter text")
-
-
-def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """Returns a remark if a text is longer than the training's, and one if tokens share an id; else no remarks."""
-    remarks = []
-    if len(tokens) > TRAINED_TOKENS + 1:  # 1 for the start token
-        remarks.append(f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}, so it attends less sharply.")
-    different_tokens = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
-    if different_tokens > START_TOKEN:
-        remarks.append(
-            f"{different_tokens} different tokens: the model has {START_TOKEN} ids, so some tokens share one."
-        )
-    return tuple(remarks)

@@ -14,8 +14,7 @@ from attnviz.capture.run_model import run_model
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
-from attnviz.models.trained import START_TOKEN, load_model
-from attnviz.models.trained_repeats import held_out_repeats
+from attnviz.models.trained import held_out_repeats, load_model
 from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
 
 BLOOM = {"vocab_size": 50, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
@@ -157,7 +156,7 @@ def test_the_model_and_the_random_state_are_as_they_were(error: BaseException | 
 
 
 def test_the_trained_models_heads_back_each_other_up() -> None:
-    ids, positions = held_out_repeats(START_TOKEN)
+    ids, positions = held_out_repeats()
     every = ["0.0", "0.1", "1.0", "1.1"]
     effects = attnviz.ablate(load_model(), ids, "accuracy", sets=["1.0+1.1"], heads=every, positions=positions)
 
@@ -168,7 +167,7 @@ def test_the_trained_models_heads_back_each_other_up() -> None:
 
 
 def test_greedy_removal_takes_the_head_that_then_matters_most() -> None:
-    ids, positions = held_out_repeats(START_TOKEN)
+    ids, positions = held_out_repeats()
     effects = attnviz.ablate(load_model(), ids, "accuracy", heads=["1.0", "1.1"], top=2, positions=positions)
     assert [row.name for row in effects.rows] == ["1.1", "1.0+1.1"]
 

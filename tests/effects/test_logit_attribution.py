@@ -11,8 +11,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.models.trained import START_TOKEN, load_model
-from attnviz.models.trained_repeats import held_out_repeats
+from attnviz.models.trained import held_out_repeats, load_model
 from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
 
 TOKEN, POSITION = 7, 5
@@ -191,7 +190,7 @@ def test_a_mixer_that_is_no_attention_has_its_name_and_other_modules_are_the_fee
 
 
 def test_the_trained_model_goes_on_because_heads_of_layer_1_find_what_came_next_before() -> None:
-    ids, _ = held_out_repeats(START_TOKEN)
+    ids, _ = held_out_repeats()
     found = attnviz.logit_attribution(load_model(), ids[:1], int(ids[0, 101]), 100)
     assert found["1.0"].adds + found["1.1"].adds > 0.9 * found.logit
     for name in ("1.0", "1.1"):

@@ -8,11 +8,10 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.maps.visibility import shared_or_per_head
-from attnviz.models.reading.computation import Computation
+from attnviz.models.reading.computation import Computation, array_of
 from attnviz.text.selection import Selection, refuse_missing
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from attnviz.base.arrays import FloatArray
@@ -202,9 +201,3 @@ def _score_additions(factors: "FactoredCall") -> str:
     if factors.position_biases or adds_to_visible:
         sentences.append("The model adds a position bias to the scores.")
     return " ".join(sentences)
-
-
-def array_of(values: "torch.Tensor") -> "FloatArray":
-    """Returns the values of a tensor as a numpy array of float32, on the CPU."""
-    array: FloatArray = values.detach().float().cpu().numpy()
-    return array
