@@ -185,9 +185,6 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     """Returns the scores of every head of a model for each known type.
 
     A type that the model cannot be tested for is left out, and the reason is in ``skipped``, but for ``localization``.
-
-    Raises:
-        AttnvizError: if the model's vocabulary or its longest input is too small.
     """
     tested_scores, skip_reasons = dict[str, tuple[Scores, Scores]](), dict[str, str]()
     tests = random_probes(model, seed)

@@ -81,9 +81,6 @@ class ProbedModel:
 
         Args:
             ids: the ids of each text, ``(tokens,)``.
-
-        Raises:
-            AttnvizError: if a layer has cross-attention or several calls, or does not attend over all texts at once.
         """
 
         modules: dict[int, str] = {}  # by layer
@@ -159,11 +156,7 @@ def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:
 
 
 def open_probed(settings: ModelSettings) -> ProbedModel:
-    """Opens the model that the settings name.
-
-    Raises:
-        AttnvizError: if there is no such model, its weights are random, or its input is not one text.
-    """
+    """Opens the model that the settings name."""
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(
             f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
@@ -172,11 +165,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
 
 
 def probed_model(reader: Reader) -> ProbedModel:
-    """Returns the model of a reader; it reads no language if its vocabulary has fewer than `MIN_WORDS` ordinary tokens.
-
-    Raises:
-        AttnvizError: if the model reads more than one text and has no region probes.
-    """
+    """Returns the model of a reader; it reads no language if its vocabulary has fewer than `MIN_WORDS` tokens."""
     texts, probes = reader.region_probes(), None
     if texts is not None:
         ids, named_cells, other_cells = texts

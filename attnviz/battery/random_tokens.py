@@ -13,11 +13,7 @@ Pairs = tuple[list[Probe], list[Probe]]  # probes and their controls
 
 
 def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """Returns the probes of ``previous``, ``duplicate`` and ``induction``, each with its control.
-
-    Raises:
-        AttnvizError: if the model's vocabulary or its longest input is too small.
-    """
+    """Returns the probes of ``previous``, ``duplicate`` and ``induction``, each with its control."""
     segment = segment_length(model)
     random, probes = np.random.default_rng(seed), dict[str, Pairs]()
     for name in ("previous", "duplicate", "induction"):
@@ -46,11 +42,7 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def segment_length(model: ProbedModel) -> int:
-    """Returns the number of random tokens in a segment: `SEGMENT`, or fewer if the model allows no more.
-
-    Raises:
-        AttnvizError: if the model's vocabulary or its longest input is too small.
-    """
+    """Returns the number of random tokens in a segment: `SEGMENT`, or fewer if the model allows no more."""
     segment = min(SEGMENT, len(model.ordinary_ids))
     max_tokens = None if model.limit is None else model.limit - len(model.prefix_ids) - len(model.suffix_ids)
     if max_tokens is not None:

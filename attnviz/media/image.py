@@ -95,11 +95,7 @@ class Image:
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry") -> Self:
-        """Returns the image that a file entry stores.
-
-        Raises:
-            AttnvizError: if a value is missing or wrong.
-        """
+        """Returns the image that a file entry stores."""
         rows, columns = (entry.count(side, MAX_SIDE + 1) for side in ("rows", "columns"))
         pixels = entry.array("pixels", "uint8", (rows, columns, 3))
         seconds = entry.number("seconds") or 0.0

@@ -52,9 +52,6 @@ def image_source(image: Any, number: int, count: int | None = None) -> ImageSour
 
     Args:
         image: a path, a PIL image, or an array ``(rows, columns, 3)`` of bytes.
-
-    Raises:
-        AttnvizError: if it is none of these, or has no pixels or too many.
     """
     from PIL import Image as Pillow
 
@@ -80,9 +77,6 @@ def open_image(source: ImageSource) -> "PillowImage":
     """Returns the image of a file in RGB, turned upright by its EXIF orientation, without metadata.
 
     Returns a loaded image unchanged. Raises the library's error unchanged if memory runs out.
-
-    Raises:
-        ImageFileError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.
     """
     from PIL import Image as Pillow
     from PIL import ImageOps, UnidentifiedImageError

@@ -19,11 +19,7 @@ MEDIA: dict[str, type[Medium]] = {medium.name: medium for medium in (Text, Image
 
 
 def read_medium(entry: "StoredEntry") -> Medium:
-    """Returns the medium that a file entry stores.
-
-    Raises:
-        AttnvizError: if its kind is unknown, or a value is missing or wrong.
-    """
+    """Returns the medium that a file entry stores."""
     name = entry.required_value("medium", str)
     if name not in MEDIA:
         raise entry.refusal(f"has a medium of the unknown kind {name!r}")

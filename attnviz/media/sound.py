@@ -79,10 +79,6 @@ class Sound:
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry") -> Self:
-        """Returns the sound that a file entry stores.
-
-        Raises:
-            AttnvizError: if a value is missing or wrong.
-        """
+        """Returns the sound that a file entry stores."""
         envelope = entry.array("envelope", "uint8", (entry.count("points", ENVELOPE_POINTS + 1),))
         return cls(envelope, entry.count("samples"), entry.count("rate"), entry.line("title"))

@@ -23,10 +23,6 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
     """Returns the samples of a sound file, ``(samples,)``, and their number per second; channels are averaged.
 
     Raises the library's error unchanged if memory runs out.
-
-    Raises:
-        AttnvizError: if the file is missing, damaged, empty, silent, of another format, or longer than ``MAX_SECONDS``;
-            if a sample is not finite; or if the library for sounds is not installed.
     """
     soundfile = _library("soundfile")
     if not path.is_file():
@@ -64,11 +60,7 @@ def _refuse_unreadable_sound(file: Any, path: Path) -> None:
 
 
 def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
-    """Returns samples at another rate, ``(new samples,)``; unchanged if the rates are equal.
-
-    Raises:
-        AttnvizError: if the library that resamples is not installed.
-    """
+    """Returns samples at another rate, ``(new samples,)``; unchanged if the rates are equal."""
     if rate == new_rate:
         return samples
     new_samples: FloatArray = _library("soxr").resample(samples, rate, new_rate)

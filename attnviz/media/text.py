@@ -46,11 +46,7 @@ class Text:
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry") -> Self:
-        """Returns the text that a file entry stores.
-
-        Raises:
-            AttnvizError: if it is missing or not a string.
-        """
+        """Returns the text that a file entry stores."""
         return cls(entry.required_value("content", str))
 
 

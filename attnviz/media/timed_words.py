@@ -41,9 +41,6 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
     """Returns the words of a file: JSON that Whisper wrote if its suffix is ``.json``, else WebVTT or SubRip.
 
     WebVTT and SubRip need a cue for each word.
-
-    Raises:
-        AttnvizError: if the file cannot be read, has no words with seconds, or has more than `MAX_WORDS`.
     """
     words = _words_of_json(read_json(path)) if path.suffix.lower() == ".json" else _words_of_cues(read_text(path))
     if not words:

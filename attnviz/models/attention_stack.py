@@ -53,11 +53,7 @@ class LayerRun:
         values: bool = False,
         with_factors: bool = False,
     ) -> DenseMaps:
-        """Returns the whole maps of one text of the batch; ``visible`` are its visible cells, ``(queries, keys)``.
-
-        Raises:
-            AttnvizError: if scores overflow.
-        """
+        """Returns the whole maps of one text of the batch; ``visible`` are its visible cells, ``(queries, keys)``."""
         steps, chosen_heads = self.attention, heads_of(self.module, heads)
         scores, weights = (array_of(cells[item, list(chosen_heads)]) for cells in (steps.scores, steps.weights))
         if not np.isfinite(scores).all():

@@ -63,9 +63,6 @@ def picture_tokens_of(text: str) -> Tokens:
     """Returns the tokens of a picture and a text: one for each patch, then one for each word.
 
     All patches have the label ``<picture>``, and no place in the picture yet.
-
-    Raises:
-        AttnvizError: if the text has no words, more than ``MAX_WORDS``, or an unknown word.
     """
     matches = list(re.finditer(r"[^\s,;.?!]+", text))
     if not 0 < len(matches) <= MAX_WORDS:
@@ -84,11 +81,7 @@ def picture_tokens_of(text: str) -> Tokens:
 
 
 def word_id(word: str) -> int:
-    """Returns the id of a word or digit, in upper or lower case, and in British or American spelling.
-
-    Raises:
-        AttnvizError: for any other word.
-    """
+    """Returns the id of a word or digit, in upper or lower case, and in British or American spelling."""
     name = word.lower().replace("center", "centre")
     if name not in VOCABULARY[:PICTURE_ID]:
         raise AttnvizError(f"the trained-picture model does not know the word {word!r}; {choices(name, WORDS)}")

@@ -33,12 +33,7 @@ class LiveModel:
         return type(self.model).__name__
 
     def reader(self, settings: "ModelSettings", use: "Use") -> "Reader":
-        """Returns the reader of the model for a use.
-
-        Raises:
-            AttnvizError: if the model is not of transformers, it cannot generate although the settings ask for tokens,
-                or the processor lacks the tokenizer or the image processor.
-        """
+        """Returns the reader of the model for a use."""
         if not hasattr(self.model, "main_input_name"):
             raise AttnvizError(f"{self.name} is no model of transformers; record it with attnviz.record(model)")
         row = MEDIA_ROWS.get(use, PRETRAINED)

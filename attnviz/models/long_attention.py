@@ -45,9 +45,6 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     Args:
         tokens: ``(batch, queries, features)``, the source of queries.
         context: ``(batch, keys, features)``, the source of keys and values; ``None`` if ``tokens`` is their source too.
-
-    Raises:
-        AttnvizError: if scores overflow.
     """
     key_source = tokens if context is None else context
     queries = module.split_heads(module.query(tokens))

@@ -61,11 +61,7 @@ class SeededReader(StackReader):
         return tokenize(text, self.settings.tokenizer)
 
     def read(self, example: Example) -> "Prepared":
-        """Returns an example as inputs of a model that is built for its vocabulary, and stores this model.
-
-        Raises:
-            AttnvizError: if the example has another part than a text and a context, or no tokens.
-        """
+        """Returns an example as inputs of a model that is built for its vocabulary, and stores this model."""
         from attnviz.models.reading.prepared import Prepared
 
         batch = PaddedBatch.of(*self._axes([example]), self.settings.causal)
@@ -80,11 +76,7 @@ class SeededReader(StackReader):
         return Prepared(inputs, batch.queries[0], keys, title=example.text)
 
     def record_batch(self, examples: Sequence[Example], selection: Selection, values: bool = False) -> "Recording":
-        """Returns one recording of several examples, padded to the longest.
-
-        Raises:
-            AttnvizError: as ``record``, and if ``dense`` is false for several texts or with dropout.
-        """
+        """Returns one recording of several examples, padded to the longest."""
         return self._recording(examples, selection, values)
 
     def _axes(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":

@@ -85,12 +85,7 @@ SOURCES = (*BUILT_IN, PRETRAINED)
 
 
 def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = None) -> Reader:
-    """Returns the reader of the model that ``settings.model`` names: a built-in model, or a Hugging Face model.
-
-    Raises:
-        AttnvizError: if a setting was changed that the model does not use, the reader records no such tower, the model
-            cannot read the images or sounds of the use, its name is empty, or torch would not fit into memory.
-    """
+    """Returns the reader of the model that ``settings.model`` names: a built-in model, or a Hugging Face model."""
     row = row_of(settings.model, use)
     refuse_unused(settings, row)
     refuse_little_memory()
@@ -115,11 +110,7 @@ def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> M
 
 
 def reader_class(model: str) -> type[Reader]:
-    """Returns the reader class of a model; its class attributes describe the model before it is opened.
-
-    Raises:
-        AttnvizError: if the name is empty.
-    """
+    """Returns the reader class of a model; its class attributes describe the model before it is opened."""
     return row_of(model).load()
 
 
@@ -133,11 +124,7 @@ def refuse_untrained(model: str) -> None:
 
 
 def row_of(model: str, use: Use = "maps") -> SourceRow:
-    """Returns the row of a model for its use; a name that is not built in has a row of Hugging Face models.
-
-    Raises:
-        AttnvizError: if the name is empty, or if a model of this package cannot read the images or sounds of the use.
-    """
+    """Returns the row of a model for its use; a name that is not built in has a row of Hugging Face models."""
     if not model.strip():
         raise AttnvizError(
             f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"

@@ -106,20 +106,11 @@ class StackReader(Reader):
             yield
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Returns the recording of one example.
-
-        Raises:
-            AttnvizError: if the example cannot be read, a selected layer, head, query or key does not exist, scores
-                overflow, or memory does not suffice.
-        """
+        """Returns the recording of one example."""
         return self._recording([example], selection, values)
 
     def compute(self, example: Example, layer: int) -> "Computation":
-        """Returns every number of one layer over one example.
-
-        Raises:
-            AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
-        """
+        """Returns every number of one layer over one example."""
         refuse_missing((layer,), tuple(range(self.settings.num_layers)), "layer")
         queries, keys = self._axes([example])
         self._refuse_map_size(queries, keys, 1)

@@ -99,9 +99,6 @@ class TrainedReader(StackReader):
 
         They begin at the first pair of adjacent tokens that occurred before. Without such a pair they are all
         positions, and a remark says that the model predicts none of the text.
-
-        Raises:
-            AttnvizError: if the example has another part than a text and passages, or no tokens.
         """
         prepared_input = super().read(example)
         first_position = first_predictable(prepared_input.tokens.ids.tolist())
@@ -116,11 +113,7 @@ class TrainedReader(StackReader):
         return replace(prepared_input, positions=slice(first_position, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
-        """Returns the first token with this label; in the built-in example, the label is the id.
-
-        Raises:
-            AttnvizError: if no token has the label.
-        """
+        """Returns the first token with this label; in the built-in example, the label is the id."""
         if not tokens.text and label.isdecimal():  # the built-in example has no text
             return FoundToken(int(label), label)
         return super().find_token(label, tokens)
@@ -300,9 +293,6 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
 
     The id of a byte is its value. Other tokens are numbered by first appearance, so later text changes no id of earlier
     text. Numbers begin again at 0 after `START_TOKEN` different tokens.
-
-    Raises:
-        AttnvizError: if the text has no tokens.
     """
     import numpy as np
 

@@ -57,11 +57,7 @@ class TrainedPictureReader(Reader):
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
 
     def tokenize(self, text: str) -> "Tokens":
-        """Returns the tokens of the sample picture's patches, then of a text's words.
-
-        Raises:
-            AttnvizError: if the text has no words, too many, or an unknown one.
-        """
+        """Returns the tokens of the sample picture's patches, then of a text's words."""
         return _with_places(picture_tokens_of(text), _read_picture(sample_picture())[1])
 
     def inputs_of(self, ids: "Tensor", attention_mask: "Tensor | None" = None) -> dict[str, Any]:
@@ -87,10 +83,6 @@ class TrainedPictureReader(Reader):
         Without a picture, the sample picture is read; without words, all nine words. Effects are measured at the last
         word that asks for a digit. The metric is the logit of the answer there, or ``None`` if the text ends with a
         digit.
-
-        Raises:
-            AttnvizError: if the file is no image, there are several pictures, a word is not known, or no word asks for
-                a digit.
         """
         import numpy as np
 
@@ -137,11 +129,7 @@ class TrainedPictureReader(Reader):
         )
 
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
-        """Returns a word or digit that the model knows, whether or not the text has it.
-
-        Raises:
-            AttnvizError: if the model does not know the word.
-        """
+        """Returns a word or digit that the model knows, whether or not the text has it."""
         return FoundToken(word_id(label), label)
 
     def vocabulary(self) -> Vocabulary:

@@ -100,9 +100,6 @@ def with_question_part(message: Mapping[str, Any], number: int, question: str) -
     """Returns a message with another question in place of its last part that is not a document.
 
     A content that is not a list is replaced as a whole, and so is the last part if all are documents.
-
-    Raises:
-        AttnvizError: if a part is not text.
     """
     content = message.get("content")
     parts = list(content) if isinstance(content, list) else [None]  # the single part is replaced below

@@ -88,11 +88,7 @@ class Conversation:
 
     @classmethod
     def from_question(cls, text: str) -> Self:
-        """Returns a conversation of one message, in which the user asks ``text``.
-
-        Raises:
-            AttnvizError: if the text is blank, cannot be encoded as UTF-8, or is itself a chat in JSON.
-        """
+        """Returns a conversation of one message, in which the user asks ``text``."""
         if _is_chat_json(text):
             raise AttnvizError("the text is a chat in JSON; write it to a file, and give its name: chat.json")
         return cls(({"role": "user", "content": text},))
@@ -133,9 +129,6 @@ class Conversation:
         """Returns the conversation with another question in place of the user's last; ``None`` if the user wrote none.
 
         In a message of several parts, only the last part that is not a document is replaced, or else the last part.
-
-        Raises:
-            AttnvizError: if the question is blank or cannot be encoded as UTF-8.
         """
         number = question_number(self.original_messages)
         if number is None:
@@ -198,9 +191,6 @@ def read_conversation(path: Path) -> Conversation:
     """Reads a conversation from a JSON file: a list of messages, or an object with ``messages``.
 
     The object may also have ``tools`` and ``documents``.
-
-    Raises:
-        AttnvizError: if the file cannot be read, or is not a conversation.
     """
     value = read_json(path)
     chat = value if isinstance(value, dict) else {"messages": value}

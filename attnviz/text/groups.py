@@ -49,11 +49,7 @@ class Groups:
         return type(self)(self.numbers[indices], self.labels)
 
     def joined(self, next_groups: Self) -> Self:
-        """Returns the groups of these tokens and of the tokens after them; keeps the longer list of labels.
-
-        Args:
-            next_groups: the groups of the tokens that follow, with the same group numbers.
-        """
+        """Returns the groups of these tokens and of the tokens after them; keeps the longer list of labels."""
         return type(self)(
             np.concatenate([self.numbers, next_groups.numbers]), max(self.labels, next_groups.labels, key=len)
         )
@@ -118,13 +114,7 @@ class Groups:
         return replace(self, numbers=numbers, labels=self.labels[start:stop], first=tokens.start)
 
     def reduce(self, ufunc: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Returns the cells of the tokens of ``token_span`` reduced to one cell for each group.
-
-        Args:
-            ufunc: the ufunc that combines two cells.
-            cells: an array of any shape, with an entry for each token of ``token_span`` along ``axis``.
-            axis: the axis of the tokens.
-        """
+        """Returns the cells of the tokens of ``token_span`` reduced to one cell for each group."""
         if self.in_order:
             return _reduce_runs(ufunc, cells, axis, self.starts - self.starts[0], self.stops - self.starts[0])
         span = self.token_span

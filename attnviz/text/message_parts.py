@@ -32,11 +32,7 @@ class ContentPart(NamedTuple):
 
 
 def content_parts(content: Any, number: int) -> list[ContentPart]:
-    """Returns the parts of a message's content; a string is one part, ``None`` and an empty list are an empty part.
-
-    Raises:
-        AttnvizError: if a part is not text, or a document has no text.
-    """
+    """Returns the parts of a message's content; a string is one part, ``None`` and an empty list are an empty part."""
     text_part = {"type": "text", "text": "" if content is None else content}
     parts = content if isinstance(content, list) else [text_part]
     return [_read_part(part, number) for part in parts] or [ContentPart("")]
@@ -47,9 +43,6 @@ def read_document(value: Any, name: str) -> ContentPart:
 
     The innermost object with a title gives the title, and the innermost with a label the label; if none has a label,
     the title is the label.
-
-    Raises:
-        AttnvizError: if the document has no text, or is not text.
     """
     document: Any = {"text": value} if isinstance(value, str) else value
     title = label = ""

@@ -71,11 +71,7 @@ def numbered_label(label: str, labels: Collection[str]) -> str:
 
 @lru_cache(maxsize=8)
 def named_groups(tokens: Tokens, name: str) -> Groups | None:
-    """Returns the groups of tokens that a name stands for; ``None`` if the tokens have no such groups.
-
-    Raises:
-        AttnvizError: if the name is neither known nor a regular expression, or its search takes too long.
-    """
+    """Returns the groups of tokens that a name stands for; ``None`` if the tokens have no such groups."""
     if name == WORDS and name in tokens.groups:
         return replace(tokens.groups[name], numbers=_with_blanks(tokens, tokens.words))
     if name in tokens.groups:
@@ -188,11 +184,7 @@ def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
 
 
 def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
-    """Yields the index of the first character, and the label, of each line, paragraph or match of a pattern.
-
-    Raises:
-        AttnvizError: if the name is not a regular expression, or its search takes too long.
-    """
+    """Yields the index of the first character, and the label, of each line, paragraph or match of a pattern."""
     if name not in NUMBERED:
         for start, matched_text in _pattern_matches(text, name, option_name):
             yield start, first_words(matched_text, MAX_LABEL_CHARACTERS)
@@ -202,11 +194,7 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
 
 
 def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
-    """Returns the compiled pattern of the user's regular expression, or of a name.
-
-    Raises:
-        AttnvizError: if the mark is not a regular expression.
-    """
+    """Returns the compiled pattern of the user's regular expression, or of a name."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # Python warns of "[[", whose meaning may change

@@ -39,10 +39,6 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
 
     Files are ordered by their paths; a file that shares its name with another is labelled by its path. A JSON
     file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
-
-    Raises:
-        AttnvizError: if no file matches, there are more than ``MAX_PASSAGES`` passages, or one is empty, not a
-            text, or cannot be read.
     """
     option_text = option("passages", pattern)
     files = sorted(Path(name) for name in glob(pattern, recursive=True) if Path(name).is_file())

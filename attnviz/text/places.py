@@ -31,11 +31,7 @@ MAX_OTHERS = 5  # other places of a word that a remark names
 
 
 def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str]:
-    """Returns the index of the token that a name stands for, and a remark on how it was understood; "" if it is clear.
-
-    Raises:
-        AttnvizError: if no token has this name; the message proposes one that is close to it.
-    """
+    """Returns the token that a name stands for, and a remark on how it was understood; "" if it is clear."""
     if tokens.image_indices and (pixel := PIXEL.fullmatch(name)):
         return _patch_at(tokens, int(pixel[1]), int(pixel[2])), ""
     if name.startswith("@") and (number := NUMBER.fullmatch(name)):

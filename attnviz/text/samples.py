@@ -27,11 +27,7 @@ def sample_pictures() -> dict[str, Path]:
 
 
 def read_sample(name: str) -> str:
-    """Returns the text of a sample.
-
-    Raises:
-        AttnvizError: if there is no sample with this name.
-    """
+    """Returns the text of a sample."""
     if name not in samples():
         raise AttnvizError(f"unknown sample {name!r}; {did_you_mean(name, samples())}choose {or_list(samples())}")
     return samples()[name].read_text(encoding="utf-8").strip()

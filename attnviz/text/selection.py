@@ -117,9 +117,6 @@ class Selection:
         """Returns the selected heads of a layer, in the user's order; ``None`` for all, an empty tuple for none.
 
         ``layers`` is not considered, nor are parts: heads of one number in several parts are one here.
-
-        Args:
-            layer: the number of the layer.
         """
         if self.names is None:
             return self.heads
@@ -129,12 +126,6 @@ class Selection:
         """Returns the indices of the selected heads, in the order of the selection.
 
         Without named layers, all layers are selected; without named heads in a layer, all its heads.
-
-        Args:
-            known: the heads that there are.
-
-        Raises:
-            AttnvizError: if a selected layer, part or head does not exist, or a name could be several heads.
         """
         places: dict[int, dict[int, list[int]]] = {}  # by layer and head
         for place, head in enumerate(known):
@@ -181,11 +172,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def parse_head(head: str) -> tuple[int, int]:
-    """Returns the layer and the number of the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
-
-    Raises:
-        AttnvizError: if the text names no head, more than one, or a tower or part of the model.
-    """
+    """Returns the layer and the number of the head that a text names, as ``0.1``, or ``1`` for a head of layer 0."""
     refusal = AttnvizError(f"{option('head')} {head!r} is not one head; give 1 or 0.1 (layer.head)")
     try:
         selection = Selection.parse(heads=head)
@@ -278,12 +265,7 @@ class GroupingOptions(TypedDict, total=False):
 
 
 def parse_numbers(text: str, name: str) -> tuple[int, ...]:
-    """Returns the numbers of a list with ranges such as ``0-3,7``, in its order.
-
-    Raises:
-        AttnvizError: if the text has another form, a range counts backwards, a number is named twice, or there are more
-            than ``MAX_NAMED_NUMBERS``; the message names the option ``name``.
-    """
+    """Returns the numbers of a list with ranges such as ``0-3,7``, in its order."""
     numbers = _listed_numbers(text, name)
     _refuse_repeats(text, name, numbers)
     return tuple(numbers)
@@ -317,16 +299,7 @@ def _listed_numbers(text: str, name: str) -> list[int]:
 
 
 def resolve_span(span: Span, count: int, name: str) -> slice:
-    """Returns a span as a slice whose start and stop are numbers from 0 to ``count``.
-
-    Args:
-        span: start and stop; ``None`` for an open end; a negative number counts from the end.
-        count: number of tokens.
-        name: the option that gave the span, for messages.
-
-    Raises:
-        AttnvizError: if the span is empty, counts backwards, or ends after the last token.
-    """
+    """Returns a span as a slice whose start and stop are numbers from 0 to ``count``."""
     start, stop, _ = slice(*span).indices(count)
     span_start, span_stop = span
     if span_start is not None and span_stop is not None and 0 <= span_stop < span_start:
@@ -341,13 +314,7 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
 
 
 def refuse_missing(chosen_numbers: tuple[int, ...] | None, existing: Sequence[int], noun: str) -> None:
-    """Raises AttnvizError if a chosen number does not exist.
-
-    Args:
-        chosen_numbers: numbers of layers or heads; ``None`` for all.
-        existing: the numbers of the layers or heads that exist.
-        noun: ``layer`` or ``head``, for the message.
-    """
+    """Raises AttnvizError if a chosen number does not exist."""
     missing_numbers = [number for number in chosen_numbers or () if number not in existing]
     if missing_numbers:
         numbers = number_ranges(existing)

@@ -102,10 +102,6 @@ def read_answer(path: Path) -> ServerAnswer:
     """Returns the first answer of a file: a response or all chunks of a stream, as JSON, JSON lines or ``data:`` lines.
 
     Log-probabilities that differ from the ids in number are dropped, with a remark.
-
-    Raises:
-        AttnvizError: if the file cannot be read, is no answer of a server, lacks the ids of the answer or of the
-            prompt, or ends before the answer does.
     """
     name = repr(str(path))
     responses = _json_objects(read_text(path, MAX_JSON_BYTES), name)

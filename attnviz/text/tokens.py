@@ -99,16 +99,11 @@ class Tokens:
         """Returns the tokens of one text, or of a pair of texts.
 
         Args:
-            text: the text itself.
-            labels: the label of each token.
             ids: ``(tokens,)``; -1 for a token without an id.
             offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal for a token without characters.
             words: ``(tokens,)``, the number of each token's word (split at white space); -1 for a token without a word.
             special: ``(tokens,)``, true for tokens that the tokenizer added.
             segments: ``(tokens,)``, 0 or 1 for the texts of a pair; ``None`` or all 0 for a single text.
-
-        Raises:
-            AttnvizError: if the arrays have other shapes.
         """
         if offsets.shape != (len(labels), 2):
             raise AttnvizError(
@@ -198,11 +193,7 @@ class Tokens:
         )
 
     def shortened(self, count: int) -> Self:
-        """Returns ``count`` tokens: the special ones at the end, as far as they fit, and the first ones before them.
-
-        Args:
-            count: at most the number of tokens.
-        """
+        """Returns ``count`` tokens: the special ones at the end, as far as they fit, and the first ones before them."""
         special_at_end = 0
         while special_at_end < min(count, len(self)) and self.special[-1 - special_at_end]:
             special_at_end += 1
@@ -254,11 +245,7 @@ class Tokens:
 
 
 def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = None) -> Tokens:
-    """Returns the tokens of a text.
-
-    Raises:
-        AttnvizError: if the text has no tokens, too many, or a surrogate, or the tokenizer is unknown or unreadable.
-    """
+    """Returns the tokens of a text."""
     refuse_surrogates(text)
     refuse_long(text if vocabulary_text is None else vocabulary_text, tokenizer)
     encoder = _encoder(text if vocabulary_text is None else vocabulary_text, tokenizer)

@@ -11,9 +11,6 @@ def split_tower(heads: str) -> tuple[str | None, str]:
     """Returns the tower that a list of heads names, and the list without it; the tower is ``None`` if it names none.
 
     The tower stands before the first head, as in ``picture 0.3,0.4``, and may be repeated before others.
-
-    Raises:
-        AttnvizError: if the list names both towers, or a tower for some heads only.
     """
     matches = [re.fullmatch(rf"\s*(?:({'|'.join(TOWERS)})\s+)?(.*)", part, re.DOTALL) for part in heads.split(",")]
     parts = [(match[1], match[2]) for match in matches if match]

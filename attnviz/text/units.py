@@ -46,13 +46,8 @@ class Units(Groups):
         """Returns the units of an axis: the groups that ``by`` names, and a unit for each token outside of them.
 
         Special tokens belong to no group. All tokens outside of turns or passages form one unit, of whatever groups
-        the other units are.
-
-        Args:
-            tokens: the tokens of the axis.
-            by: the name of the groups, as in `named_groups`; ``tokens`` makes each token a unit.
-            special: if false, special tokens have no unit, and neither have tokens outside of turns or passages, unless
-                no unit would be left.
+        the other units are. Without ``special``, special tokens have no unit, and neither have tokens outside of turns
+        or passages, unless no unit would be left.
         """
         keeps_special = special or bool(tokens.special.all())
         has_unit = np.ones(len(tokens), dtype=bool) if keeps_special else ~tokens.special
@@ -125,9 +120,6 @@ def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
     """Returns the token and the label of each landmark, in the order of the tokens; empty if there are none.
 
     Landmarks are the first tokens of groups; their labels replace those of tokens on the axes of long texts.
-
-    Raises:
-        AttnvizError: if the mark is neither a name nor a regular expression, or its search takes too long.
     """
     name = plural(mark)
     if name in NUMBERED or name not in (*tokens.groups, *NAMES):

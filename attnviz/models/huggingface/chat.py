@@ -118,11 +118,7 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
 
 
 def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
-    """Returns the text that the model's chat template writes for a conversation, with its turns.
-
-    Raises:
-        AttnvizError: if the model has no chat template, or the template fails or does not end.
-    """
+    """Returns the text that the model's chat template writes for a conversation, with its turns."""
     if not getattr(tokenizer, "chat_template", None):
         raise AttnvizError(
             f"this model has no chat template; use a model made for chats, or a text without {option('chat', True)}"
@@ -176,9 +172,6 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     """Returns the tokens of a text or a conversation, and remarks on a conversation; no remarks on a text.
 
     The tokens of a conversation have its turns as groups, and its passages if there are any.
-
-    Raises:
-        AttnvizError: if there are no tokens, the model has no chat template, or the template changes the passages.
     """
     conversation = example.conversation
     if conversation is None:

@@ -34,12 +34,7 @@ MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s
 
 
 def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, sounds: bool = False) -> Path:
-    """Returns the folder of a model: a local folder, one in the hub's cache, or a new download.
-
-    Raises:
-        AttnvizError: if there is no such model, it cannot be loaded safely, or transformers is not installed. Without a
-            network, the error comes within two seconds.
-    """
+    """Returns the folder of a model: a local folder, one in the hub's cache, or a new download."""
     path = Path(name).expanduser()
     if not path.is_dir():
         if path.exists():
@@ -60,9 +55,6 @@ def needs_download(name: str) -> bool:
     """True if the model must be downloaded: its name is a hub name, and it is not complete in the hub's cache.
 
     False for a local folder, and for a text that is no hub name.
-
-    Raises:
-        AttnvizError: if transformers is not installed.
     """
     if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
         return False
@@ -89,12 +81,7 @@ def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
 
 
 def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = False) -> dict[str, Any]:
-    """Checks the folder of a model, and returns its configuration.
-
-    Raises:
-        AttnvizError: if configuration or safetensors weights are missing, or the tokenizer, image processor or feature
-            extractor that the model needs, or if a library that loads the folder would open something unsafe.
-    """
+    """Checks the folder of a model, and returns its configuration."""
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)
     refuse_absurd_counts(name, config)

@@ -36,12 +36,7 @@ class FolderReader(Reader):
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of a model that reads what this reader reads.
-
-        Raises:
-            AttnvizError: if there is no such model, it cannot be loaded safely, or a device map is set and accelerate
-                is not installed.
-        """
+        """The folder of a model that reads what this reader reads."""
         images, sounds = not {"image", "images"}.isdisjoint(self.reads), "sound" in self.reads
         folder = find_model(self.settings.model, self.built_in, images, sounds)
         if images and "text" in self.reads:

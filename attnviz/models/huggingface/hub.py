@@ -31,12 +31,7 @@ def cached_model(name: str) -> Path | None:
 
 
 def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> Path:
-    """Downloads a model, except for files in the cache, and returns its folder.
-
-    Raises:
-        AttnvizError: if the hub does not know the model or denies access, or the connection fails. Without a network,
-            the error comes within two seconds.
-    """
+    """Downloads a model, except for files in the cache, and returns its folder."""
     if not _is_online():
         reason = "incomplete in the hub's cache" if is_incomplete else "neither a folder here nor in the hub's cache"
         raise AttnvizError(

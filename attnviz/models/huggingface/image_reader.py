@@ -66,11 +66,7 @@ class ImageReader(MediaReader):
 
     @cached_property
     def module(self) -> "nn.Module":
-        """The part of the model that reads images; the whole model if it has ``labels``.
-
-        Raises:
-            AttnvizError: if no part of the model reads images without a text.
-        """
+        """The part of the model that reads images; the whole model if it has ``labels``."""
         model = self.loaded[0]
         if self.labels:
             return model
@@ -96,11 +92,7 @@ class ImageReader(MediaReader):
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
 
     def find_token(self, label: str, tokens: Tokens) -> FoundToken:
-        """Returns the number of a label in upper or lower case: a whole name, a part between commas, or the number.
-
-        Raises:
-            AttnvizError: if the model has no labels, or none of this name.
-        """
+        """Returns the number of a label in upper or lower case: a whole name, a part between commas, or the number."""
         if not self.labels:
             raise AttnvizError(
                 f"{option('metric', f'logit:{label}')} needs an image classifier, which {self.name} is not; use "
@@ -122,10 +114,6 @@ class ImageReader(MediaReader):
         """Prepares an image for the forward pass: its pixels and, unless labels are measured, the place of each token.
 
         If the tokens have no places, they are numbered, and a remark says why.
-
-        Raises:
-            AttnvizError: if the file is no image, or is too small or too thin for the model's patches, or the model
-                does not exist or cannot be loaded safely.
         """
         self.refuse_parts(example)
         prepared_input = self._image_input(example)
@@ -193,10 +181,6 @@ class ImageReader(MediaReader):
 
         Places are known only of the tokens that the model outputs. If no recorded layer has them, tokens are numbered.
         If some have, and no layers are chosen, the others are left out. A remark says so.
-
-        Raises:
-            AttnvizError: if the image cannot be read, a selected layer or head does not exist, or only some of the
-                chosen layers have the tokens of the model's output.
         """
         recording = super().record(example, selection, values)
         placed_maps = list(filter(_has_places, recording.maps))

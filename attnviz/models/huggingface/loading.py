@@ -62,12 +62,7 @@ def load_model(
     with_speech: bool = False,
     with_labels: bool = False,
 ) -> "PreTrainedModel":
-    """Loads the model with all weights that its attention needs, in evaluation mode on its device.
-
-    Raises:
-        AttnvizError: if a weight is not in the file, so that it would be random, or the configuration describes a model
-            that is far larger than its files, or than the memory.
-    """
+    """Loads the model with all weights that its attention needs, in evaluation mode on its device."""
     import torch
     import transformers
 

@@ -126,11 +126,6 @@ def measured_places(
 
     The place of a token that overlaps others is the cell around its centre. Costs about three forward passes, or six
     for such tokens, and three runs of the image processor.
-
-    Raises:
-        UnknownPlacesError: if ``pixels`` has another shape, tokens overlap or have no place, the model's output
-            is not one row of tokens or is shuffled, or the processor does more than resize, crop and pad.
-        AttnvizError: if patches are smaller than a pixel, or the processor leaves nothing of the image.
     """
     if pixels.dim() != 4 or pixels.shape[:2] != (1, 3):
         raise UnknownPlacesError(
@@ -172,12 +167,7 @@ def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
 
 
 def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> PixelTokens:
-    """Returns the token of each pixel; of tokens that overlap, the one whose centre is nearest.
-
-    Raises:
-        UnknownPlacesError: if pixels belong to several tokens by more than convolutions, or the model has no row of
-            tokens, or shuffles them.
-    """
+    """Returns the token of each pixel; of tokens that overlap, the one whose centre is nearest."""
     numbers, count, overlap = token_of_number(module, pixels, lambda leaf: _token_features(module, leaf)[0])
     pixel_numbers = numbers[0].max(axis=0)  # of red, green and blue
     return PixelTokens(_nearest_tokens(pixel_numbers) if overlap else pixel_numbers, count, overlap)
@@ -192,9 +182,6 @@ def token_of_number(
 
     Args:
         features_of: returns the features of each token, ``(tokens, features)``, for pixels.
-
-    Raises:
-        UnknownPlacesError: if many numbers belong to several tokens.
     """
     for attention in (OwnValueAttention, _CentralTaps):
         gradient, coded_gradient, count = coded_gradients(module, pixels, features_of, attention)

@@ -42,11 +42,7 @@ class _ModuleReached(Exception):
 
 
 def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments, by name, of the model's first call of a part with features of tokens.
-
-    Raises:
-        AttnvizError: if the model does not call the part with features of tokens.
-    """
+    """Returns the arguments, by name, of the model's first call of a part with features of tokens."""
     names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
 
     def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -87,10 +83,6 @@ def picture_places(
     A rectangle, of ``(tokens, 4)``, is left, top, right and bottom in pixels of the picture; all 0 for a token without
     a picture. Those of tokens that overlap are the cells around their centres. Costs one
     forward and two backward passes of the tower, and two runs of the image processor plus one for each picture.
-
-    Raises:
-        UnknownPlacesError: if pixels belong to several tokens.
-        AttnvizError: if patches are smaller than a pixel, or the model does not call the part with features of tokens.
     """
     from PIL import Image as Pillow
 

@@ -61,11 +61,7 @@ class PictureTextReader(MediaReader):
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
     ) -> None:
-        """Keeps the settings.
-
-        Raises:
-            AttnvizError: if the settings choose an attention that only encoder-decoders have.
-        """
+        """Keeps the settings."""
         super().__init__(settings, built_in, use, loaded)
         if settings.attention not in (None, CROSS, *TOWERS):
             raise AttnvizError(
@@ -87,11 +83,7 @@ class PictureTextReader(MediaReader):
 
     @cached_property
     def decoder(self) -> "nn.Module":
-        """The part of the model that attends over words and pictures; of an encoder-decoder, its encoder.
-
-        Raises:
-            AttnvizError: if the model reads no pictures, or no text.
-        """
+        """The part of the model that attends over words and pictures; of an encoder-decoder, its encoder."""
         model: Any = self.loaded[0]
         decoder = model.get_decoder()
         if self._picture_id is None or decoder is None or decoder is self.loaded[0]:
@@ -103,11 +95,7 @@ class PictureTextReader(MediaReader):
 
     @cached_property
     def cross_module(self) -> "nn.Module | None":
-        """A layer of the decoder that gets pictures for cross-attention; ``None`` if they are among the text's tokens.
-
-        Raises:
-            AttnvizError: if the settings choose cross-attention and the model has none.
-        """
+        """A layer of the decoder that gets pictures for cross-attention; ``None`` if they are among its tokens."""
         parts = (part for part in self.decoder.modules() if part is not self.decoder)
         module = next((part for part in parts if CROSS_ARGUMENT in inspect.signature(part.forward).parameters), None)
         if module is None and self.settings.attention == CROSS:
@@ -125,11 +113,7 @@ class PictureTextReader(MediaReader):
 
     @property
     def ablated_module(self) -> str | None:
-        """The path of the decoder, or of the tower that reads pictures if the settings choose it.
-
-        Raises:
-            AttnvizError: if the settings choose the tower's attention and there is no tower.
-        """
+        """The path of the decoder, or of the tower that reads pictures if the settings choose it."""
         names = {id(part): name for name, part in self.module.named_modules()}
         decoder: str = names[id(self.decoder)]
         if self.settings.attention != PICTURE_TOWER:
@@ -158,10 +142,6 @@ class PictureTextReader(MediaReader):
 
         Generated tokens follow if the settings ask for them. For a model with cross-attention, the pictures are the
         context, or left out if only the attention of the text is recorded.
-
-        Raises:
-            AttnvizError: if a file is no image, the model cannot be loaded safely, or the text does not have a place
-                for each picture.
         """
         from attnviz.media.image_file import image_of, open_image
 
@@ -228,9 +208,6 @@ class PictureTextReader(MediaReader):
         For a decoder with cross-attention, the maps are of its self-attention if the settings choose ``text``, else of
         its cross-attention. The tower's maps have patches as tokens; layers whose keys are other tokens are left out,
         as a remark says.
-
-        Raises:
-            AttnvizError: if a selected layer or head does not exist.
         """
         if self.settings.attention != PICTURE_TOWER and self.cross_module is None:
             return super().record(example, selection, values)
@@ -503,11 +480,6 @@ def load_text_processor(folder: Path) -> Any:
     """Loads the processor of texts and pictures, without running code from the folder.
 
     If a library is missing that the processor needs, tokenizer and image processor are loaded and joined.
-
-    Raises:
-        AttnvizError: if torchvision is missing, and the image processor merges no patches or the model has no image
-            token.
-        ImportError: if it is another library.
     """
     try:
         return load_part("AutoProcessor", folder)

@@ -87,11 +87,7 @@ class HuggingFaceReader(FolderReader):
 
     @property
     def text_model(self) -> "PreTrainedModel":
-        """The part of the model that reads text, with encoder and decoder if it has both.
-
-        Raises:
-            AttnvizError: if no part reads text.
-        """
+        """The part of the model that reads text, with encoder and decoder if it has both."""
         model = text_part(self.loaded[0])
         if model.main_input_name != "input_ids":
             raise AttnvizError(
@@ -148,11 +144,7 @@ class HuggingFaceReader(FolderReader):
         return inputs
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids, a mask of the visible tokens, and the positions of all tokens if the module takes them.
-
-        Raises:
-            AttnvizError: if the module takes no mask, or is an encoder-decoder.
-        """
+        """Returns the ids, a mask of the visible tokens, and the positions of all tokens if the module takes them."""
         if "attention_mask" not in self.parameters or self.text_model.config.is_encoder_decoder:
             return super().inputs_without(tokens, hidden)
         inputs = self.inputs_of(self.tensor(tokens.ids[None]), self.tensor((~hidden)[None].astype(np.int64)))
@@ -164,9 +156,6 @@ class HuggingFaceReader(FolderReader):
         """Prepares an example for the forward pass.
 
         Sets ``use`` to ``predictions`` for an answer with log-probabilities.
-
-        Raises:
-            AttnvizError: if the model does not exist, cannot be loaded safely, or does not read such an example.
         """
         self.refuse_parts(example)
         if example.answer is not None and example.answer.logprobs is not None:

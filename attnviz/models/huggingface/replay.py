@@ -69,9 +69,6 @@ class LogprobCheck:
         """Returns one remark on the difference of the model's log-probabilities from the server's.
 
         The remark says that nothing was compared if the output holds no logits, ``(batch, positions, vocabulary)``.
-
-        Raises:
-            AttnvizError: if they differ by ``MAX_MEAN_DIFFERENCE`` or more on average, or the server gave only NaN.
         """
         logits = getattr(output, "logits", output)
         if getattr(logits, "ndim", 0) != LOGIT_AXES:

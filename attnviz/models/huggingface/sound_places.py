@@ -122,10 +122,6 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
 
     Adjacent spans meet in the middle between the centres of their frames. Frames past the end of the sound begin at
     ``length`` or later. Costs about three forward passes of the encoder, and four runs of the extractor.
-
-    Raises:
-        UnevenFramesError: if frames do not follow each other evenly, such as patches of a spectrogram.
-        AttnvizError: if the encoder's output is not a sequence of frames.
     """
     # Noise, because models that normalize each frame amplify the gradient where a sound is silent.
     samples = _noise_of(length)
@@ -243,10 +239,6 @@ def spectrogram_tokens(
 
     Band 0 is the lowest. Patches after the end of the sound, and tokens such as ``[CLS]``, are special and have no
     place. Costs about five forward passes of the encoder, in float64.
-
-    Raises:
-        UnevenFramesError: if the features are no spectrogram, or its patches are no lattice.
-        AttnvizError: if the extractor cuts off the end of the sound.
     """
     features, noise = extract(samples), extract(_noise_of(len(samples)))
     if features.dim() != 3 or features.shape != noise.shape:

@@ -69,11 +69,7 @@ class SoundReader(MediaReader):
 
     @cached_property
     def module(self) -> "nn.Module":
-        """The speech model.
-
-        Raises:
-            AttnvizError: if the model reads no sounds.
-        """
+        """The speech model."""
         model = self.loaded.model
         if model.main_input_name not in INPUTS:
             raise AttnvizError(f"{self.settings.model} reads {model.main_input_name}, not sounds; leave the sound out")
@@ -88,11 +84,6 @@ class SoundReader(MediaReader):
         """Prepares a sound: the features that the extractor computes, and the tokens of its frames and of the decoder.
 
         If the model has a decoder, the frames are the context of its tokens; else they are tokens and context.
-
-        Raises:
-            AttnvizError: if the example has another part than a sound and a text, the file is no sound or too long for
-                the model, the model does not exist or cannot be loaded safely, the seconds of frames cannot be
-                measured, or a text or the setting ``attention`` is given and there is no decoder.
         """
         from attnviz.media.sound_file import open_sound, resampled, sound_of
 
@@ -129,9 +120,6 @@ class SoundReader(MediaReader):
         """Records one sound; groups the frames of each spoken word if the model's settings list alignment heads.
 
         These heads are also added to the recording's settings, as ``alignment_heads``.
-
-        Raises:
-            AttnvizError: if the example cannot be read, or a selected layer or head does not exist.
         """
         from attnviz.metrics.alignment import with_spoken_words
 
@@ -209,11 +197,7 @@ class SoundReader(MediaReader):
 
 
 def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """Returns the ids of a text without special tokens; a space before the text is added, as in generated texts.
-
-    Raises:
-        AttnvizError: if the text has no tokens.
-    """
+    """Returns the ids of a text without special tokens; a space before the text is added, as in generated texts."""
     text_after_space = f" {text.strip()}"
     ids: list[int] = tokenizer(text_after_space, add_special_tokens=False)["input_ids"]
     if not ids:

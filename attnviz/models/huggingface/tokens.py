@@ -28,12 +28,7 @@ def tokenize_text(
     chat: bool = False,
     target: bool = False,
 ) -> Tokens:
-    """Returns the tokens of a text, or of a pair of texts, from the model's tokenizer.
-
-    Raises:
-        AttnvizError: if the text is too long or has no tokens, or ``pair`` is given and the tokenizer does not separate
-            the texts of a pair.
-    """
+    """Returns the tokens of a text, or of a pair of texts, from the model's tokenizer."""
     refuse_long(text)
     if pair is not None:
         counts = [tokenizer.num_special_tokens_to_add(pair=has_pair) for has_pair in (False, True)]
@@ -248,11 +243,7 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
 
 
 def single_token(tokenizer: Any, typed: str) -> FoundToken:
-    """Returns the token that is written as typed, or else the one with a space before it; a remark names the other.
-
-    Raises:
-        AttnvizError: if neither is a single token of the model.
-    """
+    """Returns the token that is written as typed, or else the one with a space before it; a remark names the other."""
     written = typed.replace("␣", " ")
     twin = written[1:] if written.startswith(" ") else f" {written}"
     written_tokens = (_token_written(tokenizer, text) for text in (written, twin))

@@ -28,11 +28,6 @@ def record_module(
 
     The pass ends after the last chosen layer, unless ``prepared.check`` needs the output. The remarks of this check
     come first in the recording.
-
-    Raises:
-        AttnvizError: if a chosen layer or head does not exist, the model cannot run on the inputs, or the check of its
-            output fails.
-        Exception: the model's error, if it fails only under the capture.
     """
     import torch
 

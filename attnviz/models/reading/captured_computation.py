@@ -54,9 +54,6 @@ class LayerCalls:
         """Runs the model and returns the only attention call of the layer, with its place in the model.
 
         Also stores value norms and the result of the output projection if the projection is found.
-
-        Raises:
-            AttnvizError: if the model has no attention, or the layer does not exist or makes not exactly one call.
         """
         with self.block:
             self.model(**inputs)
@@ -97,10 +94,6 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
 
     Arrays that the capture does not see are empty: the features before the projections, the query weights, and the
     output if no output projection is found.
-
-    Raises:
-        AttnvizError: if the layer does not exist, its attention is of a kind that is not explained, or its maps need
-            more memory than is free.
     """
     import torch
 

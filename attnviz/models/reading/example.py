@@ -63,11 +63,7 @@ class Example:
 
     @classmethod
     def of_answer(cls, answer: "ServerAnswer", settings: ModelSettings) -> Self:
-        """Returns the example of a server's answer.
-
-        Raises:
-            AttnvizError: if a setting would change what the server's model read.
-        """
+        """Returns the example of a server's answer."""
         setting = next((name for name in ANSWER_SETTINGS if getattr(settings, name)), None)
         if setting is not None:
             raise AttnvizError(f"a server's answer is read with its own token ids; leave {option(setting)} out")
@@ -78,9 +74,6 @@ class Example:
         """The conversation for a chat template: the messages, or with ``chat`` the text as a user's question.
 
         ``None`` for a text that is not put into a template.
-
-        Raises:
-            AttnvizError: if ``chat`` is true and the text is itself a chat in JSON.
         """
         from attnviz.text.conversation import Conversation
 

@@ -61,11 +61,7 @@ class Reader(ABC):
 
     @abstractmethod
     def tokenize(self, text: str) -> "Tokens":
-        """Splits a text into tokens, with the special tokens around it.
-
-        Raises:
-            AttnvizError: if the text has no tokens.
-        """
+        """Splits a text into tokens, with the special tokens around it."""
 
     @abstractmethod
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
@@ -109,11 +105,7 @@ class Reader(ABC):
         return nullcontext()
 
     def read(self, example: "Example") -> "Prepared":
-        """Returns a text as inputs of the module, with the tokens of its maps.
-
-        Raises:
-            AttnvizError: if the example has a part that the model does not read, no tokens, or too many tokens.
-        """
+        """Returns a text as inputs of the module, with the tokens of its maps."""
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
@@ -142,11 +134,7 @@ class Reader(ABC):
             raise AttnvizError(f"{self.name} does not read {option(name)}; give {or_list(dict.fromkeys(names))}")
 
     def built_in_example(self) -> "Prepared":
-        """Returns the model's built-in example, for commands without a text.
-
-        Raises:
-            AttnvizError: if the model has none; subclasses with an example override this method.
-        """
+        """Returns the model's built-in example, for commands without a text."""
         raise AttnvizError(f"{self.settings.model} needs a text; see attnviz samples")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
@@ -176,9 +164,6 @@ class Reader(ABC):
 
         Args:
             hidden: ``(tokens,)``, true for the tokens that no later one sees; their places stay the same.
-
-        Raises:
-            AttnvizError: if the model takes no mask of keys.
         """
         raise AttnvizError(f"{self.name} takes no mask of keys, so {option('check')} cannot hide a unit; leave it out")
 
@@ -189,11 +174,7 @@ class Reader(ABC):
         return torch.tensor(numbers).to(self.input_device)
 
     def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
-        """Returns the first token of a text that has this label, else one that has it with spaces around it.
-
-        Raises:
-            AttnvizError: if no token has this label; a subclass also refuses a label that is several tokens.
-        """
+        """Returns the first token of a text that has this label, else one that has it with spaces around it."""
         from attnviz.models.reading.prepared import FoundToken
         from attnviz.text.places import labelled
 
@@ -203,11 +184,7 @@ class Reader(ABC):
         return FoundToken(int(tokens.ids[positions[0]]), tokens.labels[positions[0]])
 
     def vocabulary(self) -> "Vocabulary":
-        """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text.
-
-        Raises:
-            AttnvizError: if the model has no embedding.
-        """
+        """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text."""
         import numpy as np
 
         from attnviz.models.reading.prepared import Vocabulary
@@ -220,11 +197,7 @@ class Reader(ABC):
         )
 
     def ordinary_ids(self) -> "IntArray":
-        """Returns every id of the model's first embedding; subclasses that know special tokens leave them out.
-
-        Raises:
-            AttnvizError: if the model has no embedding.
-        """
+        """Returns every id of the model's first embedding; subclasses that know special tokens leave them out."""
         import numpy as np
         from torch import nn
 
@@ -271,11 +244,7 @@ class Reader(ABC):
             return replace(example, generated_ids=self.read(example).generated_ids)
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
-        """Returns the recording of one example, with the model's name, its settings and all remarks.
-
-        Raises:
-            AttnvizError: if the example cannot be read, a selected layer or head does not exist, or the model fails.
-        """
+        """Returns the recording of one example, with the model's name, its settings and all remarks."""
         self.refuse_absent(selection)
         with self.running():
             prepared_input = self.read(example)
@@ -303,19 +272,11 @@ class Reader(ABC):
         )
 
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
-        """Returns one recording of several examples, run as one batch.
-
-        Raises:
-            AttnvizError: if the model reads one text at a time, as all models but the seeded one do.
-        """
+        """Returns one recording of several examples, run as one batch."""
         raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
     def compute(self, example: "Example", layer: int) -> "Computation":
-        """Returns the queries, keys, scores, weights and output of one layer; arrays that were not captured are empty.
-
-        Raises:
-            AttnvizError: if the example cannot be read, or the layer does not exist or cannot be explained.
-        """
+        """Returns the queries, keys, scores, weights and output of one layer; arrays not captured are empty."""
         from attnviz.text.selection import Selection
 
         self.refuse_absent(Selection(layers=(layer,)))

@@ -177,9 +177,6 @@ class ModelSettings:
         """Returns the factor of q·k, before the temperature, for queries and keys of this width.
 
         It is 1/√width for ``sqrt``, 1 for ``none``, and the number itself for a number.
-
-        Raises:
-            AttnvizError: if the setting is neither sqrt, none nor a finite number other than 0.
         """
         if self.scale in ("sqrt", "none"):
             return width**-0.5 if self.scale == "sqrt" else 1.0
