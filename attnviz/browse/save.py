@@ -13,7 +13,7 @@ from attnviz.browse.session.state import State, View
 from attnviz.browse.view.lens import lay_out_lens, lens_title
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import Axis, Panel
+from attnviz.report.picture.panels import Axis, Heading, Panel
 from attnviz.report.picture.report import Heatmaps
 from attnviz.report.words.captions import MASKED, model_name, panel_remarks, recording_remarks, text_title
 from attnviz.text.named_groups import Mark, singular
@@ -75,11 +75,13 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
     names = tuple(session.names[head] for head in lens.heads)
     labels = lens.units[1].labels
     return Panel(
-        title=lens_title(state, lens),
+        heading=Heading(lens_title(state, lens)),
         values=np.stack([row.values for row in rows]),
         visible=np.stack([row.visible for row in rows]),
-        rows=Axis("heads", names, tuple(range(len(names) + 1)), _layer_labels(screen, lens.heads, names)),
-        columns=Axis("keys" if state.direction == "to" else "queries", labels, tuple(range(len(labels) + 1))),
+        rows=Axis("heads", names, tuple(range(len(names) + 1)), _layer_labels(screen, lens.heads, names), dense=True),
+        columns=Axis(
+            "keys" if state.direction == "to" else "queries", labels, tuple(range(len(labels) + 1)), across=True
+        ),
         quantity=session.quantity(view),
         scale=lens.scale,
     )

@@ -22,7 +22,7 @@ from attnviz.report.picture.report import (
     ShadedText,
     Thumbnails,
 )
-from attnviz.report.picture.scales import are_clipped, limits_text
+from attnviz.report.picture.scales import are_clipped, with_limits
 from attnviz.text.selection import Selection
 
 MAX_FRAMES = 500
@@ -87,7 +87,7 @@ def _refuse_long_film(frame_count: int, advice: str) -> None:
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     """Returns the film of the reports; all panels of a quantity, or of a head on request, share one colour scale."""
     frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
-    shapes = {tuple((panel.head, panel.values.shape) for panel in frame.panels) for frame in frames}
+    shapes = {tuple((panel.heading.head, panel.values.shape) for panel in frame.panels) for frame in frames}
     if len(frames) < len(reports) or len(shapes) > 1:
         raise AttnvizError(
             "the pictures of a film need the same heads and the same number of tokens, and these differ; choose a head "
@@ -112,12 +112,10 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
 
 def _scale_key(panel: Panel, frame: DrawnReport) -> tuple[str, Quantity]:
     """Returns what the panels of one scale share in all frames: their quantity, and their head on request."""
-    return panel.head if frame.look.color_limits == "head" else "", panel.color_quantity
+    return panel.heading.head if frame.look.color_limits == "head" else "", panel.color_quantity
 
 
 def _with_scale(panel: Panel, scale: ColorScale) -> Panel:
     """Returns the panel with another scale; a title that names the limits of the old one names those of the new one."""
-    limits, scaled_panel = limits_text(panel), replace(panel, scale=scale)
-    if not panel.title.endswith(limits):
-        return scaled_panel
-    return replace(scaled_panel, title=panel.title.removesuffix(limits) + limits_text(scaled_panel))
+    scaled_panel = replace(panel, scale=scale)
+    return with_limits(scaled_panel) if panel.heading.limits else scaled_panel

@@ -8,7 +8,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.film import film_of_recordings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.scales import limits_text
+from attnviz.report.picture.scales import with_limits
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
@@ -27,7 +27,7 @@ def test_pictures_of_a_film_share_one_scale_or_one_for_each_head(limits: str, sc
     for panels in zip(first, second, strict=True):
         largest = max(panel.peak for panel in panels)
         assert panels[0].scale.high == pytest.approx(largest) or limits == "shared"
-        assert [panel.title.endswith(limits_text(panel)) for panel in panels] == [limits == "head"] * 2
+        assert [panel.heading == with_limits(panel).heading for panel in panels] == [limits == "head"] * 2
         assert panels[0].scale.clipped, "the first row has one key, whose weight of 1 is above the scale"
 
 

@@ -18,7 +18,7 @@ from attnviz.maps.grouped import block_cells
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale
-from attnviz.report.picture.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
+from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
 from attnviz.report.picture.scales import shared_scale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
@@ -111,14 +111,13 @@ class Session(InspectedHeads):
         cells = read_cells(head, view, rows, columns, height, width)
         quantity = self.quantity(view)
         maps, _ = self.heads[head]
-        tower = self.recording.tower
-        title = f"{tower} {self.names[head]}" if tower else self.title(head)
+        noun = self.recording.tower or (HEAD if head < self.recorded_count else "")
         panel = Panel(
-            title=title + (" cross" if maps.kind == "cross" else ""),
+            heading=Heading(self.names[head], noun, aspect=" cross" if maps.kind == "cross" else ""),
             values=cells.values,
             visible=cells.visible,
             rows=_axis("queries", row_units, rows, height),
-            columns=_axis("keys", column_units, columns, width),
+            columns=replace(_axis("keys", column_units, columns, width), across=True),
             quantity=quantity,
             scale=ColorScale(0, 1),
             pool="mean" if pools_by_mean(view) else "max",
@@ -162,7 +161,8 @@ class Session(InspectedHeads):
         else:
             axis = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), max_cells=1)  # the scale needs no labels
             panels = [
-                Panel("", cells.values, cells.visible, axis, axis, quantity, ColorScale(0, 1)) for cells in blocks
+                Panel(Heading(), cells.values, cells.visible, axis, axis, quantity, ColorScale(0, 1))
+                for cells in blocks
             ]
             scale = shared_scale(quantity, panels)
             if quantity is not PERCENT:

@@ -12,7 +12,7 @@ from attnviz.media.text import Text
 from attnviz.render.terminal.media import seconds_axis
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.overlays import panel_image
-from attnviz.report.picture.panels import PERCENT, Axis, Panel
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel
 from attnviz.text.tokens import Tokens
 
 MIN_LINES = 4  # of an image: in fewer nothing can be recognised
@@ -141,7 +141,7 @@ def _shaded_image(row: ImageRow, image_index: int, columns: int, lines: int, siz
         if query_medium >= 0 and row.queries.media[query_medium] is image:
             query_places = row.queries.places[[row.query]]
     panel = Panel(
-        title="",
+        heading=Heading(),
         values=row.values[None],
         visible=(row.visible & in_image)[None],
         rows=Axis("queries", ("",), (0, 1), places=query_places),

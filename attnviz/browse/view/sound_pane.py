@@ -11,7 +11,7 @@ from attnviz.media.sound import Sound
 from attnviz.metrics.alignment import PAUSE
 from attnviz.render.terminal.maps import seconds_text
 from attnviz.report.picture.colors import ColorScale
-from attnviz.report.picture.panels import PERCENT, Axis, Panel
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel
 from attnviz.text.characters import WORDS
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
@@ -66,7 +66,7 @@ def sound_pane(row: SoundRow, width: int, lines: int) -> OverSound | None:
     tokens = keys.tokens
     edges = tuple(range(len(frames) + 1))
     panel = Panel(
-        title="",
+        heading=Heading(),
         values=row.values[units][None],
         visible=row.visible[units][None],
         rows=Axis("queries", ("",), (0, 1)),

@@ -12,7 +12,7 @@ from attnviz.render.figure.picture import Picture, page_size
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine, remarks_block, title_block
 from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import Heading, Panel
 
 TOKEN_POINTS = (
     28.0,
@@ -330,7 +330,7 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
     """Returns the arcs of several heads between the same two columns of tokens, each head in its hue."""
     row_height = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
-    first_panel = replace(picture.panels[0], title="")
+    first_panel = replace(picture.panels[0], heading=Heading())
     content = _arcs_content(replace(picture, panels=(first_panel,)), points, width, scale, ruler)
     first_strokes, *legend = content.strokes
     left, right = 0.0, content.width  # x of both columns, if no line tells it

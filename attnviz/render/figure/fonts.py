@@ -122,7 +122,7 @@ def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
         panels=tuple(
             replace(
                 panel,
-                title=panel.title.translate(code_points),
+                heading=panel.heading.with_words(lambda words: words.translate(code_points)),
                 rows=readable_axis(panel.rows),
                 columns=readable_axis(panel.columns),
             )

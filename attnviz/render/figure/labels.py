@@ -10,8 +10,7 @@ from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
 from attnviz.report.picture.panels import Axis
 
 LABEL_LINE_HEIGHT = 1.18  # in font sizes
-TOKENS_GAP, HEADS_GAP = 0.6, 0.4  # between flat labels, in font sizes; numbers of heads can stand closer than words
-COLUMNS_OF_TOKENS = ("keys", "steps", "units")  # axes whose labels stand upright under the columns
+TOKENS_GAP, DENSE_GAP = 0.6, 0.4  # between flat labels, in font sizes; numbers of heads can stand closer than words
 ROUNDING = 1e-6  # cells; a label exactly as wide as its cells fits, despite rounding
 MAX_LABEL_STRIDE = 3  # if fewer than every third token could be labelled, positions tell more
 ROUND_STEPS = (1, 2, 5)
@@ -88,7 +87,7 @@ def _label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     For labels along the axis, it is the widest label's width plus a gap; for others, the height of a line.
     """
     if not axis.marks and _is_flat(axis, labelling):
-        gap = HEADS_GAP if axis.name == "heads" else TOKENS_GAP
+        gap = DENSE_GAP if axis.dense else TOKENS_GAP
         return _label_width(axis, labelling, ruler) + gap * labelling.points / POINTS_PER_INCH
     return labelling.line_height
 
@@ -102,7 +101,7 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
         return _landmark_labels(axis, labelling, _label_distance(axis, labelling, ruler) / cell, ruler)
     if labelling.shows_positions(axis):
         return _position_labels(axis, _label_distance(axis, labelling, ruler) / cell)
-    is_turned = axis.name in COLUMNS_OF_TOKENS and labelling.is_turned
+    is_turned = axis.across and not axis.dense and labelling.is_turned
     stride = label_stride(axis, labelling, cell, ruler)
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
@@ -129,7 +128,7 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
             places.append(place)
             texts.append(ruler.cut(label, labelling.points, labelling.limit))
     note = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
-    return Labels(tuple(places), tuple(texts), is_turned=axis.name in COLUMNS_OF_TOKENS, name=f"{axis.name}{note}")
+    return Labels(tuple(places), tuple(texts), is_turned=axis.across, name=f"{axis.name}{note}")
 
 
 def _places_on_axis(axis: Axis, positions: Any) -> Any:
@@ -164,10 +163,8 @@ def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: flo
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
     """True if labels are side by side along the axis: numbers of heads, and key labels that are not turned."""
-    if axis.name == "heads":
-        return True
-    is_turned = labelling.is_turned and not labelling.shows_positions(axis)
-    return axis.name in COLUMNS_OF_TOKENS and not is_turned
+    is_turned = labelling.is_turned and not axis.dense and not labelling.shows_positions(axis)
+    return axis.across and not is_turned
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:

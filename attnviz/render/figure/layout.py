@@ -162,7 +162,7 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     )
     grid = fit_grid(picture, area, ruler)
     if any(
-        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
+        ruler.width(panel.heading.shortened().text, MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
         for panel, width in _panel_widths(picture, grid)
     ):  # a title would be cut, even without "head "
         area = replace(area, title_lines=MAX_TITLE_LINES)
@@ -251,7 +251,7 @@ def _panel_places(
         yield Place(
             panel=panel,
             box=box,
-            title=fitting_title(panel.title, title_points, title_lines, width, ruler),
+            title=fitting_title(panel.heading, title_points, title_lines, width, ruler),
             rows=rows,
             columns=columns,
             label_inches=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),

@@ -16,7 +16,7 @@ from attnviz.render.figure.text_blocks import MAX_TITLE_LINES, ROUNDING_INCHES, 
 from attnviz.render.figure.theme import Theme
 from attnviz.render.terminal.maps import ROUND_SECONDS
 from attnviz.report.picture.overlays import band_tops, outline_segments, panel_image, query_box
-from attnviz.report.picture.panels import NOTE, Panel
+from attnviz.report.picture.panels import Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,10 +80,10 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     # If the shapes of images differ, the space of each is at most a square, or all of them are upright.
     image_height = min(max(heights), max(image_width, min(heights)))
     title_points = _title_points(panels, image_width, scale, ruler)
-    short_titles = tuple(panel.title.removeprefix("head ") for panel in panels)
+    short_titles = tuple(panel.heading.shortened().text for panel in panels)
     titles_fit = ruler.longest_width(short_titles, title_points) <= image_width + ROUNDING_INCHES
     titles = [
-        fitting_title(panel.title, title_points, 1 if titles_fit else MAX_TITLE_LINES, image_width, ruler).split("\n")
+        fitting_title(panel.heading, title_points, 1 if titles_fit else MAX_TITLE_LINES, image_width, ruler).split("\n")
         for panel in panels
     ]
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
@@ -111,7 +111,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ruler) -> float:
-    names = tuple(panel.title.removeprefix("head ").partition(NOTE)[0].rpartition(" ")[2] for panel in panels)
+    names = tuple(panel.heading.name for panel in panels)
     # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
     title_width, name_width = (
         max(1e-6, ruler.longest_width(texts, 1.0)) for texts in (tuple(panel.title for panel in panels), names)

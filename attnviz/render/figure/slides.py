@@ -21,6 +21,7 @@ from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.terminal.lines import fit, wrap
 from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import (
     DrawnReport,
     ExactNumbers,
@@ -278,7 +279,7 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
     """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide."""
-    panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
+    panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], heading=Heading()),)
     dpi = _picture_dpi(part.look)
     reduction = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
     font_size = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)

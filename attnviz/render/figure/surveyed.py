@@ -18,7 +18,7 @@ from attnviz.render.figure.over_image import draw_image
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.theme import THEME_COLORS, Theme
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, colormap, ink_on
-from attnviz.report.picture.panels import WEIGHT, Axis, Panel
+from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 from attnviz.text.tokens import Tokens
 
@@ -490,7 +490,7 @@ def _picture_panel(tokens: Tokens, weights: Float64Array | None, query: int | No
     largest = float(values[in_image].max(initial=0.0))
     places = np.where(in_image[:, None], tokens.places, 0)
     return Panel(
-        title="",
+        heading=Heading(),
         values=values[None],
         visible=(in_image & (weights is not None))[None],
         rows=Axis("queries", ("",), (0, 1), places=None if query is None else places[[query]]),

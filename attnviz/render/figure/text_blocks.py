@@ -6,7 +6,7 @@ from itertools import accumulate
 from attnviz.render.figure.grid import LABEL_PADDING
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.report.picture.panels import NOTE
+from attnviz.report.picture.panels import Heading
 
 TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # sizes to try for a title
 REMARK_POINTS = 10.0
@@ -76,27 +76,31 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
     return _TextBlock((*cells, *lines), height)
 
 
-def fitting_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
+def fitting_title(heading: Heading, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
     """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or within it."""
-    short_title = title.removeprefix("head ")
-    for text in (title, short_title):
-        if ruler.width(text, points) <= width + ROUNDING_INCHES:
-            return text
+    forms = heading, heading.shortened()
+    for form in forms:
+        if ruler.width(form.text, points) <= width + ROUNDING_INCHES:
+            return form.text
     if max_lines > 1:
-        for text in (title, short_title):
-            for lines in (text.split(NOTE), ruler.wrap(text, points, width)):  # broken at each " · " if possible
-                if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
+        for form in forms:
+            for lines in (
+                form.lines,
+                tuple(ruler.wrap(form.text, points, width)),
+            ):  # the note on its own line if possible
+                if len(lines) <= max_lines and ruler.longest_width(lines, points) <= width + ROUNDING_INCHES:
                     return "\n".join(lines)
-        return _title_and_note(short_title, points, width, ruler)
-    return _cut_after_word(short_title, points, width, ruler, min_words=2)
+        return _title_and_note(forms[-1], points, width, ruler)
+    return _cut_after_word(forms[-1].text, points, width, ruler, min_words=2)
 
 
-def _title_and_note(title: str, points: float, width: float, ruler: Ruler) -> str:
+def _title_and_note(heading: Heading, points: float, width: float, ruler: Ruler) -> str:
     """Returns a title and its note in a line each, cut to the width; the title alone if no word of the note fits."""
-    name, _, note = title.partition(NOTE)
-    line = name
-    if ruler.width(name, points) > width + ROUNDING_INCHES:
-        line = ruler.cut(name.rpartition(" ")[2], points, width + ROUNDING_INCHES)  # "text 0.3" without its tower
+    line, *notes = heading.lines
+    note = notes[0] if notes else ""
+    if ruler.width(line, points) > width + ROUNDING_INCHES:
+        name = heading.name if heading.noun else heading.subject  # "text 0.3" without its tower
+        line = ruler.cut(name, points, width + ROUNDING_INCHES)
     first_word = note.partition(" ")[0]
     if not note or ruler.width(first_word + ELLIPSIS, points) > width + ROUNDING_INCHES:
         return line

@@ -181,9 +181,9 @@ def arrange_sheet(picture: Picture) -> Sheet:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
     drawn_picture, plan = picture, _sheet_plan(picture)
-    has_values = any(panel.title != panel.name for panel in picture.panels)
+    has_values = any(panel.heading.note for panel in picture.panels)
     if picture.filled and has_values and not plan.frame.title_size:
-        panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
+        panels = tuple(replace(panel, heading=replace(panel.heading, note="")) for panel in picture.panels)
         remarks = (*picture.remarks, picture.look.format_options(WITHOUT_VALUES))
         drawn_picture = replace(picture, panels=panels, remarks=remarks)
         plan = _sheet_plan(drawn_picture)

@@ -31,7 +31,6 @@ from attnviz.render.terminal.maps import (
 from attnviz.render.terminal.media import shaded_texts
 from attnviz.report.picture.colors import SEQUENTIAL, colormap
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import NOTE
 from attnviz.report.picture.report import (
     DrawnReport,
     ExactNumbers,
@@ -120,9 +119,7 @@ def _drawn_panels(report: DrawnReport) -> Iterator[Line]:
             replace(axis, labels=tuple(map(in_characters, axis.mark_labels() if axis.marks else axis.labels)))
             for axis in (panel.rows, panel.columns)
         )
-        # The separator stays, since a title is split at it; it becomes ASCII when lines are printed.
-        title = NOTE.join(map(in_characters, panel.title.split(NOTE)))
-        panels.append(replace(panel, title=title, rows=rows, columns=columns))
+        panels.append(replace(panel, heading=panel.heading.with_words(in_characters), rows=rows, columns=columns))
     match report:
         case ShadedText():
             yield from shaded_texts(panels, look)

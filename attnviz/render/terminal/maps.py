@@ -13,7 +13,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.render.terminal.lines import Line, Span, cut, fit, right_aligned, to_ascii, widest_label
 from attnviz.report.picture.colors import ColorScale, Rgb, ink_on
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import NOTE, Axis, Panel, Quantity, position_label
+from attnviz.report.picture.panels import Axis, Panel, Quantity, position_label
 
 # Lengths are in columns of the terminal.
 PANEL_GAP = 3
@@ -193,7 +193,7 @@ def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None
 
 
 def _panel_width(panel: Panel, grid: CellGrid) -> int:
-    return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
+    return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.heading.lines))
 
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
@@ -206,10 +206,13 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
     for start in range(0, count, columns_a_part):
         stop = min(start + columns_a_part, count)
         edges = axis.edges[start : stop + 1]
-        first, last = (position_label(edge, axis.seconds) for edge in (edges[0], edges[-1]))
+        heading = panel.heading
+        if count > columns_a_part:
+            first, last = (position_label(edge, axis.seconds) for edge in (edges[0], edges[-1]))
+            heading = replace(heading, limits=f"{heading.limits}, keys {first}:{last}")
         yield replace(
             panel,
-            title=panel.title if count <= columns_a_part else f"{panel.title}, keys {first}:{last}",
+            heading=heading,
             values=panel.values[:, start:stop],
             visible=panel.visible[:, start:stop],
             columns=Axis(axis.name, axis.labels[start:stop], edges, seconds=axis.seconds),
@@ -237,7 +240,7 @@ def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_label
     cells = len(panel.columns.labels) * grid.cell
     padding = Span(" " * (width - cells))
     margin = Span(" " * (grid.label_columns + 1)) if has_labels else Span("")
-    titles = [panel.title] if cell_len(panel.title) <= width else panel.title.split(NOTE)
+    titles = [panel.title] if cell_len(panel.title) <= width else panel.heading.lines
     lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
     lines += [[margin, Span(text), padding] for text in _header_lines(panel.columns, grid, cells)]
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):

@@ -17,7 +17,7 @@ from attnviz.report.picture.colors import Rgb, ink_on
 from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import overlay_pixels, panel_image, query_box
-from attnviz.report.picture.panels import NOTE, Panel
+from attnviz.report.picture.panels import Panel
 
 MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not written in texts without colour
 LEAST_COLUMNS, MOST_COLUMNS = 24, 56  # columns of one image; a screen shows several side by side
@@ -89,7 +89,7 @@ def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterat
             yield Span(text, ink=tuple(inks[index].tolist()), paper=tuple(papers[index].tolist()), style=style)
             continue
         weights_of_heads = [
-            f"{panel.head.removeprefix('head ')} {panel.quantity.text(float(panel.values[0, index]))}"
+            f"{panel.heading.short_head} {panel.quantity.text(float(panel.values[0, index]))}"
             for panel, strength in zip(panels, strengths[:, index].tolist(), strict=True)
             if strength >= MIN_WRITTEN_SHARE
         ]
@@ -126,7 +126,7 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     titles_fit = all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels)
     for first_panel in range(0, len(panels), across):
         band = panels[first_panel : first_panel + across]
-        titles = [[panel.title] if titles_fit else panel.title.split(NOTE, 1) for panel in band]
+        titles = [[panel.title] if titles_fit else panel.heading.lines for panel in band]
         for parts in zip_longest(*titles, fillvalue=""):
             yield _side_by_side(_title_line(part, columns) for part in parts)
         images = [_image_lines(panel, columns, look) for panel in band]
@@ -141,7 +141,7 @@ def _images_across(panels: list[Panel], width: int) -> int:
     if (width + IMAGE_GAP) // heads_of_layer >= LEAST_COLUMNS_OF_LAYER + IMAGE_GAP:
         return heads_of_layer
     fitting_images = max(1, min(len(panels), (width + IMAGE_GAP) // (LEAST_COLUMNS + IMAGE_GAP)))
-    images_of_head = sum(panel.name == panels[0].name for panel in panels)
+    images_of_head = sum(panel.heading.head == panels[0].heading.head for panel in panels)
     return fitting_images - fitting_images % images_of_head or fitting_images
 
 

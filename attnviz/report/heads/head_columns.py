@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.metrics.head_frame import HeadRow
 from attnviz.report.picture.colors import ColorScale
-from attnviz.report.picture.panels import Axis, Panel, Quantity
+from attnviz.report.picture.panels import Axis, Heading, Panel, Quantity
 from attnviz.report.picture.report import Summary
 
 UNKNOWN = "–"
@@ -133,11 +133,11 @@ def labelled_panel(
     """
     cells = values.astype(np.float32)
     return Panel(
-        title=title,
+        heading=Heading(title),
         values=cells,
         visible=~np.isnan(cells),
         rows=_axis(*rows),
-        columns=_axis(*columns),
+        columns=replace(_axis(*columns), across=True),
         quantity=quantity,
         scale=ColorScale(0, 1),  # a placeholder
     )
@@ -145,4 +145,4 @@ def labelled_panel(
 
 def _axis(name: str, labels: Sequence[str]) -> Axis:
     """Returns an axis with one cell per label."""
-    return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)))
+    return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)), dense=name == "heads")

@@ -17,15 +17,15 @@ from attnviz.report.picture.hues import MAX_OVERLAID
 from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
-from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, Panel, quantity_of
+from attnviz.report.picture.panels import PERCENT, Heading, Panel, quantity_of
 from attnviz.report.picture.report import Arcs, ShadedText
 from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales
 from attnviz.report.words.captions import (
     ARC_SIDES,
     Notes,
     count_phrase,
+    head_heading,
     head_phrase,
-    head_title,
     heads_caption,
     heads_phrase,
     largest_key_clause,
@@ -55,7 +55,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
             one picture that overlays them.
     """
     _refuse_undrawable(heads, options)
-    panels = [_arcs_panel(head, options, head_title(recording, head), notes.get(head.key, "")) for head in heads]
+    panels = [_arcs_panel(head, options, head_heading(recording, head, notes.get(head.key, ""))) for head in heads]
     scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
     return Arcs(
         title=report_title(recording, options.look),
@@ -89,10 +89,9 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     row_panels = _whole_text_panels if is_one_text else _panels_around_strongest_keys
     panels = []
     for head in heads:
-        title = head_title(recording, head)
+        heading = head_heading(recording, head)
         head_query, _ = query_of_maps[head.maps]
-        rows = row_panels(head, head_query, options)
-        panels += [replace(row, title=f"{title}: {row.title}", head=title, group=title) for row in rows]
+        panels += row_panels(head, head_query, options, heading)
     query, query_remark = query_of_maps[first_head.maps]
     remarks = [query_remark] if query_remark else []
     if not is_one_text:
@@ -146,9 +145,9 @@ def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
         )
 
 
-def _arcs_panel(head: ChosenHead, options: ReportOptions, name: str, note: str) -> Panel:
+def _arcs_panel(head: ChosenHead, options: ReportOptions, heading: Heading) -> Panel:
     """Returns the panel of a head whose cells are drawn as lines."""
-    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), name, note)
+    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), heading)
     if panel.pooled:
         count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
         raise AttnvizError(
@@ -176,7 +175,7 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     """Returns the remark on how lines show weights, and on the weights and pairs that have no line."""
     largest = panels[0].quantity.text(max(panel.peak for panel in panels))
-    noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
+    noun = panels[0].quantity.noun
     up_to = f", up to {largest}" if look.limits == "shared" else ""
     masked_remark = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
     low = 0.0 if look.limits == "head" else panels[0].scale.low
@@ -186,12 +185,15 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     return f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
 
 
-def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions, heading: Heading) -> list[Panel]:
     """Returns the panel of one query's weights over all chosen keys, in a list."""
-    return [_row_panel(head, query, head.keys, options, f"{_quoted_token(head.maps.query_tokens, query)} attends to")]
+    aspect = f": {_quoted_token(head.maps.query_tokens, query)} attends to"
+    return [_row_panel(head, query, head.keys, options, replace(heading, aspect=aspect))]
 
 
-def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+def _panels_around_strongest_keys(
+    head: ChosenHead, query: int, options: ReportOptions, heading: Heading
+) -> list[Panel]:
     """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
@@ -207,8 +209,8 @@ def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportO
             f"{quantity.text(float(weights[key]))} to {_quoted_token(maps.key_tokens, keys.start + key)}"
             for key in group
         )
-        title = f"{_quoted_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
-        panels.append(_row_panel(head, query, context, options, title))
+        aspect = f": {_quoted_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
+        panels.append(_row_panel(head, query, context, options, replace(heading, aspect=aspect)))
     return panels
 
 
@@ -224,10 +226,10 @@ def _groups_of_near_keys(keys: list[int]) -> list[list[int]]:
     return groups
 
 
-def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
+def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, heading: Heading) -> Panel:
     """Returns the panel of one query's weights over a range of keys, pooled above `MAX_TEXT_TOKENS` keys."""
     row_head = replace(head, queries=slice(query, query + 1), keys=keys)
-    [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), title)
+    [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), heading, heading.head)
     return panel
 
 

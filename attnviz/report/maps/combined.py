@@ -16,7 +16,7 @@ from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, WEIGHT, Panel
+from attnviz.report.picture.panels import PERCENT, WEIGHT, Heading, Panel
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables, ShadedText
 from attnviz.report.picture.scales import scale_remarks, share_scales
 from attnviz.report.words.captions import (
@@ -109,7 +109,7 @@ def combined_report(
         return with_colors_of_figure(report, [head], options, 1)
     if is_drawn_over_image:
         return _combined_image_report(recording, head, options, method, remark)
-    panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
+    panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, Heading(head.maps.module))
     colored_panels = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     report_type = Heatmaps if options.table is None else NumberTables
     return report_type(
@@ -135,20 +135,16 @@ def _combined_image_report(
     """Returns the report of what one query looks at in an image according to a combination of heads."""
     from attnviz.report.maps.over_image import image_report
 
-    report = image_report(replace(recording, maps=(head.maps,)), [head], options, notes={})
-    head_name, module = report.panels[0].head, head.maps.module  # head 0 of these maps is no head of the model
-    panels = tuple(
-        _with_quantity_name(replace(panel, title=panel.title.replace(head_name, module, 1), head=module), method)
-        for panel in report.panels
-    )
-    caption = report.caption.replace(f"in {head_name}", f"in the {module}")
-    return replace(report, panels=panels, caption=caption, remarks=(remark, *report.remarks))
+    of_maps = replace(recording, maps=(head.maps,))
+    report = image_report(of_maps, [head], options, notes={}, combination=head.maps.module)
+    panels = tuple(_with_quantity_name(panel, method) for panel in report.panels)
+    return replace(report, panels=panels, remarks=(remark, *report.remarks))
 
 
 def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark on the special token with the largest mean if that is over half, so that other keys are pale."""
     are_special, values = head.maps.key_tokens.special[head.keys], panels[0].values
-    if not are_special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
+    if not are_special.any() or panels[0].pooled or not panels[0].quantity.is_weight:
         return ()
     shares = np.where(are_special, np.nan_to_num(values).mean(axis=0), 0)
     largest = int(shares.argmax())
@@ -162,8 +158,8 @@ def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[s
 def _with_quantity_name(panel: Panel, method: str) -> Panel:
     """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution"."""
     name = COMBINATIONS[method].quantity
-    if panel.quantity is not CONTRIBUTION:
-        return replace(panel, quantity=replace(panel.quantity, name=name))
+    if panel.quantity.is_weight:
+        return replace(panel, quantity=panel.quantity.with_name(name))
     if method == "rollout":
         return replace(panel, quantity=ROLLOUT_CONTRIBUTION)
-    return replace(panel, quantity=replace(CONTRIBUTION, name=name.replace("weight", "contribution")))
+    return replace(panel, quantity=panel.quantity.with_name(name.replace("weight", "contribution")))

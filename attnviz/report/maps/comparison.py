@@ -27,7 +27,7 @@ from attnviz.report.maps.heatmaps import (
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.picture.panels import CHANGE, NOTE, PERCENT, Panel, quantity_of
+from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumbnails
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, scale_remarks, share_scales
 from attnviz.report.words.captions import (
@@ -167,9 +167,9 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     differences = []
     for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
         name = pair[0].name
-        title = name if options.sort is None else f"{name}{NOTE}{variation:.3f}"
+        heading = Heading(name, note="" if options.sort is None else f"{variation:.3f}")
         *_, panel = _panel_triple(*pair, options, comparison.sides)
-        differences.append(replace(panel, title=title, head=name, group=f"layer {pair[0].maps.layer}"))
+        differences.append(replace(panel, heading=heading, group=f"layer {pair[0].maps.layer}"))
     panels = share_scales(differences, options.look, title_limits=False)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
@@ -218,11 +218,11 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
 
 def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
     """Returns the panels of a head in A, in B, and of B − A, whose cells are visible if A or B can see them."""
-    [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
-    [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
+    [panel_a] = head_panels(a, [PERCENT], options, Heading(a.name, aspect=f" {sides[0]}"))
+    [panel_b] = head_panels(b, [PERCENT], options, Heading(a.name, aspect=f" {sides[1]}"))
     # The title has the first words of both sides, the later one first: "after − before" or "with − without".
     difference = Panel(
-        title=f"{a.name} {' − '.join(side.split(' ')[0] for side in sides[::-1])}",
+        heading=Heading(a.name, aspect=f" {' − '.join(side.split(' ')[0] for side in sides[::-1])}"),
         values=panel_b.values - panel_a.values,
         visible=panel_a.visible | panel_b.visible,
         rows=panel_a.rows,

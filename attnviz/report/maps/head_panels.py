@@ -1,6 +1,7 @@
 """Builds the panels and the exact numbers of chosen heads."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import QUANTITIES, HeadCells
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel, Quantity, quantity_of, token_axis
-from attnviz.report.words.captions import Notes, head_title
+from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
+from attnviz.report.words.captions import Notes, head_heading
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
@@ -40,21 +41,18 @@ def titled_panels(
     return [
         panel
         for head in track(heads, "pooling heads")
-        for panel in head_panels(head, quantities, options, head_title(recording, head), notes.get(head.key, ""))
+        for panel in head_panels(head, quantities, options, head_heading(recording, head, notes.get(head.key, "")))
     ]
 
 
 def head_panels(
-    head: ChosenHead, quantities: list[Quantity], options: ReportOptions, name: str, note: str = "", group: str = ""
+    head: ChosenHead, quantities: list[Quantity], options: ReportOptions, heading: Heading, group: str = ""
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
-
-    The title is the name of the head, and the note if there is one.
 
     Panels of a table are not pooled, but cut to the medium's cells. `share_scales` must set the colour scales.
     """
     maps, look = head.maps, options.look
-    title = f"{name}{NOTE}{note}" if note else name
     queries, keys = head.queries, head.keys
     if options.table is not None:  # whose numbers cannot be pooled
         queries, keys = (
@@ -67,7 +65,8 @@ def head_panels(
     rows = token_axis(
         "blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, row_count, look.mark
     )
-    columns = token_axis("blocks of keys" if over_blocks else "keys", maps.key_tokens, keys, column_count, look.mark)
+    columns_name = "blocks of keys" if over_blocks else "keys"
+    columns = token_axis(columns_name, maps.key_tokens, keys, column_count, look.mark, across=True)
     if options.table is None and (rows.pooled or columns.pooled):
         pools_maximum = look.pool == "max"
         overview = maps.overview(
@@ -83,14 +82,13 @@ def head_panels(
     visible_key_counts = None if visible_counts is None else visible_counts.astype(np.float32)
     return [
         Panel(
-            title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,  # as "head 0.3 scores"
+            heading=replace(heading, aspect=f" {quantity.plural}") if len(quantities) > 1 else heading,
             values=values[quantity],
             visible=visible,
             rows=rows,
             columns=columns,
             quantity=quantity_of(maps, quantity),
             scale=ColorScale(0, 1),  # a placeholder
-            head=name,
             group=group,
             pool=look.pool,
             visible_key_counts=visible_key_counts,

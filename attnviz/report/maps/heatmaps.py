@@ -17,7 +17,7 @@ from attnviz.report.maps.head_panels import head_cells, head_panels, titled_pane
 from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
-from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Panel
+from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel
 from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.picture.scales import (
     MAX_ROW_RATIO,
@@ -295,7 +295,7 @@ def _thumbnails(
     panels = [
         panel
         for head, name, note, group in track(list(zip(heads, names, notes, groups, strict=True)), "pooling heads")
-        for panel in head_panels(head, [PERCENT], thumbnail_options, name, note, group)
+        for panel in head_panels(head, [PERCENT], thumbnail_options, Heading(name, note=note), group)
     ]
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index] if summaries is None else summaries.clearest[0]
@@ -405,7 +405,7 @@ def with_colors_of_figure(
         as_figure = _thumbnail_options(list(heads), as_figure, fills_rows)
     else:
         as_figure = divide_page(as_figure, panel_count)
-    panels = [panel for head in heads for panel in head_panels(head, [PERCENT], as_figure, head.name)]
+    panels = [panel for head in heads for panel in head_panels(head, [PERCENT], as_figure, Heading(head.name))]
     max_ratio = MAX_THUMBNAIL_RATIO if are_thumbnails else MAX_ROW_RATIO
     return replace(report, shows_lift=shows_lift(panels, options.look, max_ratio), lift_reach=lift_reach(panels))
 

@@ -16,15 +16,15 @@ from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import band_tops, panel_image
-from attnviz.report.picture.panels import NOTE, PERCENT, Axis, Panel, quantity_of, token_axis
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, quantity_of, token_axis
 from attnviz.report.picture.report import ShadedText
 from attnviz.report.picture.scales import scale_remarks, share_scales
 from attnviz.report.words.captions import (
     Notes,
     count_phrase,
     group_title,
+    head_heading,
     head_phrase,
-    head_title,
     heads_phrase,
     largest_key_clause,
     model_name,
@@ -41,8 +41,12 @@ MEAN_OF_ALL = "the mean query"
 MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 
 
-def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
+def image_report(
+    recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, combination: str = ""
+) -> ShadedText:
     """Returns the report of what one query looks at in an image, or in each of several, in every head that is drawn.
+
+    If the head is a combination of heads, ``combination`` names it.
 
     Raises:
         AttnvizError: if the query does not exist, or a head was recorded in blocks of patches.
@@ -50,7 +54,13 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     drawn_heads = _heads_to_draw(heads, options)
     queries = {head.maps: _image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
     panels = [
-        _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps), image)
+        _panel(
+            head,
+            queries[head.maps],
+            Heading(combination) if combination else head_heading(recording, head),
+            group_title(recording, head.maps),
+            image,
+        )
         for head in drawn_heads
         for image in head.maps.key_tokens.image_indices
     ]
@@ -62,6 +72,8 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         for maps, query in queries.items()
     }
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
+    if combination:
+        heads_text = f"the {combination}"
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(panels)
     images = f"{panel_image(panels[0]).kind}{'s' if len(panels) > len(drawn_heads) else ''}"
@@ -137,7 +149,7 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
     return replace(tokens, media=(tokens.media[image],), medium=medium, places=places)
 
 
-def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
+def _panel(head: ChosenHead, query: int | None, heading: Heading, group: str, image: int) -> Panel:
     """Returns the panel of one query's weights over an image, with other keys masked, without colours."""
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
@@ -148,7 +160,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
         )
     overview = maps.overview((head.head,), 1, key_count, queries, head.keys, maximum=False)
     over_image = _with_places_in(maps.key_tokens, image)
-    columns = token_axis("keys", over_image, head.keys, key_count)
+    columns = token_axis("keys", over_image, head.keys, key_count, across=True)
     in_image = over_image.medium[head.keys] >= 0
     visible = overview.visible & in_image
     values = overview.mean[0]
@@ -167,14 +179,13 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     shows_share = maps.quantity == "weight" and not in_image.all()
     image_share = _share_text(query_weights, maps.key_tokens, head.keys, image) if shows_share else ""
     return Panel(
-        title=f"{title}{image_share}",
+        heading=replace(heading, note=image_share),
         values=values,
         visible=visible,
         rows=rows,
         columns=columns,
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
-        head=title,
         group=group,
         visible_key_counts=None if visible_counts is None else visible_counts.astype(np.float32),
         inside=mass_mask(image_weights) if image_weights.sum() > 0 else None,
@@ -188,7 +199,7 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
     share = row[medium == image].sum()
     drawn_image = tokens.media[image]
     assert isinstance(drawn_image, Image)
-    image_share = f"{NOTE}{share:.0%} on {drawn_image.kind}{image_number}"
+    image_share = f"{share:.0%} on {drawn_image.kind}{image_number}"
     if isinstance(tokens.canvas, Image):
         return image_share
     if not any(isinstance(tokens.media[index], Text) for index in np.unique(medium[medium >= 0]).tolist()):

@@ -15,7 +15,7 @@ from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
 from attnviz.report.picture.look import COLOR_SCALES
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import PERCENT, Axis, Panel
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel
 from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import recording_remarks, report_title
@@ -142,10 +142,11 @@ def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: Rep
         return None
     token_span = slice(token, token + 1)
     restricted_head = replace(head, queries=token_span) if is_query else replace(head, keys=token_span)
-    [panel] = head_panels(restricted_head, [PERCENT], options, head.name)
+    [panel] = head_panels(restricted_head, [PERCENT], options, Heading(head.name))
     if is_query:
         return panel
-    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_key_counts=None)
+    columns = replace(panel.rows, across=True)
+    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=columns, visible_key_counts=None)
 
 
 def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
@@ -164,9 +165,9 @@ def _stacked_panel(rows: list[Panel], title: str) -> Panel:
     """Returns one panel of all rows, which have the same columns."""
     return replace(
         rows[0],
-        title=title,
+        heading=Heading(title),
         values=np.concatenate([row.values for row in rows]),
         visible=np.concatenate([row.visible for row in rows]),
-        rows=Axis("head", tuple(row.title for row in rows), tuple(range(len(rows) + 1))),
+        rows=Axis("heads", tuple(row.heading.name for row in rows), tuple(range(len(rows) + 1))),
         visible_key_counts=None,
     )

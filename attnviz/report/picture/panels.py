@@ -3,6 +3,7 @@
 import math
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,6 +24,7 @@ MAX_DECIMALS = 6  # in cells
 MAX_WRITTEN_OUT = 10_000_000  # larger numbers are written with an exponent in cells
 TIMES = "×"
 NOTE = " · "  # separates a head's name from its metric or pattern in a title
+HEAD = "head"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Quantity:
         any_sign: True if its linear colour scale goes from the smallest value to the largest.
         steps: the spacing of colours along its scale, unless the user chooses another.
         rounded: True if cells show two significant digits of the largest number, as percentages do.
+        noun: a number of it in a sentence: ``weight`` or ``contribution``; "" if captions do not name the largest one.
+        plural: its numbers in the title of a table that shows several quantities.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Quantity:
     rounded: bool = False
     any_sign: bool = False
     steps: Steps = "linear"
+    noun: str = ""
+    plural: str = ""
 
     def with_name(self, name: str) -> "Quantity":
         """Returns this quantity under another name."""
@@ -126,10 +132,10 @@ def _rounded(value: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True, steps="sqrt")
-WEIGHT = Quantity("attention weight", ".4f", is_weight=True, steps="sqrt")
-SCORE = Quantity("attention score", ".4f", any_sign=True)
-CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f", rounded=True, steps="sqrt")
+PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True, steps="sqrt", noun="weight")
+WEIGHT = Quantity("attention weight", ".4f", is_weight=True, steps="sqrt", noun="weight", plural="weights")
+SCORE = Quantity("attention score", ".4f", any_sign=True, plural="scores")
+CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f", rounded=True, steps="sqrt", noun="contribution")
 CHANGE = Quantity("change of attention weight", "+.0%", "%", centred=True, steps="sqrt")
 CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f", centred=True, rounded=True, steps="sqrt")
 LOGIT = Quantity("adds to the logit", "+.2f", centred=True, steps="sqrt")
@@ -160,6 +166,8 @@ class Axis:
         places: ``(cells, numbers)``, the place of each cell in the medium; ``None`` on a pooled axis.
         seconds: of an axis of frames of a sound, the second at token 0 and the seconds between two tokens; else
             ``None``.
+        across: True for columns, whose labels stand below the cells.
+        dense: True if the labels are short, as numbers of heads are, so that they may stand close to each other.
     """
 
     name: str
@@ -169,6 +177,8 @@ class Axis:
     canvas: Medium = EMPTY_TEXT
     places: IntArray | None = None
     seconds: tuple[float, float] | None = None
+    across: bool = False
+    dense: bool = False
 
     @property
     def pooled(self) -> bool:
@@ -192,20 +202,70 @@ class Axis:
         return (self.edges[cell] + self.edges[cell + 1] - 1) // 2
 
 
+@dataclass(frozen=True)
+class Heading:
+    """The title of a panel in its parts, of which a narrow panel leaves some out.
+
+    Attributes:
+        name: the number of a head, such as ``0.3``, or what else the panel shows.
+        noun: the word before the name: ``head``, or the tower of the head, such as ``text``; "" for none.
+        aspect: the part of the title after the name, with what separates both, such as `` scores``; "" for none.
+        note: the metric or pattern of the head, and the user's name for it; "" for none.
+        limits: the limits of the panel's own colour scale, such as ``: 0% to 54%``; "" if panels share a scale.
+    """
+
+    name: str = ""
+    noun: str = ""
+    aspect: str = ""
+    note: str = ""
+    limits: str = ""
+
+    @property
+    def head(self) -> str:
+        """The noun and the name, such as ``head 0.3``."""
+        return f"{self.noun} {self.name}" if self.noun else self.name
+
+    @property
+    def short_head(self) -> str:
+        """The name, after the tower if the head has one, but without the word ``head``."""
+        return self.name if self.noun == HEAD else self.head
+
+    @property
+    def subject(self) -> str:
+        """The title without note and limits, such as ``head 0.3 scores``."""
+        return self.head + self.aspect
+
+    @property
+    def text(self) -> str:
+        """The whole title on one line."""
+        return NOTE.join(self.lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The title in one line, or in two if there is a note, which is the second."""
+        return (self.subject, self.note + self.limits) if self.note else (self.subject + self.limits,)
+
+    def shortened(self) -> "Heading":
+        """Returns the heading without the word ``head``."""
+        return replace(self, noun="") if self.noun == HEAD else self
+
+    def with_words(self, change: Callable[[str], str]) -> "Heading":
+        """Returns the heading with each of its parts changed by a function."""
+        return Heading(*(change(part) for part in (self.name, self.noun, self.aspect, self.note, self.limits)))
+
+
 @dataclass(frozen=True, eq=False)
 class Panel:
     """One matrix, ready to be drawn.
 
     Attributes:
-        title: its title, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``.
+        heading: its title in parts, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``.
         values: ``(rows, columns)``, the numbers in the cells.
         visible: ``(rows, columns)``; a cell that is not visible is left blank.
         rows: the axis of the queries.
         columns: the axis of the keys.
         quantity: the quantity of the values.
         scale: the colour scale; panels that share one have equal scales.
-        head: the head, or the heads together, in words, such as ``head 0.3``: the title without query, note and limits;
-            "" if the panel shows something else.
         group: panels of one group share a row of an overview, such as ``layer 2``, or the head of a text; else "".
         pool: how a cell that covers several tokens pools their values: ``mean`` or ``max``.
         units: the unit of rows and columns, such as ``tokens`` or ``words``.
@@ -218,14 +278,13 @@ class Panel:
         inside: ``(columns,)``, the patches of an image that an outline encloses; ``None`` for no outline.
     """
 
-    title: str
+    heading: Heading
     values: FloatArray
     visible: BoolArray
     rows: Axis
     columns: Axis
     quantity: Quantity
     scale: ColorScale
-    head: str = ""
     group: str = ""
     pool: str = "mean"
     units: str = "tokens"
@@ -250,9 +309,9 @@ class Panel:
         return top, left, height, width
 
     @property
-    def name(self) -> str:
-        """The title without the note on the head's metric or pattern."""
-        return self.title.partition(NOTE)[0]
+    def title(self) -> str:
+        """The title on one line."""
+        return self.heading.text
 
     @property
     def pooled(self) -> bool:
@@ -315,7 +374,9 @@ class Panel:
         return float(np.max(self.values, where=self.informative & np.isfinite(self.values), initial=-1.0))
 
 
-def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:
+def token_axis(
+    name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None, *, across: bool = False
+) -> Axis:
     """Returns the axis of a span of tokens, pooled to at most ``max_cells`` cells."""
     token_count = span.stop - span.start
     edges = span.start + block_edges(token_count, min(token_count, max_cells))
@@ -333,6 +394,7 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
         canvas=tokens.canvas,
         places=None if is_pooled else tokens.places[span],
         seconds=seconds,
+        across=across,
     )
 
 

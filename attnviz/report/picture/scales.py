@@ -53,7 +53,7 @@ def share_scales(
         ]
         if not title_limits:
             return tuple(scaled_panels)
-        return tuple(replace(panel, title=panel.title + limits_text(panel)) for panel in scaled_panels)
+        return tuple(with_limits(panel) for panel in scaled_panels)
     panels_of_quantity: dict[Quantity, list[Panel]] = {}
     for panel in drawn_panels:
         panels_of_quantity.setdefault(panel.color_quantity, []).append(panel)
@@ -201,10 +201,10 @@ def _finite_numbers(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     return np.asarray(selected_numbers if finite.all() else selected_numbers[finite])
 
 
-def limits_text(panel: Panel) -> str:
-    """Returns the end of the title of a panel that has a scale of its own: ``: 0% to 54%``."""
+def with_limits(panel: Panel) -> Panel:
+    """Returns a panel that has a scale of its own with a title that names the limits: ``: 0% to 54%``."""
     (_, low), *_, (_, high) = panel.color_quantity.ticks(panel.scale)
-    return f": {low} to {high}"
+    return replace(panel, heading=replace(panel.heading, limits=f": {low} to {high}"))
 
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +15,10 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, WEIGHT, Axis, Panel
+from attnviz.report.picture.panels import HEAD, PERCENT, Axis, Heading, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, NumberTables, ShadedText
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, character_owners, plural
-from attnviz.text.towers import TOWERS, tower_phrase
+from attnviz.text.towers import tower_phrase
 
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
@@ -112,9 +113,9 @@ def model_name(recording: Recording) -> str:
     return tower_phrase(recording.tower, recording.model)
 
 
-def head_title(recording: Recording, head: ChosenHead) -> str:
-    """Returns the title of a head's panel, such as ``head 0.3``, or ``text 0.3`` in a tower."""
-    return head_phrase(recording, head).replace("head", recording.tower or "head", 1)
+def head_heading(recording: Recording, head: ChosenHead, note: str = "") -> Heading:
+    """Returns the heading of a head's panel, such as ``head 0.3``, or ``text 0.3`` in a tower."""
+    return Heading(f"{head.name}{maps_suffix(recording, head.maps)}", noun=recording.tower or HEAD, note=note)
 
 
 def head_phrase(recording: Recording, head: ChosenHead) -> str:
@@ -156,18 +157,23 @@ def part_title(report: DrawnReport) -> str:
     head, else panels.
     """
     names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
-    titles = list(dict.fromkeys(panel.head if names_heads else panel.name for panel in report.panels))
-    if len(titles) > MAX_NAMED_PANELS:
-        are_heads = names_heads or {title.partition(" ")[0] for title in titles} <= {"head", *TOWERS}
+    headings = [panel.heading for panel in report.panels]
+    if names_heads:
+        headings = [replace(heading, aspect="") for heading in headings]
+    headings = list({heading.subject: heading for heading in headings}.values())
+    if len(headings) > MAX_NAMED_PANELS:
+        are_heads = names_heads or all(heading.noun for heading in headings)
         noun = "heads" if are_heads and not isinstance(report, NumberTables) else "panels"
-        return f"{len(titles)} {noun}, {titles[0]} to {titles[-1]}"
-    text = ", ".join(titles)
-    first_words = {title.partition(" ")[0] for title in titles}
-    if len(titles) > 1 and len(first_words) == 1:  # the word that all begin with is written once: "text heads 0.1, 0.2"
-        [word] = first_words
-        endings = ", ".join(title.removeprefix(f"{word} ") for title in titles)
-        start = "heads " if word == "head" else f"{word} heads " if word in TOWERS else f"head {word}: "
-        text = start + endings
+        return f"{len(headings)} {noun}, {headings[0].subject} to {headings[-1].subject}"
+    nouns, names = {heading.noun for heading in headings}, {heading.name for heading in headings}
+    text = ", ".join(heading.subject for heading in headings)
+    if len(headings) > 1 and len(nouns) == 1:  # what all begin with is written once: "text heads 0.1, 0.2"
+        [noun] = nouns
+        if noun:
+            heads = ", ".join(heading.name + heading.aspect for heading in headings)
+            text = f"heads {heads}" if noun == HEAD else f"{noun} heads {heads}"
+        elif len(names) == 1:
+            text = f"head {headings[0].name}: {', '.join(heading.aspect.lstrip() for heading in headings)}"
     return text[:1].upper() + text[1:]
 
 
@@ -190,8 +196,7 @@ def part_caption(report: DrawnReport) -> str:
 
 def _axis_phrase(axis: Axis, side: str) -> str:
     """Returns the number of tokens of an axis with its side, such as ``5 queries (rows)``."""
-    name = "heads" if axis.name == "head" else axis.name
-    return f"{count_phrase(axis.edges[-1] - axis.edges[0], name)} ({side})"
+    return f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
 
 
 def heads_caption(
@@ -251,13 +256,13 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
     Panels whose queries see one key count only if there are no others. In a pooled panel the place is the middle of
     the block, and the number may be a mean.
     """
-    weight_panels = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
+    weight_panels = [panel for panel in panels if panel.quantity.noun]
     candidates = [panel for panel in weight_panels if panel.varies] or weight_panels
     found = _largest_weight(candidates)
     if found is None:
         return ""
     panel, row, column, noun, level = found
-    name = f"head {panel.name}" if panel.group else panel.name
+    name = f"head {panel.heading.subject}" if panel.group else panel.heading.subject
     if not panel.pooled:
         tokens = f"from {quoted_token(panel.rows.labels[row])} to {quoted_token(panel.columns.labels[column])}"
         return f"; the largest {noun} is {level}, {name}, {tokens}"
@@ -273,7 +278,7 @@ def largest_key_clause(panels: Sequence[Panel]) -> str:
     if found is None:
         return ""
     panel, _, column, noun, level = found
-    head = f"{panel.head}, " if len({panel.head for panel in panels}) > 1 else ""
+    head = f"{panel.heading.head}, " if len({panel.heading.head for panel in panels}) > 1 else ""
     key = f"{quoted_token(panel.columns.labels[column])} ({panel.columns.edges[column]})"
     return f"; the largest {noun} is {level}, {head}to {key}"
 
@@ -285,8 +290,8 @@ def _largest_weight(panels: Sequence[Panel]) -> tuple[Panel, int, int, str, str]
         return None
     levels = np.where(panel.informative, panel.values, -1)  # -1 is below every weight
     row, column = np.unravel_index(np.nanargmax(levels), levels.shape)
-    noun, quantity = ("contribution", CONTRIBUTION) if panel.quantity is CONTRIBUTION else ("weight", PERCENT)
-    return panel, int(row), int(column), noun, quantity.text(panel.peak)
+    quantity = PERCENT if panel.quantity.is_weight else panel.quantity
+    return panel, int(row), int(column), panel.quantity.noun or PERCENT.noun, quantity.text(panel.peak)
 
 
 def quoted_token(label: str) -> str:

@@ -52,7 +52,7 @@ def compared(**chosen: Any) -> Layout:
 def test_titles_in_a_column_are_whole(layout_of: Any) -> None:
     layout = layout_of(size="column")
     assert [place.title.replace("\n", " ") for place in layout.places] == [
-        place.panel.title.removeprefix("head ") for place in layout.places
+        place.panel.heading.shortened().text for place in layout.places
     ]
 
 
@@ -192,7 +192,7 @@ def test_maps_of_a_slide_are_stretched_where_it_has_free_space_and_others_are_sq
 
 def test_positions_of_a_pooled_map_are_no_larger_than_the_names_of_its_axes() -> None:
     edges = tuple(range(0, 3001, 100))
-    axes = [Axis(name, tuple(map(str, edges[:-1])), edges) for name in ("queries", "keys")]
+    axes = [Axis(name, tuple(map(str, edges[:-1])), edges, across=name == "keys") for name in ("queries", "keys")]
     panel = replace(panel_of(("queries", ["a"] * 30), ("keys", ["a"] * 30)), rows=axes[0], columns=axes[1])
     report = Heatmaps(title="a title", panels=(panel,), caption="", look=Look())
     layout = arrange_maps(picture_of(report), Ruler(("DejaVu Sans",)))

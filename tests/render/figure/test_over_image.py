@@ -19,6 +19,7 @@ from attnviz.render.formats import draw
 from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
 from tests.report.image_examples import HEIGHT, WIDTH, image_recording
@@ -84,7 +85,8 @@ def test_tiny_images_keep_the_names_of_their_heads() -> None:
     assert isinstance(report, ShadedText)
     panels = [replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 20)][:96]
     named = tuple(
-        replace(panel, title=f"{index // 16}.{index % 16} · 99% on image") for index, panel in enumerate(panels)
+        replace(panel, heading=Heading(f"{index // 16}.{index % 16}", note="99% on image"))
+        for index, panel in enumerate(panels)
     )
     images = arrange_images(picture_of(replace(report, panels=named)), RULER)
     texts = {line.text for line in images.lines}

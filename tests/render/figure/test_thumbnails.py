@@ -268,7 +268,7 @@ def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(siz
 def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() -> None:
     report = report_of(recorded(6, 12, 20, 30), sort="-previous", size="2.6in")
     marks = {mark.text for mark in sheet_of(report).marks}
-    assert {panel.name for panel in report.panels} <= marks
+    assert {panel.heading.name for panel in report.panels} <= marks
     assert "Sorted by previous, smallest first;" in " ".join(report.remarks)
     assert "Maps are too small for the values by which heads are sorted" in " ".join(
         mark.text for mark in sheet_of(report).marks if mark.faint
@@ -300,7 +300,7 @@ def test_a_sorted_comparison_fills_rows_with_how_much_each_head_changed() -> Non
     assert report.filled
     assert report.summary is not None
     for panel, (head, variation, *_) in zip(report.panels, report.summary.rows, strict=True):
-        assert panel.name == head
+        assert panel.heading.name == head
         assert float(panel.title.partition(" · ")[2]) == pytest.approx(float(variation), abs=0.0006)
     assert report.remarks[0] == "Sorted by change, largest first; the number after each head is its value."
 

@@ -61,7 +61,7 @@ def test_no_text_sends_a_control_character_or_breaks_a_line(text: str) -> None:
 
 def test_what_a_head_does_stands_in_a_second_line_where_the_first_is_full() -> None:
     report = report_at(80)
-    panels = tuple(replace(panel, title=f"{panel.title} · own token 0.50") for panel in report.panels)
+    panels = tuple(replace(panel, heading=replace(panel.heading, note="own token 0.50")) for panel in report.panels)
     lines = plain(replace(report, panels=panels))
     assert lines[2].split() == ["head", "0.0", "head", "0.1"]
     assert lines[3].split() == ["own", "token", "0.50"] * 2

@@ -17,7 +17,7 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import CHANGE, Axis, Panel
+from attnviz.report.picture.panels import CHANGE, Axis, Heading, Panel
 from attnviz.report.picture.report import DrawnReport, ShadedText
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
@@ -125,6 +125,7 @@ def test_a_column_of_several_frames_has_the_colour_of_its_largest_change_of_eith
     sound = Sound(np.full(10, 255, dtype=np.uint8), samples=600, rate=100)
     columns = Axis("keys", ("",) * FRAMES, tuple(range(FRAMES + 1)), canvas=sound, places=places)
     scale = ColorScale(-0.5, 0.5, DIVERGING, signed=True)
-    panel = Panel("", changes, np.ones((1, FRAMES), bool), Axis("queries", ("",), (0, 1)), columns, CHANGE, scale)
+    rows = Axis("queries", ("",), (0, 1))
+    panel = Panel(Heading(), changes, np.ones((1, FRAMES), bool), rows, columns, CHANGE, scale)
     spans = weight_spans(panel, np.linspace(0, 600, 4), BARS, has_colors=True)
     assert [span.paper for span in spans] == [tuple(color) for color in scale.rgb([-0.4, 0.3, -0.1]).tolist()]

@@ -85,7 +85,7 @@ def test_chosen_heads_are_drawn_as_chosen_and_random_weights_have_no_clearest_he
     assert isinstance(on_screen(many_heads(untrained=True)), Thumbnails)
     chosen = on_screen(many_heads(), sort="previous", top=2)
     assert isinstance(chosen, Heatmaps)
-    assert chosen.panels[0].name == "head 2.7"
+    assert chosen.panels[0].heading.head == "head 2.7"
 
 
 def test_a_few_heads_that_the_screen_does_not_hold_are_the_clearest_too() -> None:
@@ -97,7 +97,7 @@ def test_a_few_heads_that_the_screen_does_not_hold_are_the_clearest_too() -> Non
     whole, clearest = on_screen(recording, height=99), on_screen(recording)
     assert isinstance(whole, Heatmaps)
     assert isinstance(clearest, Heatmaps)
-    assert [panel.name for panel in whole.panels] == [f"head 2.{number}" for number in (5, 6, 7, 8, 9)]
+    assert [panel.heading.head for panel in whole.panels] == [f"head 2.{number}" for number in (5, 6, 7, 8, 9)]
     assert clearest.panels[0].title == "head 2.7 · previous token 1.00"
     assert len(clearest.panels) < 5
 

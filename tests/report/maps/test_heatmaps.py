@@ -63,7 +63,7 @@ def test_heads_of_two_parts_of_a_model_are_told_apart_in_every_picture() -> None
     overlay = replace(two_heads, look=Look(style="overlay", query="1"))
     assert "encoder:0.0 100%" in draw(build_report(recording, overlay), TERMINAL).decode()
     film = film_of_recordings([recording] * 2, ["a", "b"], replace(two_heads, look=Look(limits="head")))
-    assert [panel.head for panel in film.frames[0].panels] == ["head encoder:0.0", "head decoder:0.1"]
+    assert [panel.heading.head for panel in film.frames[0].panels] == ["head encoder:0.0", "head decoder:0.1"]
 
 
 def test_chosen_heads_stay_maps_with_labels_however_many() -> None:

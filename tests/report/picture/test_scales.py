@@ -10,7 +10,18 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import CHANGE, CONTRIBUTION, LIFT, PERCENT, SCORE, WEIGHT, Axis, Panel, Quantity
+from attnviz.report.picture.panels import (
+    CHANGE,
+    CONTRIBUTION,
+    LIFT,
+    PERCENT,
+    SCORE,
+    WEIGHT,
+    Axis,
+    Heading,
+    Panel,
+    Quantity,
+)
 from attnviz.report.picture.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales, shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
@@ -51,13 +62,25 @@ def test_scale_holds_where_nothing_differs(recording: Recording) -> None:
 def panel_of(weights: FloatArray, seen: list[float] | None = None, cells: int | None = None) -> Panel:
     """A panel of these weights, of which those that are not zero are visible; each cell so many tokens."""
     rows, columns = (
-        Axis(name, tuple(map(str, range(count))), tuple(range(0, count * (cells or 1) + 1, cells or 1)))
+        Axis(
+            name,
+            tuple(map(str, range(count))),
+            tuple(range(0, count * (cells or 1) + 1, cells or 1)),
+            across=name == "keys",
+        )
         for name, count in zip(("queries", "keys"), weights.shape, strict=True)
     )
     visible = weights > 0
     counts = visible.sum(axis=1) if seen is None else np.array(seen)
     return Panel(
-        "", weights, visible, rows, columns, PERCENT, ColorScale(0, 1), visible_key_counts=counts.astype(np.float32)
+        Heading(),
+        weights,
+        visible,
+        rows,
+        columns,
+        PERCENT,
+        ColorScale(0, 1),
+        visible_key_counts=counts.astype(np.float32),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium
-from attnviz.report.picture.panels import Axis
+from attnviz.report.picture.panels import Axis, Heading
 from attnviz.report.words.captions import part_caption, part_title
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
@@ -164,10 +164,12 @@ def test_tiles_of_an_image_are_not_called_texts() -> None:
 
 def test_parts_are_called_heads_only_if_they_are_and_counted_in_the_plural(recording: Recording) -> None:
     report = report_of(recording)
-    panels = [replace(report.panels[0], title=f"head 0.{head}") for head in range(7)]
-    rows = Axis("head", ("0.1", "0.2"), (0, 1, 2))
+    panels = [replace(report.panels[0], heading=Heading(f"0.{head}", "head")) for head in range(7)]
+    rows = Axis("heads", ("0.1", "0.2"), (0, 1, 2))
     assert part_title(replace(report, panels=tuple(panels))) == "7 heads, head 0.0 to head 0.6"
-    metrics = tuple(replace(panel, title=f"metric {number}", rows=rows) for number, panel in enumerate(panels))
+    metrics = tuple(
+        replace(panel, heading=Heading(f"metric {number}"), rows=rows) for number, panel in enumerate(panels)
+    )
     assert part_caption(replace(report, panels=metrics)).startswith(
         "7 panels, metric 0 to metric 6: 2 heads (rows) over 7 keys (columns)"
     )

@@ -55,7 +55,7 @@ def test_lists_titles_and_filters_have_the_names(recording: Recording, names: st
     assert [row[0] for row in found.summary.rows] == ["0.1 cross"]
     maps = build_report(recording, options_for_medium(ReportOptions(look=look, sort="entropy"), ".png"))
     assert isinstance(maps, Heatmaps)
-    [title] = [panel.title for panel in maps.panels if panel.name.startswith("head 1.2")]
+    [title] = [panel.title for panel in maps.panels if panel.title.startswith("head 1.2")]
     assert "· “mover”, entropy " in title
 
 
