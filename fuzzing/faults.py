@@ -53,7 +53,7 @@ def command_for(suffix: str) -> Command:
     """Returns the command that writes a file of that kind."""
     target = f"x.{suffix}"
     if suffix == "safetensors":
-        return Command(("record", "Life is short", "-o", target), target)
+        return Command(("show", "Life is short", "-o", target), target)
     if suffix == "md":
         return Command(("explain", "Life is short", "-o", target), target)
     return Command(("heads" if suffix.startswith("atlas") else "show", RECORDING, "-o", target), target)
@@ -119,7 +119,7 @@ def left_behind() -> list[Path]:
 
 def prepare(suffixes: tuple[str, ...]) -> dict[str, tuple[bytes, float]]:
     """Makes the recording; returns the bytes that each command writes, and its seconds."""
-    assert ended(forked(("record", "Life is short", "-o", RECORDING))) == 0
+    assert ended(forked(("show", "Life is short", "-o", RECORDING))) == 0
     whole = {}
     for suffix in suffixes:
         command = command_for(suffix)
@@ -304,7 +304,7 @@ def left_screen(written: bytes) -> bool:
 
 def terminals(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Counter[tuple[str, str]]:
     """Returns the number of ends of an inspector of each outcome: every signal, in turn with closing its terminal."""
-    assert ended(forked(("record", "Life is short", "-o", RECORDING))) == 0
+    assert ended(forked(("show", "Life is short", "-o", RECORDING))) == 0
     results: Counter[tuple[str, str]] = Counter()
     hows = [name for number in ENDING_SIGNALS for name in ("close", signal.Signals(number).name)]
     for turn in range(count):

@@ -201,9 +201,9 @@ def workplace() -> Iterator[Path]:
             Path("names.txt").write_text("0.0 mover\n0.1 b\n1.0 c\n1.1 d\n", encoding="utf-8")
             Path("words.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nhello\n", encoding="utf-8")
             for line in (
-                "record 'a b a b. a c' --model trained --values -o run.safetensors",
-                "record 'a c a b. a b' --model trained --values -o other.safetensors",
-                "record 'Life is short, eat' --num-layers 5 --num-heads 6 --embed-dim 36 -o big.safetensors",
+                "show 'a b a b. a c' --model trained --of contributions -o run.safetensors",
+                "show 'a c a b. a b' --model trained --of contributions -o other.safetensors",
+                "show 'Life is short, eat' --num-layers 5 --num-heads 6 --embed-dim 36 -o big.safetensors",
                 "survey two.txt --model trained -o survey.safetensors",
                 "survey two.txt --model trained --window 3 -o survey2.safetensors",
                 "ablate 'a b a b' --model trained -o effects.json",

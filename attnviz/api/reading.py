@@ -64,10 +64,11 @@ def reading(
 ) -> Reading:
     """Returns the recording of a text, of a picture, or of both, with the pictures and the places of their parts.
 
-    It is the recording that ``attnviz record TEXT --image FILE --model FOLDER`` makes of the same model, so that heads
-    are drawn over the picture. A patch is labelled by row and column, ``r3c7``, and its place is measured. A chat
-    template of the processor places the text and the pictures. The model is unchanged afterwards, and stays in memory
-    as long as the recording: ``attnviz.ablate(model, recording)`` and ``attnviz.explanation(recording, "1.3")`` run it.
+    It is the recording that ``attnviz show TEXT --image FILE --model FOLDER -o run.safetensors`` saves of the same
+    model, so that heads are drawn over the picture. A patch is labelled by row and column, ``r3c7``, and its place is
+    measured. A chat template of the processor places the text and the pictures. The model is unchanged afterwards, and
+    stays in memory as long as the recording: ``attnviz.ablate(model, recording)`` and
+    ``attnviz.explanation(recording, "1.3")`` run it.
 
     Args:
         model: a model of transformers: one that reads texts, one that reads pictures, or one that reads both.

@@ -148,7 +148,7 @@ def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
         names = [*list(arrays)[:MAX_LISTED], *(["…"] if len(arrays) > MAX_LISTED else [])]
         raise AttnvizError(
             f"{str(path)!r} holds no attention under a known name: its arrays are {', '.join(names) or 'none'}; "
-            f"name them {or_list(FIELDS)}, or draw a file that attnviz record wrote"
+            f"name them {or_list(FIELDS)}, or draw a recording of attnviz"
         )
 
 

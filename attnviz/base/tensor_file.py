@@ -96,7 +96,7 @@ class TensorFile(Tensors):
 
         self.what = str(path)
         if path.is_dir() or (path.exists() and not path.is_file()):
-            raise AttnvizError(f"{str(path)!r} is not a file; give a recording that attnviz record wrote")
+            raise AttnvizError(f"{str(path)!r} is not a file; give a recording that attnviz wrote")
         try:
             with safe_open(str(path), framework="numpy") as file:  # raises for truncated files and overlapping arrays
                 metadata = file.metadata() or {}
@@ -113,7 +113,7 @@ class TensorFile(Tensors):
             reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error
         if METADATA_KEY not in metadata:
-            raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz record wrote")
+            raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz wrote")
         self.header = Entry(_parsed_header(metadata[METADATA_KEY], self.what), self.what)
         self.checksums = self.header.optional_value(CHECKSUMS, dict) or {}
         self.checks_arrays = checks_all or len(self.content) - self.start <= MAX_CHECKED_BYTES

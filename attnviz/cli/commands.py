@@ -35,13 +35,11 @@ from attnviz.cli.options import (
     Recordings,
     ReferenceFile,
     Resume,
-    SaveHalf,
     Second,
     Sets,
     Step,
     TokenClass,
     TokenLimit,
-    Values,
     Window,
     WithModel,
     expand_options,
@@ -57,6 +55,7 @@ from attnviz.cli.output import (
     reads_all,
     recording_path,
     refuse_output,
+    refuse_unsaved,
     suggest_next,
     words_suffix,
     write,
@@ -119,11 +118,19 @@ def show(
     drawn: Drawn,
     batch: Batch = None,
 ) -> None:
-    """Draw the attention of each head over a text."""
+    """Draw the attention of each head over a text, or save it with -o run.safetensors."""
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.recordings import record, record_batch
+    from attnviz.maps.saved import SUFFIX as RECORDING
+    from attnviz.media.timed_words import WORD_SUFFIXES
 
-    refuse_output(output, words=True)
+    refuse_output(output, others=(*WORD_SUFFIXES, RECORDING))
+    path = recording_path(output)
+    if path is not None:
+        _save_recording(path, input, settings, selection, output, drawn, batch)
+        return
+    if drawn.half:
+        raise AttnvizError(f"{option('half')} is for a recording, which -o run{RECORDING} writes; leave it out")
     options = drawn.report_options(rank, reduction, selection, grouping, look)
     if drawn.check is not None:
         if drawn.logits is not None or batch is not None:
@@ -157,6 +164,38 @@ def show(
         assert batch is not None
         recording = record_batch(read_batch(batch, input), settings, selection, values=has_contributions)
     _show_maps(recording, options, output, is_sample=input == Input())
+
+
+def _save_recording(
+    path: Path,
+    input: Input,
+    settings: ModelSettings,
+    selection: Selection,
+    output: Output,
+    drawn: Drawn,
+    batch: Path | None,
+) -> None:
+    """Saves the attention over a text, to show it later without the model."""
+    from attnviz.cli.input import read_batch, read_input
+    from attnviz.cli.recordings import record, record_batch
+    from attnviz.maps.saved import save
+
+    refuse_unsaved(path)
+    has_contributions = drawn.of == CONTRIBUTIONS
+    if batch is None:
+        subject = read_input(input, settings)
+        subject.refuse_recorded()
+        if not subject.is_run and selection != Selection():
+            raise AttnvizError(f"arrays are saved whole; choose layers and heads with attnviz show {path}")
+        recording = record(subject, settings, selection, values=has_contributions)
+    else:
+        recording = record_batch(read_batch(batch, input), settings, selection, values=has_contributions)
+    if drawn.half:
+        from attnviz.maps.factored import halve
+
+        recording = halve(recording)
+    save(recording, path, output.force)
+    print_path(path)
 
 
 def _show_logits(
@@ -320,35 +359,6 @@ def compare(
     deliver(comparison_report(before, after, change, fit_options(options, output, remark_lines)), output)
 
 
-@command("record")
-@expand_options
-def record_command(
-    input: Input,
-    settings: ModelSettings,
-    selection: Selection,
-    output: Output,
-    half: SaveHalf = False,
-    values: Values = False,
-) -> None:
-    """Save the attention over a text, to show it later without the model."""
-    from attnviz.cli.input import read_input
-    from attnviz.cli.recordings import record
-    from attnviz.maps.saved import save
-
-    path = recording_path(output)
-    if (selection.queries, selection.keys) != (Selection.queries, Selection.keys):
-        raise AttnvizError("a recording holds every query and key; use --queries and --keys with attnviz show")
-    subject = read_input(input, settings)
-    subject.refuse_recorded()
-    recording = record(subject, settings, selection, values=values)
-    if half:
-        from attnviz.maps.factored import halve
-
-        recording = halve(recording)
-    save(recording, path, output.force)
-    print_path(path)
-
-
 @command()
 @expand_options
 def explain(
@@ -425,8 +435,9 @@ def steps(
     from attnviz.cli.decoding import show_steps
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
+    from attnviz.render.formats import FILMS
 
-    refuse_output(output, "atlas", films=True)
+    refuse_output(output, "atlas", others=FILMS)
     if film_suffix(output) is not None and look.title is not None:
         raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
     subject = read_input(input, settings)
@@ -447,8 +458,9 @@ def film(
 ) -> None:
     """Draw several recordings as a film on one colour scale."""
     from attnviz.cli.decoding import write_film_of_recordings
+    from attnviz.render.formats import FILMS
 
-    refuse_output(output, "film", films=True)
+    refuse_output(output, "film", others=FILMS)
     write_film_of_recordings(recordings, ReportOptions(selection=selection, grouping=grouping, look=look), output)
 
 

@@ -78,7 +78,7 @@ def _recording(path: str) -> "Recording":
     """Returns the recording in a file of attnviz or of arrays; raises AttnvizError for any other file."""
     subject = Subject.of(path)
     if subject.kind not in (Kind.RECORDING, Kind.ARRAYS):
-        raise AttnvizError(f"{path!r} is no recording; attnviz record TEXT --model MODEL -o run.safetensors makes one")
+        raise AttnvizError(f"{path!r} is no recording; attnviz show TEXT --model MODEL -o run.safetensors makes one")
     return subject.recording()
 
 

@@ -35,7 +35,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "show": (
         'attnviz show "the cat sat. the cat sat" --model trained --heads 1.1',
-        'attnviz show "Life is short" --model ./my-bert --sort previous -o heads.png',
+        'attnviz show "Life is short" --model ./my-bert -o run.safetensors',
     ),
     "heads": (
         'attnviz heads "the cat sat. the cat sat" --model trained',
@@ -44,10 +44,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "compare": (
         'attnviz compare "Life is short" --causal',
         "attnviz compare before.safetensors after.safetensors -o change.png",
-    ),
-    "record": (
-        'attnviz record "Life is short" --model ./my-bert -o run.safetensors',
-        "attnviz record --file book.txt --model ./my-llama -o book.safetensors",
     ),
     "explain": (
         'attnviz explain "Life is short" --step softmax',

@@ -128,9 +128,9 @@ At = Annotated[
     Option("Open this place: head=3.4&query=it, or the end of a page's link.", panel="Select"),
 ]
 SaveHalf = Annotated[
-    bool, Option("Save queries and keys of a long text in bfloat16, at about half the size.", panel="Output")
+    bool,
+    Option("In a recording, save queries and keys of a long text in bfloat16, at half the size.", panel="Output"),
 ]
-Values = Annotated[bool, Option("Also save what each key contributes, for --of contributions.", panel="Output")]
 By = Annotated[
     str,
     Option(
@@ -256,7 +256,7 @@ Pair = Annotated[
 
 @dataclass(frozen=True)
 class Drawn:
-    """The choice of numbers to draw: weights or contributions, a table, a logit, points, all heads or the clearest."""
+    """The choice of what `show` draws or saves: which numbers, as which table or points, all heads or the clearest."""
 
     table: Table = None
     all: All = False
@@ -264,6 +264,7 @@ class Drawn:
     logits: Logits = None
     axes: Axes = None
     check: Check = None
+    half: SaveHalf = False
 
     def report_options(
         self, rank: Rank, reduction: Reduction, selection: Selection, grouping: Grouping, look: Look

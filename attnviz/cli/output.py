@@ -8,43 +8,39 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, flag, or_list
+from attnviz.base.errors import AttnvizError, flag, option, or_list
+from attnviz.base.options import declared_options
 from attnviz.base.printable import printable
-from attnviz.cli.options import STANDARD_OUTPUT, Output
+from attnviz.cli.options import STANDARD_OUTPUT, TYPED, Input, Output
 from attnviz.cli.remarks import remark
+from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
     from attnviz.report.picture.options import ReportOptions
     from attnviz.report.picture.report import Report
 
 BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a terminal cannot show
+SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "format", "force", "half")  # that a recording obeys
 
 
-def refuse_output(output: Output, writes: str = "picture", films: bool = False, words: bool = False) -> None:
-    """Raises AttnvizError if the command does not write the format that the options name, or cannot write the file."""
-    from attnviz.media.timed_words import WORD_SUFFIXES
-    from attnviz.render.formats import FILMS, FORMATS
+def refuse_output(output: Output, writes: str = "picture", others: Sequence[str] = ()) -> None:
+    """Raises AttnvizError if the command does not write the format that the options name, or cannot write the file.
 
-    suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
-    if films:
-        suffixes += FILMS
-    if words:
-        suffixes += WORD_SUFFIXES
+    Args:
+        output: the options.
+        writes: the name of a file that a message proposes, without its suffix.
+        others: the suffixes of what the command writes beside reports, such as films.
+    """
+    from attnviz.render.formats import FORMATS
+
+    suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"] + [*others]
     if output.file is not None and output.format is None:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
-    is_film = films and film_suffix(output) is not None
-    is_file_of_words = words and words_suffix(output) is not None
-    if not is_film and not is_file_of_words:
-        _refuse_format(medium(output), suffixes)
+    if _suffix(output) not in others and medium(output) not in suffixes:
+        raise AttnvizError(f"this command does not write {medium(output)}; use {or_list(suffixes)}")
     _refuse_unwritable(output)
-
-
-def _refuse_format(suffix: str, suffixes: Sequence[str]) -> None:
-    """Raises AttnvizError if a command does not write a format, which ``--format`` named."""
-    if suffix not in suffixes:
-        raise AttnvizError(f"this command does not write {suffix}; use {or_list(suffixes)}")
 
 
 def film_suffix(output: Output) -> str | None:
@@ -107,25 +103,31 @@ def explanation_suffix(output: Output) -> str:
     return suffix
 
 
-def recording_path(output: Output) -> Path:
-    """Returns the path to write a recording to.
+def recording_path(output: Output) -> Path | None:
+    """Returns the path to write a recording to; ``None`` if the options name another format.
 
     Raises:
-        AttnvizError: if the options name no file with the suffix of a recording, or the file cannot be written.
+        AttnvizError: if the options name the format of a recording and no file.
     """
     from attnviz.maps.saved import SUFFIX
 
+    if _suffix(output) != SUFFIX:
+        return None
     if output.file is None:
         raise AttnvizError(f"a recording is written to a file; use -o run{SUFFIX}")
-    if _suffix(output) != SUFFIX:
-        if output.format is not None:
-            raise AttnvizError(f"a recording is a {SUFFIX} file; leave --format {output.format} out")
-        raise AttnvizError(
-            f"a recording is a {SUFFIX} file, and not {output.file.name!r}; "
-            f"use -o run{SUFFIX}, or attnviz show for pictures"
-        )
-    _refuse_unwritable(output)
     return output.file
+
+
+def refuse_unsaved(path: Path) -> None:
+    """Raises AttnvizError for a typed option that changes nothing in the recording that is written to ``path``."""
+    for name in TYPED.get():
+        if name in ("logits", "check"):
+            raise AttnvizError(f"{option(name)} needs a model, and {str(path)!r} would save maps alone; leave one out")
+        if name not in (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS):
+            raise AttnvizError(
+                f"a recording holds all numbers of its heads; give {option(name)} to attnviz show {path}, which draws "
+                "it"
+            )
 
 
 def _suffix(output: Output) -> str | None:
@@ -167,7 +169,6 @@ def deliver(report: "Report", output: Output) -> None:
 
     Prints a remark on typed options without effect in a terminal without colours.
     """
-    from attnviz.cli.options import TYPED
     from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
     from attnviz.report.picture.unread import refuse_unread
@@ -181,7 +182,6 @@ def deliver(report: "Report", output: Output) -> None:
 
 def _remark_on_unused_colors(report: "Report") -> None:
     """Prints a remark on the typed options that only change colours, if the report has no colours."""
-    from attnviz.cli.options import TYPED
     from attnviz.render.terminal.draw import ineffective_options
 
     flags = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]

@@ -344,7 +344,7 @@ class Subject:
             return self
         source = self.source
         text_advice = f"--file {source} reads it"
-        recording_advice = f"attnviz record --file {source} -o other{RECORDING} makes a recording to compare with"
+        recording_advice = f"attnviz show --file {source} -o other{RECORDING} makes a recording to compare with"
         is_picture, is_sound = _ends_with(source, *PICTURES), _ends_with(source, *SOUNDS)
         if self.kind is Kind.FILE and (is_picture or is_sound):
             medium, formats = ("picture", "PNG, JPEG or WebP") if is_picture else ("sound", "WAV, FLAC, OGG or MP3")

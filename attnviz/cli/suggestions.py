@@ -18,6 +18,7 @@ PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that oth
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
     "kept": None,
+    "record": "attnviz show … -o run.safetensors",
 }
 
 
@@ -49,7 +50,7 @@ def _unknown_command_line(word: str, program: Any) -> str:
     """Returns the line for an unknown command: what it is today, the closest command, or how to draw it as a text."""
     if word in OLD_COMMANDS:
         new_line = OLD_COMMANDS[word]
-        return f"attnviz {word} is gone" if new_line is None else f"attnviz {word} is written {new_line}"
+        return f"{word} is gone" if new_line is None else f"{word} is written {new_line}"
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
@@ -151,8 +152,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
             f"{str(path)!r} has no suffix, which picks the format; "
             f"use -o {proposed_path}{usual_suffix} ({or_list(suffixes)})"
         )
-    if suffix in (RECORDING, *PICKLED) and RECORDING not in suffixes:
-        raise AttnvizError(
-            f"this command does not write {suffix}; use attnviz record TEXT -o {path.with_suffix(RECORDING)}"
-        )
+    if suffix in (RECORDING, *PICKLED):
+        command = "" if RECORDING in suffixes else "attnviz show TEXT "
+        recording = path.with_suffix(RECORDING)
+        raise AttnvizError(f"this command does not write {suffix}; use {command}-o {recording} for a recording")
     raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, suffixes)}")

@@ -51,7 +51,7 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
     if maps.value_norms is None:
         raise AttnvizError(
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
-            f"record it again with {option('values', True)}"
+            "record it again with --of contributions (in Python, values=True)"
         )
     fields = maps.shared_fields() | {"quantity": "contribution"}
     return ContributionMaps(**fields, source=cell_maps(maps)).dense_if_small()

@@ -99,7 +99,7 @@ def test_labels_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_arrays_become_a_recording(tmp_path: Path) -> None:
     weights = weights_of(2, 3, 5, 5)
     np.save(tmp_path / "w.npy", weights)
-    assert main(["record", str(tmp_path / "w.npy"), "-o", str(tmp_path / "run.safetensors")]) == 0
+    assert main(["show", str(tmp_path / "w.npy"), "-o", str(tmp_path / "run.safetensors")]) == 0
     np.testing.assert_array_equal(read(attnviz.load(tmp_path / "run.safetensors"), 1), weights[1])
 
 

@@ -86,7 +86,7 @@ def test_commands_write_the_sentences_and_the_generated_answer(
 ) -> None:
     text = "The cat sat on the mat. Every evening, the dog ran. The capital of France, a 🫨, is"
     arguments = [text, "--model", str(MODEL), "--generate", "6"]
-    assert main(["record", *arguments, "--layers", "5", "-o", str(tmp_path / "run.safetensors")]) == 0
+    assert main(["show", *arguments, "--layers", "5", "-o", str(tmp_path / "run.safetensors")]) == 0
     tokens = load(tmp_path / "run.safetensors").maps[0].query_tokens
     assert tokens.text.startswith(text)
     assert "\ufffd" not in tokens.text

@@ -12,7 +12,6 @@ COMMANDS = (
     "show",
     "heads",
     "compare",
-    "record",
     "explain",
     "ablate",
     "steps",

@@ -31,7 +31,7 @@ def test_the_passage_that_is_gone_on_with_is_named(capsys: pytest.CaptureFixture
 
 
 def test_passages_are_saved(capsys: pytest.CaptureFixture[str]) -> None:
-    shown(capsys, "record", *GIVEN[:3], "--model", "trained", "-o", "run.safetensors")
+    shown(capsys, "show", *GIVEN[:3], "--model", "trained", "-o", "run.safetensors")
     assert "question looked most at b.txt" in shown(capsys, "show", "run.safetensors", "--by", "passages")
 
 

@@ -40,7 +40,7 @@ LATE_HEADS = {"3.5": -0.28, "2.1": -0.27, "1.5": -0.25}  # lags in seconds, of h
 @pytest.fixture(scope="module")
 def recording_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("speech") / "jfk.safetensors"
-    assert main(["record", str(SOUND), "--model", str(MODEL), "-o", str(path)]) == 0
+    assert main(["show", str(SOUND), "--model", str(MODEL), "-o", str(path)]) == 0
     return path
 
 

@@ -29,7 +29,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     model = chat_model(folder / "qwen", "qwen")
     (folder / "chat.json").write_text(json.dumps({"messages": CHAT}))
     path = str(folder / "run.safetensors")
-    assert main(["record", str(folder / "chat.json"), "--model", model, "--generate", "6", "-o", path]) == 0
+    assert main(["show", str(folder / "chat.json"), "--model", model, "--generate", "6", "-o", path]) == 0
     return path
 
 
@@ -85,7 +85,7 @@ def test_pictures_of_a_film_share_their_scale_and_show_the_rows_of_the_steps(sav
 
 def test_recordings_on_one_scale(tmp_path: Path) -> None:
     for name, text in (("a", "the cat sat. the cat sat"), ("b", "the cat sat. a dog sat")):
-        assert main(["record", text, "--model", "trained", "-o", str(tmp_path / f"{name}.safetensors")]) == 0
+        assert main(["show", text, "--model", "trained", "-o", str(tmp_path / f"{name}.safetensors")]) == 0
     given = [str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors")]
     assert main(["film", *given, "--heads", "1.1", "-o", str(tmp_path / "film.gif")]) == 0
     with Image.open(tmp_path / "film.gif") as film:

@@ -88,10 +88,9 @@ def test_a_recording_opens(files: Path) -> None:
     assert Subject.of("run.safetensors").effects is None
 
 
-@pytest.mark.parametrize("command", ["show", "heads", "explain", "record"])
+@pytest.mark.parametrize("command", ["show", "show -o new.safetensors", "heads", "explain"])
 def test_effects_are_known_by_every_command(files: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    extra = ["-o", "new.safetensors"] if command == "record" else []
-    assert main([command, "effects.json", *extra]) == 1
+    assert main([*command.split(), "effects.json"]) == 1
     said = "'effects.json' holds effects of heads; use attnviz heads TEXT --effects effects.json"
     assert said in capsys.readouterr().err
 

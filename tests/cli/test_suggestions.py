@@ -27,8 +27,8 @@ WRONG = {
     "show table.csv": "'table.csv' is a file here; --file table.csv reads it",
     "explain table.csv": "--file table.csv reads it",
     "heads table.csv": "--file table.csv reads it",
-    "record table.csv -o run2.safetensors": "--file table.csv reads it",
-    "compare Life --with notes.txt": "attnviz record --file notes.txt -o other.safetensors makes a recording",
+    "show table.csv -o run2.safetensors": "--file table.csv reads it",
+    "compare Life --with notes.txt": "attnviz show --file notes.txt -o other.safetensors makes a recording",
     "show ./model": "is the folder of a model; give a text and --model ./model to run it",
     "show folder": "'folder' is a folder here",
     "show x.npz": "'x.npz' holds no attention under a known name",
@@ -66,7 +66,7 @@ WRONG = {
     "show Life --heads 1 --head 2": "use --head 1,2",
     "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; use --seed 2",
     "show Life -o x.png --output y.png": "is given twice",
-    "show Life -o x.pt": "this command does not write .pt; use attnviz record TEXT -o x.safetensors",
+    "show Life -o x.pt": "this command does not write .pt; use -o x.safetensors for a recording",
     "show Life --generate 0": "--generate 0 generates no token; give 1 or more",
     "show Life --model traned": "no model 'traned'; did you mean trained? Choose a folder",
     "show 'Life is short' --sort prev": "locality, block, pair or hidden",
@@ -152,16 +152,18 @@ WRONG = {
     "explain Life -o folder": "use -o folder/notes.html",
     "heads Life -o x.npz": "choose .txt, .png, .svg, .pdf, .html, .pptx, .csv or .json",
     "explain Life -o x.png": "choose .txt, .html or .md",
-    "show Life -o run2.safetensors": "use attnviz record TEXT -o run2.safetensors",
+    "heads Life -o run2.safetensors": "use attnviz show TEXT -o run2.safetensors",
     "show Life -o x.pgn": "did you mean .png?",
     "show Life -o x.gif": ".gif is a film, which only the commands steps and film write; use picture.png",
     "show Life -o nowhere/x.png": "no folder 'nowhere'",
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
     "show Life -o x.png --json": "use one of them",
-    "record Life": "use -o run.safetensors",
-    "record Life -o run2.safetensors --format png": "leave --format png out",
-    "record Life -o x.png": "a recording is a .safetensors file, and not 'x.png'; use -o run.safetensors",
-    "record run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
+    "show Life -o - --format safetensors": "use -o run.safetensors",
+    "show Life -o run2.safetensors --json": "both name the output",
+    "show Life --half": "--half is for a recording, which -o run.safetensors writes; leave it out",
+    "show Life -o run2.safetensors --theme dark": "give --theme to attnviz show run2.safetensors, which draws it",
+    "show Life -o run2.safetensors --logits a": "--logits needs a model, and 'run2.safetensors' would save maps alone",
+    "show run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
     "show Life --file notes.txt": "TEXT and --file both give the input; use one of them",
     "show Life --sample life": "TEXT and --sample both give the input",
     "show --file gone.txt": "cannot read 'gone.txt'",
@@ -185,8 +187,8 @@ WRONG = {
 }
 # What is typed, the advice, and what somebody types who takes it.
 ADVISED = {
-    "record Life -o r.safetensors --queries 0:1": (
-        "use --queries and --keys with attnviz show",
+    "show Life -o r.safetensors --queries 0:1": (
+        "give --queries to attnviz show r.safetensors, which draws it",
         "show run.safetensors --queries 0:1",
     ),
     "compare run.safetensors Life": ("give it after --with", "compare run.safetensors --with 'Time is money'"),
@@ -209,7 +211,7 @@ ADVISED = {
         "-o - writes to standard output and names no format; add --format svg",
         "show Life -o - --format svg",
     ),
-    "record Life -o r.safetensors --half": ("use --factored", "record Life -o r.safetensors --half --factored"),
+    "show Life -o r.safetensors --half": ("use --factored", "show Life -o r.safetensors --half --factored"),
     "show Life --factored --dropout 0.5": ("--dropout 0", "show Life --factored --dropout 0"),
     "show Life --words --table scores": ("use --table weights", "show Life --words --table weights"),
     "show --batch two.txt --reduce mean": ("record them one by one", "show --file notes.txt --reduce mean"),
@@ -396,8 +398,8 @@ ADVISED = {
     ),
     "explain 'a b a' --step ablation": ("use --model trained", "explain 'a b a' --step ablation --model trained"),
     "show run.safetensors --of contributions": (
-        "record it again with --values",
-        "record 'a b' --values -o values.safetensors",
+        "record it again with --of contributions",
+        "show 'a b' --of contributions -o values.safetensors",
     ),
 }
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
@@ -420,7 +422,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("folder", "model"):
         (folder / name).mkdir()
     (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
-    assert main(["record", "Life is short", "-o", str(folder / "run.safetensors")]) == 0
+    assert main(["show", "Life is short", "-o", str(folder / "run.safetensors")]) == 0
     survey = ["survey", str(folder / "two.txt"), "--model", "trained", "-o", str(folder / "survey.safetensors")]
     assert main(survey) == 0
     assert main(["ablate", "a b a b", "--model", "trained", "-o", str(folder / "effects.json")]) == 0
@@ -606,4 +608,4 @@ def test_each_old_command_is_answered_with_its_new_line_which_the_changelog_show
         for line in (f"{old} 'Life is short' -o x.png", f"{old} --help", f"help {old}"):
             code, said = run(line)
             assert (code, said.count("\n")) == (2, 1)
-            assert (f"attnviz {old} is written {new} " if new else f"attnviz {old} is gone ") in said
+            assert (f"attnviz: {old} is written {new} " if new else f"attnviz: {old} is gone ") in said

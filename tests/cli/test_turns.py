@@ -48,7 +48,7 @@ def chat(in_folder: Path) -> Path:
 
 @pytest.fixture
 def saved(chat: Path, model: str) -> str:
-    assert main(["record", "chat.json", "--model", model, "--generate", "5", "-o", "run.safetensors"]) == 0
+    assert main(["show", "chat.json", "--model", model, "--generate", "5", "-o", "run.safetensors"]) == 0
     return "run.safetensors"
 
 

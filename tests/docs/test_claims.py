@@ -30,7 +30,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if (model, text) not in known:
             file = str(folder / f"{len(known)}.safetensors")
             name = str(commands.minilm()) if model == "minilm" else model
-            assert main(["record", text, "--model", name, "-o", file]) == 0
+            assert main(["show", text, "--model", name, "-o", file]) == 0
             known[model, text] = attnviz.load(file)
         return known[model, text]
 

@@ -12,8 +12,8 @@ from tools.docs.commands import BLOCK
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "conversations.md").read_text(encoding="utf-8")
 TEXT = "the king lives in a castle. my bike has two wheels and a red bell. snow falls in winter. "
-SHOWN = {
-    f"{block['typed'].split()[1]}{' --check' if '--check' in block['typed'] else ''}": block["output"].splitlines()
+SHOWN = {  # by command and, if there is one, its option --check or -o
+    " ".join([block["typed"].split()[1], *re.findall("--check|-o", block["typed"])]): block["output"].splitlines()
     for block in reversed([*BLOCK.finditer(PAGE)])  # of two of a kind, the first
 }
 
@@ -46,7 +46,7 @@ def test_the_first_step_looks_at_snow_and_the_step_of_two_at_two() -> None:
 def test_the_python_of_the_tutorial_gives_the_numbers_of_the_commands(in_folder: Path) -> None:
     for last in ("my bike has two wheels and a red bell", "snow falls in winter"):
         name = f"{last.split()[0]}.safetensors"
-        assert main(["record", TEXT + last, "--model", "trained", "-o", name]) == 0
+        assert main(["show", TEXT + last, "--model", "trained", "-o", name]) == 0
     recording = attnviz.load("my.safetensors")
     assert attnviz.steps(recording, heads="1.1", queries="22:31").shares.shape[:2] == (1, 9)
     sentences = recording.by("sentences").maps[1]

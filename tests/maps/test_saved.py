@@ -169,7 +169,7 @@ def test_weights_that_no_attention_has_are_said(tmp_path: Path, weights: float, 
 
 def test_weights_of_damaged_factors_are_said(in_folder: Path) -> None:
     path = in_folder / "run.safetensors"
-    assert main(["record", "Life is short", "--factored", "--causal", "-o", path.name]) == 0
+    assert main(["show", "Life is short", "--factored", "--causal", "-o", path.name]) == 0
     assert load(path).doubts == ()
     rewrite(path, maps__0__logsumexp=np.full((4, 3), -3, np.float32))
     assert any(doubt.startswith("Rows of weights sum to") for doubt in load(path).doubts)
@@ -367,7 +367,7 @@ def test_tensor_of_absurd_size_is_refused(file: Path) -> None:
 def test_weights_of_a_model_are_told_from_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     safetensors.numpy.save_file({"w": np.zeros(3, np.float32)}, path)
-    with pytest.raises(AttnvizError, match="holds tensors but no recording; give a file that attnviz record wrote"):
+    with pytest.raises(AttnvizError, match="holds tensors but no recording; give a file that attnviz wrote"):
         load(path)
 
 
@@ -483,7 +483,7 @@ def test_disk_that_fills_is_one_line_for_every_format(
 ) -> None:
     target = in_folder / f"out.{suffix}"
     target.write_text("earlier")
-    command = ["record", "Life is short"] if suffix == "safetensors" else ["show", str(file)]
+    command = ["show", "Life is short"] if suffix == "safetensors" else ["show", str(file)]
     with full_disk():
         code = main([*command, "-o", target.name, "--force"])
     assert code == 1
@@ -497,8 +497,8 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
     in_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plain, causal = ("a.safetensors", "b.safetensors")
-    assert main(["record", "Life is short", "--num-layers", "2", "-o", plain]) == 0
-    assert main(["record", "Life is short", "--num-layers", "2", "--causal", "-o", causal]) == 0
+    assert main(["show", "Life is short", "--num-layers", "2", "-o", plain]) == 0
+    assert main(["show", "Life is short", "--num-layers", "2", "--causal", "-o", causal]) == 0
     assert capfd.readouterr().out == f"{plain}\n{causal}\n"
     assert main(["show", plain, "--heads", "1.3", "-o", "saved.csv"]) == 0
     assert main(["show", "Life is short", "--num-layers", "2", "--heads", "1.3", "-o", "fresh.csv"]) == 0
@@ -511,10 +511,13 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("record abc", "a recording is written to a file; use -o run.safetensors"),
-        ("record abc -o run.csv", "use -o run.safetensors"),
-        ("record abc -o new.safetensors --queries :1", "use --queries and --keys with attnviz show"),
-        ("record {file} -o new.safetensors", "is saved already"),
+        ("show abc -o - --format safetensors", "a recording is written to a file; use -o run.safetensors"),
+        ("show abc -o new.safetensors --queries :1", "give --queries to attnviz show new.safetensors, which draws it"),
+        ("show {file} -o new.safetensors", "is saved already"),
+        (
+            "show {file}.npy --heads 0 -o new.safetensors",
+            "arrays are saved whole; choose layers and heads with attnviz",
+        ),
         ("compare {file}", "nothing to compare"),
         ("compare {file} abc", "'abc' is a text and no recording"),
         ("show {file} --layers 2", "no layer 2; there are 0-1"),

@@ -91,7 +91,7 @@ def test_the_site_has_the_page_itself_where_a_document_has_its_still(tmp_path: P
     page = """# Look
 
 ```console
-$ attnviz record "a b a b" --model trained -o run.safetensors
+$ attnviz show "a b a b" --model trained -o run.safetensors
 run.safetensors
 ```
 

@@ -170,7 +170,7 @@ SHOWN = (
         "The exact numbers of a small part of a long map. Each has two digits, although all are below 1 %.",
         (r" \.\d\d ", "exactly|largest weight is 0?\\.\\d"),
         fits=False,
-        before=("attnviz record --sample long --causal --num-heads 1 --factored -o long.safetensors",),
+        before=("attnviz show --sample long --causal --num-heads 1 --factored -o long.safetensors",),
     ),
     Shown(
         "causal-128",

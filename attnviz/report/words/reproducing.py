@@ -11,7 +11,9 @@ from attnviz.models.reading.settings import ModelSettings
 
 MAX_TEXT = 400  # characters that a command line quotes
 SAVED = "run.safetensors"
-SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes it, or recording.save('{SAVED}')."
+SAVED_REMARK = (
+    f"{SAVED} stands for the saved recording: attnviz show TEXT -o {SAVED} writes it, or recording.save('{SAVED}')."
+)
 
 
 def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def test_command_draws_one_head_and_saves_a_recording(bert: str, in_folder: Path
     shown = capsys.readouterr().out
     assert "head 2.3" in shown
     assert "Checked: weights @ values equal the model's own attention output" in shown
-    assert main(["record", "the cat sat", "--model", bert, "--layers", "1-2", "-o", "run.safetensors"]) == 0
+    assert main(["show", "the cat sat", "--model", bert, "--layers", "1-2", "-o", "run.safetensors"]) == 0
     capsys.readouterr()
     assert main(["show", "run.safetensors", "--heads", "2.3"]) == 0
     assert "head 2.3" in capsys.readouterr().out

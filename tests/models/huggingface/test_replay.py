@@ -77,7 +77,7 @@ def logprobs_of(answer: dict[str, Any]) -> list[float]:
 
 
 def test_maps_are_those_of_the_steps(folder: str, run: tuple[Any, Any], answer: dict[str, Any], capsys: Any) -> None:
-    assert main(["record", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
+    assert main(["show", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
     replayed = load("run.safetensors")
     for steps, whole in zip(run[0].maps, replayed.maps, strict=True):
         assert isinstance(whole, DenseMaps)
@@ -134,7 +134,7 @@ def test_a_changed_log_probability_is_seen(model: Any, answer: dict[str, Any]) -
 
 
 def test_python_gives_the_maps_of_the_command(model: Any, folder: str, answer: dict[str, Any]) -> None:
-    assert main(["record", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
+    assert main(["show", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
     model.train()
     recording = attnviz.replay(model, ids_of(answer), chat_tokenizer("llama"), prompt_length=PROMPT_TOKENS)
     assert model.training
@@ -169,7 +169,7 @@ def test_ids_that_would_be_split_otherwise_are_kept(folder: str, in_folder: Path
     (in_folder / "answer.json").write_text(
         json.dumps({"prompt_token_ids": letters, "choices": [{"token_ids": letters}]})
     )
-    assert main(["record", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
+    assert main(["show", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
     assert load("run.safetensors").maps[0].key_tokens.labels == tuple("towertower")
 
 
