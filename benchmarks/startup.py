@@ -11,7 +11,7 @@ LIGHT = [sys.executable, "-c", "import typer, rich, numpy"]
 TORCH = [sys.executable, "-c", "import torch"]
 FIGURE = [sys.executable, "-c", "import torch, matplotlib.figure, matplotlib.backends.backend_agg"]
 REFUSALS = (
-    ["show", "Life", "--embed-dim", "30", "--num-heads", "4"],
+    ["show", "Life", "--set", "embed-dim=30", "--set", "num-heads=4"],
     ["show", "   "],
     ["show", "--file", "missing.txt"],
     ["show", "Life", "--heads", "9"],

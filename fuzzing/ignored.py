@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import typer.main
 
+from attnviz.base.errors import SETTINGS, setting_name
 from attnviz.cli.commands import app, main
 
 LINES = """\
@@ -123,7 +124,13 @@ def typed_options(line: str) -> dict[str, str]:
     values = dict(word.replace("·", " ").split("=", 1) for word in VALUES.split())
     commands: Any = typer.main.get_command(app)
     options = {}
-    for parameter in commands.commands[line.split(maxsplit=1)[0]].params:
+    command = commands.commands[line.split(maxsplit=1)[0]]
+    for name, declared in command.callback.declared.items():
+        setting = setting_name(name)
+        if name in SETTINGS and setting not in SAME and f" {setting}=" not in line:
+            value = "true" if declared.type is bool else values.get(setting)
+            options |= {setting: f"--set {shlex.quote(f'{setting}={value}')}"} if value is not None else {}
+    for parameter in command.params:
         name, is_flag = parameter.opts[0].removeprefix("--"), getattr(parameter, "is_flag", False)
         if name not in SAME and f"--{name}" not in line and (is_flag or name in values):
             options[name] = f"--{name}" + ("" if is_flag else f" {shlex.quote(values[name])}")
@@ -203,7 +210,7 @@ def workplace() -> Iterator[Path]:
             for line in (
                 "show 'a b a b. a c' --model trained --of contributions -o run.safetensors",
                 "show 'a c a b. a b' --model trained --of contributions -o other.safetensors",
-                "show 'Life is short, eat' --num-layers 5 --num-heads 6 --embed-dim 36 -o big.safetensors",
+                "show 'Life is short, eat' --set num-layers=5 --set num-heads=6 --set embed-dim=6 -o big.safetensors",
                 "survey two.txt --model trained -o survey.safetensors",
                 "survey two.txt --model trained --window 3 -o survey2.safetensors",
                 "ablate 'a b a b' --model trained -o effects.json",

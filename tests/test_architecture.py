@@ -79,7 +79,7 @@ def test_first_sentence_says_what_the_module_is_for() -> None:
         ["--version"],
         ["show", "--help"],
         ["samples"],
-        ["show", "Life", "--embed-dim", "30", "--num-heads", "4"],
+        ["show", "Life", "--set", "embed-dim=30", "--set", "num-heads=4"],
         ["show", "Life", "--heads", "9"],
         ["show", "Life", "--layers", "3"],
         ["show", "Life", "--queries", "7:9"],

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from attnviz.cli.commands import main
 
-MANY_HEADS = ("--sample", "repeat", "--causal", "--num-layers", "12", "--num-heads", "12", "--embed-dim", "96")
+MANY_HEADS = (
+    "--sample",
+    "repeat",
+    "--causal",
+    "--set",
+    "num-layers=12",
+    "--set",
+    "num-heads=12",
+    "--set",
+    "embed-dim=96",
+)
 
 
 SENTENCE = "The nurse thanked the pilot because she had landed the plane in the storm."
@@ -19,7 +29,7 @@ KINDS = {
     "bert": ["show", SENTENCE, "--model", "{bert}", "--heads", "0.2,2.8"],
     "many-heads": ["show", *MANY_HEADS],
     "causal-128": ["show", "--file", "{text-128}", "--model", "trained", "--heads", "0.0,1.1"],
-    "causal-10000": ["show", "--file", "{text-10000}", "--causal", "--num-heads", "2", "--heads", "0"],
+    "causal-10000": ["show", "--file", "{text-10000}", "--causal", "--set", "num-heads=2", "--heads", "0"],
     "cross": ["show", "--sample", "pronoun", "--context", "Die Krankenschwester dankte dem Piloten", "--heads", "0,1"],
     "batch": ["show", "--batch", "{batch}", "--heads", "2"],
 }
@@ -35,7 +45,7 @@ def draw_sheet(folder: Path) -> None:
         filled = [given.get(one, one) for one in arguments]
         for scale in SCALES:
             name = str(folder / f"{kind}-{scale}.png")
-            if main([*filled, "--color-scale", scale, "-o", name, "--force", "--dpi", "70"]) != 0:
+            if main([*filled, "--color-scale", scale, "-o", name, "--force", "--set", "dpi=70"]) != 0:
                 raise SystemExit(f"{name} was not drawn")
         _join(folder, kind)
 

@@ -2,6 +2,8 @@
 
 A message names an option as ``option("limits", "0:0.5")``. A caller of the Python API then reads ``limits='0:0.5'``,
 and a user of the command line ``--limits 0:0.5``.
+
+Rare options are *settings*: a user of the command line types ``--set num-heads=4`` for Python's ``num_heads=4``.
 """
 
 import ast
@@ -9,7 +11,13 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 START, END = "\x0e", "\x0f"  # mark an option within a message: control characters that messages contain nowhere else
-OPPOSITES = {"dense": "factored"}  # flags whose opposite has another name than --no-FLAG
+# Settings: options that the command line takes as --set NAME=VALUE, and not as --NAME VALUE.
+SETTINGS = frozenset(
+    """
+    tokenizer num_heads embed_dim num_layers qk_dim value_dim scale temperature dropout bias init seed dense
+    dpi font_size transparent per_slide max_size pool bare annotate mark half
+    """.split()
+)
 Value = str | float | None
 
 
@@ -65,14 +73,23 @@ def argument(name: str, value: Value = None) -> str:
 
 
 def flag(name: str, value: Value = None) -> str:
-    """Returns an option as the command line writes it, with its value if one is given: ``--num-heads 4``.
+    """Returns an option as the command line writes it, with its value if one is given: ``--top 4``.
 
-    True is the flag alone, ``--words``; False is the opposite flag, ``--no-words``.
+    True is the flag alone, ``--words``; False is the opposite flag, ``--no-words``. A setting is written
+    ``--set num-heads=4``; without a value its name alone.
     """
+    if name in SETTINGS:
+        word = str(value).lower() if isinstance(value, bool) else value
+        return setting_name(name) if value is None else f"--set {setting_name(name)}={word}"
     if value is False:
-        return f"--{OPPOSITES.get(name, f'no-{name}')}".replace("_", "-")
-    text = f"--{name.replace('_', '-')}"
+        return f"--no-{setting_name(name)}"
+    text = f"--{setting_name(name)}"
     return text if value is None or value is True else f"{text} {value}"
+
+
+def setting_name(name: str) -> str:
+    """Returns the name of an option as ``--set`` and files of defaults write it: ``num-heads``."""
+    return name.replace("_", "-")
 
 
 def option(name: str, value: Value = None) -> str:

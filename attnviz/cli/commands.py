@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnviz.base.errors import AttnvizError, flag, option
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
@@ -640,7 +640,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
-        remark(with_origin(error.message_with(flag), words))
+        remark(with_origin(error, words))
         return 1
     except typer.TyperException as error:
         from attnviz.cli.suggestions import usage_line

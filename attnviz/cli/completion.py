@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import SETTINGS, AttnvizError, setting_name
 from attnviz.base.options import Option
 
 ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # which typer names after the program
@@ -88,7 +88,19 @@ def _names_starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the settings of the command as ``NAME=``, or the values of the one that is typed already."""
+    typed_name, sign, _ = incomplete.partition("=")
+    declared = getattr(context.command.callback, "declared", {})
+    if not sign:
+        return _names_starting_with(incomplete, (f"{setting_name(name)}=" for name in declared if name in SETTINGS))
+    name = typed_name.replace("-", "_")
+    values = declared[name].option.known_names() if name in declared else ()
+    return _names_starting_with(incomplete, (f"{typed_name}={value}" for value in values))
+
+
 COMPLETERS: dict[str, Completer] = {
+    "assignments": _complete_settings,
     "output": complete_output,
     "heads": _complete_heads,
     "head": _complete_heads,

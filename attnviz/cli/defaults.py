@@ -1,6 +1,7 @@
 """Reads a user's defaults from ATTNVIZ_ variables, attnviz.toml, pyproject.toml and the user's configuration folder."""
 
 import os
+import re
 import stat
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import typer
 
-from attnviz.base.errors import AttnvizError, did_you_mean, flag, or_list
+from attnviz.base.errors import AttnvizError, did_you_mean, flag, or_list, setting_name
 from attnviz.base.options import DeclaredOption, declared_options
 from attnviz.base.printable import printable
 from attnviz.base.reading import read_toml
@@ -71,12 +72,34 @@ def read_defaults() -> dict[str, _Default]:
     return {**_file_defaults(_user_file()), **_folder_defaults(), **_environment_defaults(os.environ)}
 
 
-def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
+def parse_settings(words: Iterable[str], settings: Mapping[str, DeclaredOption]) -> dict[str, Any]:
+    """Returns the values of ``--set NAME=VALUE`` by the names of their options; NAME alone turns a switch on.
+
+    Raises:
+        AttnvizError: for a name that is not among the settings of the command or is given twice, or for a value that
+            its option refuses.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        typed_name, sign, text = word.partition("=")
+        name = typed_name.replace("-", "_")
+        if name not in settings:
+            question = did_you_mean(typed_name, map(setting_name, settings))
+            raise AttnvizError(f"this command has no setting {typed_name!r}; {question}--help lists the settings")
+        if name in values:
+            raise AttnvizError(f"--set {typed_name} is given twice; use {flag(name, text)}")
+        is_switch = bool in _value_types(settings[name])
+        if not text and not (is_switch and not sign):
+            raise AttnvizError(f"--set {word} has no value; write --set {typed_name}=VALUE")
+        values[name] = _converted_value(name, _parsed_word(text or "true", settings[name]), settings[name])
+    return values
+
+
+def used_defaults(values: dict[str, Any], default_names: Iterable[str]) -> dict[str, Any]:
     """Returns the values of a command's options, without the user's defaults for options that the model ignores.
 
     These options get their built-in defaults.
     """
-    default_names = names_from_source(context, values, "DEFAULT_MAP")
     if not default_names or "model" not in values:
         return values
     from attnviz.models.sources import used_settings
@@ -125,18 +148,19 @@ def settable_options() -> dict[str, DeclaredOption]:
     return {name: option for name, option in declarations.items() if name not in ONE_TEXT_OPTIONS}
 
 
-def with_origin(line: str, words: Iterable[str]) -> str:
-    """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
+def with_origin(error: AttnvizError, words: Iterable[str]) -> str:
+    """Returns a refusal, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
 
     Options that the user typed, or that have no default of the user, get no source.
     """
-    typed_options = {word.partition("=")[0] for word in words}
+    line = error.message_with(flag)
+    typed_options = {word.removeprefix("--set=").partition("=")[0] for word in words}
     origins: list[str] = []
     with suppress(AttnvizError):  # the message is about the defaults already
         origins = [
             f"{flag(name)} is set in {default.source}"
             for name, default in read_defaults().items()
-            if flag(name) in line and flag(name) not in typed_options
+            if re.search(rf"(?<![\w-]){flag(name)}(?![\w-])", line) and flag(name) not in typed_options
         ]
     return f"{line} ({', '.join(origins)})" if origins else line
 
@@ -146,22 +170,17 @@ def describe_defaults() -> str:
     from textwrap import fill
 
     rows = [
-        (_file_spelling(name), printable(str(value)), printable(source))
+        (setting_name(name), printable(str(value)), printable(source))
         for name, (value, source) in read_defaults().items()
     ]
     name_width = max((len(name) for name, _, _ in rows), default=0)
     value_width = max((len(value) for _, value, _ in rows), default=0)
     lines = [f"{name:{name_width}}  {value:{value_width}}  {source}" for name, value, source in rows]
-    option_names = or_list(map(_file_spelling, settable_options()))
+    option_names = or_list(map(setting_name, settable_options()))
     options = fill(f"Options that you can set: {option_names}.", TEXT_WIDTH, break_on_hyphens=False)
     places = PLACES_TEXT.format(printable(str(_user_file())))
     separator = "" if rows else "No defaults are set."
     return "\n".join([*lines, separator, places, options, ""])
-
-
-def _file_spelling(name: str) -> str:
-    """Returns the name of an option as files and the command line write it, with hyphens."""
-    return name.replace("_", "-")
 
 
 def _folder_defaults() -> dict[str, _Default]:
@@ -211,7 +230,7 @@ def _checked_default(name: str, value: Any, path: Path) -> _Default:
     """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder."""
     options = settable_options()
     if name not in options:
-        suggestion = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
+        suggestion = did_you_mean(setting_name(name), map(setting_name, options)).strip()
         raise AttnvizError(f"{str(path)!r} sets {name!r}, which cannot have a default; {suggestion or SETTABLE_TEXT}")
     try:
         return _Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
@@ -234,15 +253,15 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, _Default]
         if not text:
             continue
         try:
-            value = _converted_value(name, _parsed_variable(text, declaration), declaration)
+            value = _converted_value(name, _parsed_word(text, declaration), declaration)
         except AttnvizError as error:
             raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
         defaults[name] = _Default(value, variable)
     return defaults
 
 
-def _parsed_variable(text: str, declaration: DeclaredOption) -> str | float | bool:
-    """Returns the text of a variable as a boolean or number if the option takes one; else the text."""
+def _parsed_word(text: str, declaration: DeclaredOption) -> str | float | bool:
+    """Returns the text of a variable or setting as a boolean or number if the option takes one; else the text."""
     types = _value_types(declaration)
     if bool in types:
         return BOOLEAN_WORDS.get(text.lower(), text)
@@ -266,7 +285,7 @@ def _converted_value(name: str, value: Any, declaration: DeclaredOption) -> str 
         expected_type = {bool: "true or false", int: "a whole number", float: "a number"}.get(
             types[0], "a text in quotes"
         )
-        raise AttnvizError(f"{_file_spelling(name)} is {value!r}; give {expected_type}")
+        raise AttnvizError(f"{setting_name(name)} is {value!r}; give {expected_type}")
     if declaration.option.check is not None:
         declaration.option.check(name, plain_value)
     return cast("str | float | bool", plain_value)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from attnviz.base.errors import flag
+from attnviz.base.errors import SETTINGS, flag, setting_name
 from attnviz.base.options import DeclaredOption
 from attnviz.cli.values import convert_plain_values
 
-HELP = "Help"
+HELP, SETTINGS_PANEL = "Help", "Settings for --set"
 NAMES_WIDTH = 26  # of the first column of a table at most, in characters
 GUIDE = """\
 Run `attnviz COMMAND -h` for its options; also --version, --install-completion."""
@@ -25,7 +25,7 @@ PANELS = (
     "Words",
     "Look",
     "Output",
-    "Untrained model",
+    SETTINGS_PANEL,
     HELP,
 )  # in the order in which they are used
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -90,7 +90,8 @@ class Command(TyperCommand):
         convert_plain_values(self.get_params(ctx))
         try:
             return super().parse_args(ctx, [*args])
-        except typer.TyperException:
+        except typer.TyperException as error:
+            error.arguments = args  # type: ignore[attr-defined]  # the refusal of an old option quotes its value
             text = str(ctx.params.get("text"))
             if "sound" not in ctx.params or ctx.params["sound"] is not None or not _is_sound(text):
                 raise
@@ -225,6 +226,11 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[_HelpEntry]]:
     panels: dict[str, list[_HelpEntry]] = {title: [] for title in PANELS}
     for parameter in command.get_params(context):
         panels[getattr(parameter, "rich_help_panel", None) or HELP].append(_entry(parameter, command))
+    panels[SETTINGS_PANEL] += [
+        _HelpEntry(setting_name(name), _help_sentence(declaration))
+        for name, declaration in _declared_options_of(command).items()
+        if name in SETTINGS
+    ]
     return {title: entries for title, entries in panels.items() if entries}
 
 
@@ -258,6 +264,8 @@ def _spelling(parameter: Any) -> str:
 
 def _value_name(name: str, declaration: DeclaredOption) -> str:
     """Returns the placeholder for an option's value in the help: ``FILE`` for a path, else the option's name."""
+    if name == "assignments":
+        return "NAME=VALUE"
     return "FILE" if "Path" in str(declaration.type) else name.upper().replace("_", "-")
 
 

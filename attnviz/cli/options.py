@@ -12,11 +12,11 @@ from typing import Annotated, Any, NamedTuple, get_args
 from typer import Argument, Context
 from typer import Option as TyperOption
 
-from attnviz.base.errors import AttnvizError, flag, option
+from attnviz.base.errors import SETTINGS, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.completion import completer
-from attnviz.cli.defaults import names_from_source, refuse_to_fetch, used_defaults
-from attnviz.cli.help import ShortHelp
+from attnviz.cli.defaults import names_from_source, parse_settings, refuse_to_fetch, used_defaults
+from attnviz.cli.help import SETTINGS_PANEL, ShortHelp
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
@@ -97,9 +97,7 @@ class Output:
         str | None, Option("Write this format, such as svg, whatever the file's suffix.", names=_suffixes)
     ] = None
     force: Annotated[bool, Option("Replace the file if it exists.", needs=("output", "picture.png"))] = False
-    open: Annotated[
-        bool, Option("Open the written file.", brief="Open the written file; a page opens in the browser.")
-    ] = False
+    open: Annotated[bool, Option("Open the written file.")] = False
     json: Annotated[bool, Option("Print the exact numbers as JSON.")] = False
 
     @property
@@ -283,6 +281,16 @@ class Drawn:
         )
 
 
+SET = DeclaredOption(
+    Option(
+        "Set one of these rarer options, such as --set num-heads=8; may be repeated.",
+        panel=SETTINGS_PANEL,
+        brief="Set a rarer option that --help lists: num-heads=8, …",
+    ),
+    list[str] | None,
+    None,
+)
+
 # For each group: the function that makes its value from its options, and their panel in the help.
 GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Input: (Input, "Input"),
@@ -297,7 +305,8 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
 }
 ARGUMENTS = ("text", "second", "corpus", "recordings")  # positional
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellings: --layer for --layers
-NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # parameters whose option has another name
+# Parameters whose option has another name.
+NAMES = {"output": ("--output", "-o"), "other": ("--with",), "assignments": ("--set",)}
 
 
 TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of the options that the user typed
@@ -315,16 +324,24 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for parameter in command_parameters:
         name = parameter.name
-        if name in single_options:
+        if name in single_options and name not in SETTINGS:
             parameters.append(_parameter(name, single_options[name]))
-        else:
+        elif name not in single_options:
             groups[name] = _group(parameter.annotation)
             parameters += groups[name].parameters
+    declarations = dict(ChainMap(single_options, *(group.declared for group in groups.values())))
+    settings = {name: declaration for name, declaration in declarations.items() if name in SETTINGS}
+    if settings:
+        parameters.append(_parameter("assignments", SET))
 
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
-        values = used_defaults(command_line, values)
-        typed_options = _typed_names(command_line, values)
+        typed_settings = parse_settings(values.pop("assignments", None) or (), settings)
+        typed_options = [*names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
+        default_settings = {name: value for name, value in (command_line.default_map or {}).items() if name in settings}
+        default_names = [*names_from_source(command_line, values, "DEFAULT_MAP"), *default_settings]
+        values |= {name: declaration.default for name, declaration in settings.items()}
+        values = used_defaults(values | default_settings, default_names) | typed_settings
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
                 single_option.option.check(name, values[name])
@@ -333,7 +350,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         if "model" in values and _saved_input(values) is None:
             refuse_to_fetch(command_line, values["model"])
         group_values = {
-            name: group.make(**{parameter.name: values.pop(parameter.name) for parameter in group.parameters})
+            name: group.make(**{option_name: values.pop(option_name) for option_name in group.declared})
             for name, group in groups.items()
         }
         command(**values, **group_values)
@@ -343,14 +360,9 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    declarations = dict(ChainMap(single_options, *(group.declared for group in groups.values())))
-    expanded.declared = declarations  # type: ignore[attr-defined]
+    # The help needs --set too.
+    expanded.declared = declarations | ({"assignments": SET} if settings else {})  # type: ignore[attr-defined]
     return expanded
-
-
-def _typed_names(command_line: Context, values: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the options that the user typed on the command line."""
-    return names_from_source(command_line, values, "COMMANDLINE")
 
 
 def _refuse_ignored(
@@ -417,7 +429,9 @@ def _group(annotation: Any) -> _OptionGroup:
     make, panel = GROUPS[group]
     options = declared_options(make)
     group_options = {name: options[name] for name in names or options}
-    parameters = [_parameter(name, declaration, panel) for name, declaration in group_options.items()]
+    parameters = [
+        _parameter(name, declaration, panel) for name, declaration in group_options.items() if name not in SETTINGS
+    ]
     return _OptionGroup(make, group_options, parameters)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, flag, or_list
+from attnviz.base.errors import AttnvizError, flag, or_list, setting_name
 from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.settings import ModelSettings
 
-COMPARABLE_SETTINGS = ("causal", "scale", "temperature", "seed", "dropout")  # of the seeded model
+# Of the seeded model, each with a value to try.
+COMPARABLE_SETTINGS = {"causal": True, "scale": "none", "temperature": 2, "seed": 3, "dropout": 0.5}
 
 
 def record(
@@ -110,7 +111,9 @@ def record_both(
     reader_b = SeededReader(settings, weights_from=None if "seed" in changed_names else reader_a)
     recording_a = reader_a.record(examples[0], selection, values)
     recording_b = reader_b.record(examples[1], selection, values)
-    changes = [flag(name) if name == "causal" else f"{flag(name)} {getattr(settings, name)}" for name in changed_names]
+    changes = [
+        flag(name) if name == "causal" else f"{setting_name(name)}={getattr(settings, name)}" for name in changed_names
+    ]
     if other is not None:
         changes.append("another text")
     return recording_a, recording_b, " ".join(changes)
@@ -122,7 +125,9 @@ def refuse_unchanged(settings: "ModelSettings") -> None:
 
     if settings.model == ModelSettings.model and _changed_settings(settings):
         return
-    flags = [flag(name) for name in COMPARABLE_SETTINGS if settings.model == ModelSettings.model]
+    flags = [
+        flag(name, example) for name, example in COMPARABLE_SETTINGS.items() if settings.model == ModelSettings.model
+    ]
     raise AttnvizError(f"nothing to compare; add {or_list([*flags, '--with TEXT', '--with-model MODEL'])}")
 
 

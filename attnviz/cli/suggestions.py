@@ -9,13 +9,41 @@ from typing import Any
 
 import typer
 
-from attnviz.base.errors import AttnvizError, choices, did_you_mean, or_list
+from attnviz.base.errors import SETTINGS, AttnvizError, choices, did_you_mean, or_list, setting_name
 
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
+# Options of earlier versions, each with what is written now; VALUE stands for the value that was typed.
+OLD_OPTIONS = {
+    "--annotate": "--set annotate",
+    "--bare": "--set bare",
+    "--bias": "--set bias",
+    "--no-bias": "--set bias=false",
+    "--dense": "--set dense",
+    "--dpi": "--set dpi=VALUE",
+    "--dropout": "--set dropout=VALUE",
+    "--embed-dim": "--set embed-dim=VALUE",
+    "--factored": "--set dense=false",
+    "--font-size": "--set font-size=VALUE",
+    "--half": "--set half",
+    "--init": "--set init=VALUE",
+    "--mark": "--set mark=VALUE",
+    "--max-size": "--set max-size=VALUE",
+    "--num-heads": "--set num-heads=VALUE",
+    "--num-layers": "--set num-layers=VALUE",
+    "--per-slide": "--set per-slide=VALUE",
+    "--pool": "--set pool=VALUE",
+    "--qk-dim": "--set qk-dim=VALUE",
+    "--scale": "--set scale=VALUE",
+    "--seed": "--set seed=VALUE",
+    "--temperature": "--set temperature=VALUE",
+    "--tokenizer": "--set tokenizer=VALUE",
+    "--transparent": "--set transparent",
+    "--value-dim": "--set value-dim=VALUE",
+}
 OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
     "kept": None,
     "record": "attnviz show … -o run.safetensors",
@@ -42,6 +70,8 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
         return _extra_words_line(context, path, extra_words[1])
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
+        if option_name in OLD_OPTIONS:
+            return _old_option_line(option_name, getattr(error, "arguments", []))
         return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
     return message
 
@@ -107,6 +137,12 @@ def _unknown_option_line(context: Any, path: str, unknown_name: str, program: An
     if takers:
         return f"{path.removeprefix('attnviz ')} takes no {unknown_name}; attnviz {or_list(takers)} does"
     word = unknown_name.lstrip("-")  # the hyphens would make all options alike
+    settings = [setting_name(name) for name in getattr(context.command.callback, "declared", {}) if name in SETTINGS]
+    option_words = [name.lstrip("-") for name in _command_spellings(context.command)]
+    question = did_you_mean(word, [*option_words, *settings])
+    near_setting = next((name for name in settings if question == f"did you mean {name}? "), None)
+    if near_setting is not None:
+        return f"no option {unknown_name} in {path}; did you mean --set {near_setting}=VALUE?"
     candidates = []  # options near to the unknown one, or with its first letter
     for name in _command_spellings(context.command):
         option_word = name.lstrip("-")
@@ -114,6 +150,13 @@ def _unknown_option_line(context: Any, path: str, unknown_name: str, program: An
             candidates.append(name)
     suggestion = did_you_mean(unknown_name, candidates).strip()
     return f"no option {unknown_name} in {path}{'; ' if suggestion else ''}{suggestion}"
+
+
+def _old_option_line(option_name: str, arguments: list[str]) -> str:
+    """Returns the line for an option of an earlier version: how it is written now, with the value that was typed."""
+    index = next(index for index, word in enumerate(arguments) if word.partition("=")[0] == option_name)
+    value = _value(arguments, index) or "VALUE"
+    return f"{option_name} is written {OLD_OPTIONS[option_name].replace('VALUE', shlex.quote(value))} now"
 
 
 def _command_spellings(command: Any) -> Iterator[str]:

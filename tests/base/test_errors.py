@@ -19,12 +19,13 @@ FLAG = re.compile(r"(^|[^\w-])--[a-z]")
     ("name", "value", "python", "command_line"),
     [
         ("limits", "0:0.5", "limits='0:0.5'", "--limits 0:0.5"),
-        ("num_heads", 4, "num_heads=4", "--num-heads 4"),
-        ("dense", True, "dense=True", "--dense"),
-        ("dense", False, "dense=False", "--factored"),
-        ("bias", False, "bias=False", "--no-bias"),
-        ("dropout", 0, "dropout=0", "--dropout 0"),
-        ("max_size", None, "max_size", "--max-size"),
+        ("num_heads", 4, "num_heads=4", "--set num-heads=4"),
+        ("dense", True, "dense=True", "--set dense=true"),
+        ("dense", False, "dense=False", "--set dense=false"),
+        ("bias", False, "bias=False", "--set bias=false"),
+        ("dropout", 0, "dropout=0", "--set dropout=0"),
+        ("max_size", None, "max_size", "max-size"),
+        ("renormalize", False, "renormalize=False", "--no-renormalize"),
     ],
 )
 def test_an_option_is_said_in_the_language_of_who_reads_it(

@@ -11,7 +11,7 @@ from attnviz import draw, load
 from attnviz.cli.commands import main
 
 TEXT = "Chapter 1. It was late.\nNobody came.\n\nChapter 2. Then it rained."
-SHOW = ("show", TEXT, "--num-heads", "1")
+SHOW = ("show", TEXT, "--set", "num-heads=1")
 LINES = ["Chapter 1. It was late.", "Nobody came.", "Chapter 2. Then it rained."]
 
 
@@ -55,7 +55,7 @@ def test_numbers_are_those_of_units() -> None:
 def test_words_are_the_short_form(capsys: pytest.CaptureFixture[str]) -> None:
     shown = []
     for how in (["--words"], ["--by", "words"], ["--by", "word"], ["--words", "--by", "words"]):
-        assert main([*SHOW, "--tokenizer", "char", *how]) == 0
+        assert main([*SHOW, "--set", "tokenizer=char", *how]) == 0
         shown.append(capsys.readouterr().out)
     assert len(set(shown)) == 1
 

@@ -31,12 +31,12 @@ def test_show_draws_every_head_with_its_tokens_and_says_untrained(attnviz: Strea
 
 
 def test_show_draws_only_the_chosen_heads_of_the_chosen_layers(attnviz: Streams) -> None:
-    out = attnviz.run("show", "Life is short", "--num-layers", "2", "--layers", "1", "--heads", "0,2-3")
+    out = attnviz.run("show", "Life is short", "--set", "num-layers=2", "--layers", "1", "--heads", "0,2-3")
     assert sorted(set(re.findall(r"head (\d\.\d)", out))) == ["1.0", "1.2", "1.3"]
 
 
 def test_the_same_command_prints_the_same(attnviz: Streams) -> None:
-    arguments = ("show", "Life is short", "--causal", "--seed", "7")
+    arguments = ("show", "Life is short", "--causal", "--set", "seed=7")
     assert attnviz.run(*arguments) == attnviz.run(*arguments)
 
 
@@ -101,7 +101,8 @@ def test_compare_draws_both_and_the_change_and_a_table(attnviz: Streams) -> None
 
 
 @pytest.mark.parametrize(
-    "change", [("--scale", "none"), ("--seed", "3"), ("--with", "Time is money , eat dessert now"), ("--causal",)]
+    "change",
+    [("--set", "scale=none"), ("--set", "seed=3"), ("--with", "Time is money , eat dessert now"), ("--causal",)],
 )
 def test_each_change_can_be_compared(attnviz: Streams, change: tuple[str, ...]) -> None:
     assert "changes most" in attnviz.run("compare", *change)
@@ -114,9 +115,9 @@ def test_two_texts_are_compared_over_the_same_picture(attnviz: Streams, in_folde
 
 
 def test_comparing_dropout_says_that_the_first_layer_cannot_change(attnviz: Streams) -> None:
-    assert "no weight changes" in attnviz.run("compare", "--dropout", "0.5")
+    assert "no weight changes" in attnviz.run("compare", "--set", "dropout=0.5").replace("\n", " ")
     assert "Dropout comes after the weights" in attnviz.out.replace("\n", " ")
-    assert "changes most" in attnviz.run("compare", "--dropout", "0.5", "--num-layers", "2")
+    assert "changes most" in attnviz.run("compare", "--set", "dropout=0.5", "--set", "num-layers=2")
 
 
 def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
@@ -137,15 +138,15 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--file", "latin.txt"), "TEXT and --file both give the input"),
         (("show", "--sample", "lief"), "unknown sample 'lief'; did you mean life? choose life"),
         (
-            ("show", "Life", "--tokenizer", "words"),
+            ("show", "Life", "--set", "tokenizer=words"),
             "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
         ),
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
         (("show", "Life", "--layers", "1"), "no layer 1; there is only 0"),
         (("show", "Life", "--queries", "0:2"), "there are 1, so use 0:1"),
         (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; choose auto, cpu"),
-        (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),
-        (("show", "Life", "--num-heads", "0"), "--num-heads 0 is out of range"),
+        (("show", "Life", "--set", "dropout=nan"), "dropout nan is out of range"),
+        (("show", "Life", "--set", "num-heads=0"), "num-heads 0 is out of range"),
         (("show", "Life", "--table", "all"), "unknown table 'all'"),
         (("show", "Life", "-o", "x.tiff"), "unknown suffix '.tiff'; choose .txt"),
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
@@ -169,9 +170,7 @@ def test_refusals_are_one_line_that_says_what_works(
     assert sorted(os.listdir(in_folder)) == before
 
 
-@pytest.mark.parametrize(
-    "arguments", [("show", "--num-heads", "many"), ("show", "--colour"), ("paint",), ("show", "a", "b")]
-)
+@pytest.mark.parametrize("arguments", [("show", "--top", "many"), ("show", "--colour"), ("paint",), ("show", "a", "b")])
 def test_usage_errors_end_with_two(attnviz: Streams, arguments: tuple[str, ...]) -> None:
     assert "--help" in attnviz.refused(*arguments, code=2)
 

@@ -49,7 +49,7 @@ def test_suffixes_and_folders_are_completed(in_folder: Path) -> None:
 
 
 def test_heads_of_a_recording_are_completed(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(("show", "a b", "--num-heads", "2", "-o", "run.safetensors")) == 0
+    assert main(("show", "a b", "--set", "num-heads=2", "-o", "run.safetensors")) == 0
     assert completed("show", "run.safetensors", "--heads", "") == ["0.0", "0.1"]
     assert completed("show", "run.safetensors", "--heads", "0.0,") == ["0.0,0.0", "0.0,0.1"]
     Path("broken.safetensors").write_bytes(b"no recording")

@@ -75,7 +75,7 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
     Path("attnviz.toml").write_text("num-heads = 2\n")
     assert attnviz.run("show", "abcabc", "--model", "trained") == plain
     assert "head 0.2" not in attnviz.run("show", "a b")
-    assert "--num-heads does not apply" in attnviz.refused("show", "a", "--model", "trained", "--num-heads", "2")
+    assert "num-heads does not apply" in attnviz.refused("show", "a", "--model", "trained", "--set", "num-heads=2")
 
 
 def test_a_command_without_a_model_takes_defaults_too(attnviz: Streams) -> None:
@@ -92,7 +92,7 @@ def test_a_command_without_a_model_takes_defaults_too(attnviz: Streams) -> None:
         ('theme = "drak"', "unknown theme 'drak'; did you mean dark? Choose light or dark"),
         ("dpi = true", "dpi is True; give a whole number"),
         ("words = 3", "words is 3; give true or false"),
-        ("dpi = 5", "--dpi 5 is out of range"),
+        ("dpi = 5", "dpi 5 is out of range"),
         ("theme = ", "is not valid TOML"),
         ("\x00", "is not valid TOML"),
         ("theme = " + "[" * 9_999, "is not valid TOML"),

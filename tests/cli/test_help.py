@@ -53,11 +53,16 @@ def test_the_bare_program_prints_its_help_and_nothing_else(attnviz: Streams) -> 
     assert out == attnviz.run("--help")
 
 
-def test_long_help_starts_with_examples_and_ends_with_the_options_of_the_untrained_model(attnviz: Streams) -> None:
+def test_long_help_starts_with_examples_and_ends_with_the_settings(attnviz: Streams) -> None:
     headings = re.findall(r"^([A-Z].*):$", attnviz.run("show", "--help"), re.MULTILINE)
     assert headings[0] == "Examples"
     assert headings[1 : 1 + len(PANELS)] == list(PANELS)
-    assert "--num-heads" in attnviz.out.partition("Untrained model:")[2]
+    settings = attnviz.out.partition("\nSettings for --set:\n")[2]
+    assert re.findall(r"^  (num-heads|dpi|--set NAME=VALUE) ", settings, re.MULTILINE) == [
+        "--set NAME=VALUE",
+        "dpi",
+        "num-heads",
+    ]
 
 
 def test_short_help_lists_fewer_options_and_names_the_long_one(attnviz: Streams) -> None:

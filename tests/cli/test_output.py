@@ -104,7 +104,7 @@ def test_a_pipe_gets_the_screen_of_a_terminal_and_a_file_everything(
     attnviz: Streams, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     name, *more = command
-    given = (name, "a b c d e f g h i j k l m n o p", *more, "--num-heads", "4")
+    given = (name, "a b c d e f g h i j k l m n o p", *more, "--set", "num-heads=4")
     whole = attnviz.run(*given, "--all")
     monkeypatch.setenv("LINES", "32")
     piped = attnviz.run(*given)

@@ -13,7 +13,7 @@ import typer.main
 
 from attnviz.base.options import declared_options
 from attnviz.cli.commands import app, main
-from attnviz.cli.suggestions import OLD_COMMANDS
+from attnviz.cli.suggestions import OLD_COMMANDS, OLD_OPTIONS
 from attnviz.render.formats import FORMATS, KINDS
 from attnviz.report.picture.look import Look
 
@@ -37,8 +37,8 @@ WRONG = {
     "show run.safetensors --causal": "--causal does not apply to a saved file",
     "show run.safetensors --model trained": "--model does not apply to a saved file",
     "show run.safetensors --model seeded": "--model does not apply to a saved file",
-    "show run.safetensors --seed 0": "--seed does not apply to a saved file",
-    "heads run.safetensors --num-heads 3": "--num-heads does not apply to a saved file",
+    "show run.safetensors --set seed=0": "seed does not apply to a saved file",
+    "heads run.safetensors --set num-heads=3": "num-heads does not apply to a saved file",
     "compare run.safetensors table.csv": "-o other.safetensors makes a recording to compare with",
     "compare run.safetensors run.safetensors --with Life": "SECOND and --with both give what to compare with",
     "show Life --logits a --by sentences": "--by does not apply to --logits TOKEN",
@@ -47,14 +47,14 @@ WRONG = {
     "heads --file notes.txt --file two.txt --tokens notes.txt": "only without other input; give one",
     "heads --batch notes.txt --tokens notes.txt": "--tokens labels arrays, and --batch gives texts; leave one out",
     "compare run.safetensors run.safetensors --causal": "--causal does not apply to a saved file",
-    "browse run.safetensors --seed 3": "",
+    "browse run.safetensors --set seed=3": "",
     "show run.safetensors Life": "takes no 'Life' beside run.safetensors",
     "show Life --theme dark": "--theme has no effect in the terminal; use -o picture.png",
     "show Life --size 16:9": "--size has no effect in the terminal",
-    "show Life --annotate": "--annotate has no effect in the terminal",
-    "show Life --dpi 90": "--dpi has no effect in the terminal",
-    "show Life --per-slide 2 -o x.png": "--per-slide has no effect in a figure; use -o picture.pptx",
-    "show Life --max-size 1MB -o x.svg": "use -o picture.html",
+    "show Life --set annotate": "annotate has no effect in the terminal",
+    "show Life --set dpi=90": "dpi has no effect in the terminal",
+    "show Life --set per-slide=2 -o x.png": "per-slide has no effect in a figure; use -o picture.pptx",
+    "show Life --set max-size=1MB -o x.svg": "use -o picture.html",
     "show Life --ascii -o x.png": "use the terminal",
     "show Life --json --cmap magma": "--cmap has no effect in a file of numbers",
     "show Life --title A -o x.csv": "--title has no effect in a file of numbers",
@@ -64,7 +64,7 @@ WRONG = {
     "show Life --force": "--force needs --output; add --output picture.png",
     "show Life --heads 1 --heads 2": "--heads is given twice, 1 and 2; use --heads 1,2",
     "show Life --heads 1 --head 2": "use --head 1,2",
-    "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; use --seed 2",
+    "show Life --set seed=1 --set seed=2": "--set seed is given twice; use --set seed=2",
     "show Life -o x.png --output y.png": "is given twice",
     "show Life -o x.pt": "this command does not write .pt; use -o x.safetensors for a recording",
     "show Life --generate 0": "--generate 0 generates no token; give 1 or more",
@@ -72,10 +72,16 @@ WRONG = {
     "show 'Life is short' --sort prev": "locality, block, pair or hidden",
     "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",
     "show Life --hed 1": "did you mean --head?",
-    "show Life --sed 1": "did you mean --seed?",
+    "show Life --sed 1": "did you mean --set seed=VALUE?",
+    "show Life --numheads=2": "did you mean --set num-heads=VALUE?",
+    "show Life --set numheads=2": "did you mean num-heads?",
+    "show Life --set seed": "--set seed has no value; write --set seed=VALUE",
+    "show Life --set causal": "this command has no setting 'causal'; --help lists the settings",
+    "show Life --num-heads 2": "--num-heads is written --set num-heads=2 now",
+    "show Life --title x --no-bias": "--no-bias is written --set bias=false now",
     "show Life --xyzzy": "no option --xyzzy in attnviz show",
     "heads Life --style arcs": "heads takes no --style; attnviz show, ",
-    "heads Life --annotate -o x.png": "heads takes no --annotate",
+    "heads Life --set annotate -o x.png": "this command has no setting 'annotate'; --help",
     "show Life --step softmax": "show takes no --step; attnviz explain does",
     "explain Life --sort previous": "explain takes no --sort",
     "samples --sort x": "samples takes no --sort",
@@ -95,32 +101,32 @@ WRONG = {
     "show Life --theme drak -o x.png": "did you mean dark?",
     "show Life --style arc -o x.png": "did you mean arcs?",
     "show Life --color-scale lin": "unknown ",
-    "show Life --pool maximum": "did you mean max?",
-    "show Life --init uniforn": "did you mean uniform?",
+    "show Life --set pool=maximum": "did you mean max?",
+    "show Life --set init=uniforn": "did you mean uniform?",
     "show Life --dtype float23": "did you mean float32? Choose float32, float64, bfloat16 or float16",
     "show Life --device gpu": "unknown device 'gpu'; choose auto, cpu",
-    "show Life --tokenizer words": "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
-    "show Life --seed x": "--seed 'x' is not a whole number; give one, such as --seed 0",
-    "show Life --num-heads many": "--num-heads 'many' is not a whole number; give one, such as --num-heads 4",
-    "show Life --dpi 1.5 -o x.png": "--dpi '1.5' is not a whole number; give one, such as --dpi 200",
-    "show Life --temperature warm": "--temperature 'warm' is not a number; give one, such as --temperature 1",
-    "show Life --font-size big -o x.png": "--font-size 'big' is not a number; give one, such as --font-size 10",
-    "show Life --seed": "requires an argument",
+    "show Life --set tokenizer=words": "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
+    "show Life --set seed=x": "seed is 'x'; give a whole number",
+    "show Life --set num-heads=many": "num-heads is 'many'; give a whole number",
+    "show Life --set dpi=1.5 -o x.png": "dpi is '1.5'; give a whole number",
+    "show Life --set temperature=warm": "temperature is 'warm'; give a number",
+    "show Life --set font-size=big -o x.png": "font-size is 'big'; give a number",
+    "show Life --seed": "--seed is written --set seed=VALUE now",
     "show Life -o": "requires an argument",
-    "show Life --seed -1": "--seed -1 is out of range; give 0 to",
-    "show Life --num-heads 0": "--num-heads 0 is out of range",
-    "show Life --dropout 1": "give a number from 0 to below 1",
-    "show Life --dropout nan": "is out of range",
-    "show Life --temperature 0": "give a number above 0",
-    "show Life --scale big": "choose sqrt, none or a number such as 0.125",
-    "show Life --embed-dim 10 --num-heads 3": "use 9",
+    "show Life --set seed=-1": "seed -1 is out of range; give 0 to",
+    "show Life --set num-heads=0": "num-heads 0 is out of range",
+    "show Life --set dropout=1": "give a number from 0 to below 1",
+    "show Life --set dropout=nan": "is out of range",
+    "show Life --set temperature=0": "give a number above 0",
+    "show Life --set scale=big": "choose sqrt, none or a number such as 0.125",
+    "show Life --set embed-dim=10 --set num-heads=3": "use --set embed-dim=9",
     "show Life --size huge -o x.png": "is not a size",
     "show Life --size 1x1 -o x.png": "--size '1x1' is 1 x 1 inches; choose 2 to 60 inches a side",
     "show Life --limits 0.5:0.5": "--limits '0.5:0.5': low and high are equal; write 0:0.5",
     "show Life --limits 1:0": "--limits '1:0' are the wrong way round; write 0:1",
     "show Life --limits none": "--limits 'none' cannot be read; choose shared, head or two numbers such as 0:0.5",
-    "show Life --max-size big -o x.html": "--max-size 'big' is not a file size; give 50MB, 500kB or 1.5GB",
-    "show Life --mark ( -o x.png": "",
+    "show Life --set max-size=big -o x.html": "max-size 'big' is not a file size; give 50MB, 500kB or 1.5GB",
+    "show Life --set mark=( -o x.png": "",
     "show Life --heads 9": "no head 9; there are 0-3",
     "show Life --heads 3-1": "counts backwards in '3-1'; write 1-3",
     "show Life --heads a": "is not a list of numbers; write one such as 0-3,7",
@@ -160,7 +166,7 @@ WRONG = {
     "show Life -o x.png --json": "use one of them",
     "show Life -o - --format safetensors": "use -o run.safetensors",
     "show Life -o run2.safetensors --json": "both name the output",
-    "show Life --half": "--half is for a recording, which -o run.safetensors writes; leave it out",
+    "show Life --set half": "half is for a recording, which -o run.safetensors writes; leave it out",
     "show Life -o run2.safetensors --theme dark": "give --theme to attnviz show run2.safetensors, which draws it",
     "show Life -o run2.safetensors --logits a": "--logits needs a model, and 'run2.safetensors' would save maps alone",
     "show run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
@@ -174,8 +180,8 @@ WRONG = {
     "compare Life": "nothing to compare; add --causal",
     "compare Life --model trained": "--with TEXT or --with-model MODEL",
     'compare Life --with "Life is"': "A has 1 tokens and B has 2",
-    "show Life --model trained --seed 3": "--seed does not apply to --model trained",
-    "show Life --model trained --seed 0": "--seed does not apply to --model trained",
+    "show Life --model trained --set seed=3": "seed does not apply to --model trained",
+    "show Life --model trained --set seed=0": "seed does not apply to --model trained",
     "show Life --model trained --causal": "--causal does not apply to --model trained",
     "show Life --heads 0,0": "--heads '0,0' names 0 more than once; write 0",
     "show Life --heads 0.1,0.1": "--heads '0.1,0.1' names 0.1 more than once; write 0.1",
@@ -211,8 +217,11 @@ ADVISED = {
         "-o - writes to standard output and names no format; add --format svg",
         "show Life -o - --format svg",
     ),
-    "show Life -o r.safetensors --half": ("use --factored", "show Life -o r.safetensors --half --factored"),
-    "show Life --factored --dropout 0.5": ("--dropout 0", "show Life --factored --dropout 0"),
+    "show Life -o r.safetensors --set half": (
+        "use --set dense=false",
+        "show Life -o r.safetensors --set half --set dense=false",
+    ),
+    "show Life --set dense=false --set dropout=0.5": ("--set dropout=0", "show Life --set dense=false --set dropout=0"),
     "show Life --words --table scores": ("use --table weights", "show Life --words --table weights"),
     "show --batch two.txt --reduce mean": ("record them one by one", "show --file notes.txt --reduce mean"),
     "show --batch two.txt --model trained": ("leave out --model", "show --batch two.txt"),
@@ -221,9 +230,9 @@ ADVISED = {
         "show 'a b' --reduce rollout --residual 0.9",
     ),
     "show 'a b' --reduce mean --table scores": ("use --table weights", "show 'a b' --reduce mean --table weights"),
-    "show 'a b' --num-layers 3 --layers 0,2 --reduce rollout": (
+    "show 'a b' --set num-layers=3 --layers 0,2 --reduce rollout": (
         "rollout needs layers that follow one another, not 0, 2; choose 0-2",
-        "show 'a b' --num-layers 3 --layers 0-2 --reduce rollout",
+        "show 'a b' --set num-layers=3 --layers 0-2 --reduce rollout",
     ),
     "show 'a b' --context c --reduce rollout": ("--reduce mean or max", "show 'a b' --context c --reduce max"),
     "heads 'a b c' --filter kind:x": ("write kind:self or kind:cross", "heads 'a b c' --filter kind:self"),
@@ -232,7 +241,7 @@ ADVISED = {
         "--top 0 leaves no head; give 1 or more",
         "heads 'a b' --sort previous --top 1",
     ),
-    "show Life --mark lines -o x.csv": ("use -o map.png or the terminal", "show Life --mark lines"),
+    "show Life --set mark=lines -o x.csv": ("use -o map.png or the terminal", "show Life --set mark=lines"),
     "show --sample long --style arcs -o x.svg": (
         "use --queries 0:40 --keys 0:40",
         "show --sample long --style arcs -o x.svg --queries 0:40 --keys 0:40",
@@ -247,8 +256,8 @@ ADVISED = {
     ),
     "show 'a b' --query a --style arcs -o x.svg": ("use one of them", "show 'a b' --query a"),
     "browse run.safetensors --query Life": ("use it with attnviz show", "show run.safetensors --query Life"),
-    "show Life --size 50x50 --dpi 2400 -o x.png": ("use --dpi 244", "show Life --dpi 90 -o x.png"),
-    "show Life --max-size 1kB -o x.html": ("choose 100kB or more", "show Life --max-size 100kB -o x.html"),
+    "show Life --size 50x50 --set dpi=2400 -o x.png": ("use --set dpi=244", "show Life --set dpi=90 -o x.png"),
+    "show Life --set max-size=1kB -o x.html": ("choose 100kB or more", "show Life --set max-size=100kB -o x.html"),
     "show Life --table scores --color-scale log -o x.svg": (
         "use linear, or --table weights",
         "show Life --table scores --color-scale linear -o x.svg",
@@ -257,7 +266,7 @@ ADVISED = {
         "give positive numbers: 0.001:1",
         "show Life --limits 0.001:1 --color-scale log",
     ),
-    "show Life --dtype float16 --scale 1e9": ("use --dtype float32", "show Life --dtype float32 --scale 1e9"),
+    "show Life --dtype float16 --set scale=1e9": ("use --dtype float32", "show Life --dtype float32 --set scale=1e9"),
     "show --file notes.txt --file two.txt": (
         "attnviz heads and attnviz ablate take",
         "heads --file notes.txt --file two.txt",
@@ -288,21 +297,21 @@ ADVISED = {
     "show Life --notes gone.txt -o x.html": ("cannot read", "show Life -o x.html"),
     "show Life --context ' '": ("give a text with at least one word", "show Life --context Leben"),
     "show Life --query 9": ("no query 9 among 1 tokens; choose 0 to 0", "show Life --query 0"),
-    "show Life --num-heads 40 --embed-dim 80 --style arcs -o x.svg": (
+    "show Life --set num-heads=40 --set embed-dim=80 --style arcs -o x.svg": (
         "choose some, such as --heads 0.3,1.2",
-        "show Life --num-heads 40 --embed-dim 80 --heads 0,1 --style arcs -o x.svg",
+        "show Life --set num-heads=40 --set embed-dim=80 --heads 0,1 --style arcs -o x.svg",
     ),
     "show Life --heads 1 --heads 1": ("--heads is given twice, 1 and 1; use --heads 1", "show Life --heads 1"),
     "show Life --heads 0-99999999": ("write one such as 0-3,7", "show Life --heads 0-3"),
     "show Life --device meta": ("unknown device", "show Life --device cpu"),
     "show --file binary.txt": ("is binary; give a UTF-8 text", "show --file notes.txt"),
     "show --batch empty.txt": ("write one text per line", "show --batch two.txt"),
-    "show Life --mark Chapter": ("lines, paragraphs or", "show Life --mark lines"),
+    "show Life --set mark=Chapter": ("lines, paragraphs or", "show Life --set mark=lines"),
     "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
-    "show 'a b c d e f g h' --size 2in --bare --table both -o x.svg": (
+    "show 'a b c d e f g h' --size 2in --set bare --table both -o x.svg": (
         "leaves out the remark that says so; use fewer tokens or heads",
-        "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
+        "show 'a b' --size 2in --set bare --set annotate --heads 0 -o x.svg",
     ),
     "survey notes.txt --model trained": (
         "use -o survey.safetensors",
@@ -345,7 +354,10 @@ ADVISED = {
     ),
     "show 'a b a' --axes previous,sink": ("use --sort previous to order heads", "show 'a b a' --sort previous"),
     "show survey.safetensors --style arcs": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
-    "show survey.safetensors --pool max": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
+    "show survey.safetensors --set pool=max": (
+        "the card of a head has commands",
+        "show survey.safetensors --heads 0.0",
+    ),
     "heads 'a b a' --queries 0:2": ("measured over their whole maps; leave it out", "heads 'a b a'"),
     "heads survey.safetensors --keys 0:1": ("--keys needs the maps of one input", "heads survey.safetensors"),
     "heads survey.safetensors --effects effects.json": ("this is a survey; leave it out", "heads survey.safetensors"),
@@ -405,7 +417,7 @@ ADVISED = {
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 PROGRAM = typer.main.get_command(app)
 # What is advised in these words needs more than is here.
-NOT_TYPED = ("NAME", "TEXT", "MODEL", "--model ./model")
+NOT_TYPED = ("=VALUE", "NAME", "TEXT", "MODEL", "--model ./model")
 
 
 @pytest.fixture(scope="module")
@@ -475,7 +487,13 @@ def remedies(line: str, said: str) -> list[str]:
     found = []
     if match := re.search(r'quote the text: attnviz \w+ "([^"]*)"', said):
         found.append(line.replace(match[1], f'"{match[1]}"'))
-    for flag, value in re.findall(r"(?:use|add|as|[;,](?= \S+ \S+ works)) (--[a-z-]+) ([\w.:/,]*[\w/])", said):
+    for flag, value in re.findall(
+        r"(?:use|add|as|[;,](?= \S+ \S+ works)) (--set [a-z-]+=|--[a-z-]+ )([\w.:/,]*[\w/])", said
+    ):
+        if flag.startswith("--set "):
+            found.append(re.sub(rf" {flag}\S+", "", line) + f" {flag}{value}")
+            continue
+        flag = flag.rstrip()
         bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
         found.append(f"{bare.replace(' -o x.png', '') if flag == '--output' else bare} {flag} {value}")
     for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ works))-o (\S+?)(?:,|\s|$)", said):
@@ -485,7 +503,9 @@ def remedies(line: str, said: str) -> list[str]:
         assert file is not None
         found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
     for name in re.findall(r"did you mean (\S+)\?", said):
-        wrong = re.search(r"(?:no option|no command|unknown [\w -]+?|no sample|no model) '?(\S+?)'?(?:;| in )", said)
+        wrong = re.search(
+            r"(?:no option|no setting|no command|unknown [\w -]+?|no sample|no model) '?(\S+?)'?(?:;| in )", said
+        )
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))
     if "leave it out" in said and (
@@ -496,6 +516,8 @@ def remedies(line: str, said: str) -> list[str]:
         found.append(re.sub(r"--limits \S+", f"--limits {match[1] or match[2] or match[3]}", line))
     if match := re.search(r"use (\d+:\d+) or a part|counts backwards in \S+; write (\S+)", said):
         found.append(re.sub(r"(--queries|--heads) \S+", rf"\1 {match[1] or match[2]}", line))
+    if match := re.search(r"attnviz: (--[a-z-]+) is written (.+) now", said):
+        found.append(re.sub(rf"{match[1]}(?:[ =](?!-)\S+)?", match[2], line))
     if "--force replaces it" in said:
         found.append(f"{line} --force")
     return [each for each in found if not any(word in each for word in NOT_TYPED)]
@@ -533,6 +555,11 @@ def test_what_a_refusal_advises_in_other_words_is_accepted_too(run: Run, place: 
         for path in set(place.rglob("*")) - here:
             path.unlink()
     assert not other, json.dumps(other)
+
+
+def test_the_changelog_lists_the_options_of_earlier_versions() -> None:
+    changelog = Path("CHANGELOG.md").read_text("utf-8")
+    assert set(re.findall(r"^  \| `(--[a-z-]+)` \| `(.+)` \|$", changelog, re.MULTILINE)) == set(OLD_OPTIONS.items())
 
 
 def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:

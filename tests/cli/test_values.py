@@ -71,7 +71,8 @@ def test_refuses_the_words_that_typer_refuses_as_numbers(words: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "line", ["show Life --seed x", "show Life --embed-dim 30 --num-heads 4", "show --file missing.txt", "nothing"]
+    "line",
+    ["show Life --set seed=x", "show Life --set embed-dim=30 --set num-heads=4", "show --file missing.txt", "nothing"],
 )
 def test_a_refusal_imports_no_type_adapters(line: str) -> None:
     code = "import sys; from attnviz.cli.commands import main; main(sys.argv[1:]); sys.exit('pydantic' in sys.modules)"

@@ -29,23 +29,10 @@ from tests.report.examples import drawn
 pytestmark = pytest.mark.slow
 
 WORDS = "Lieft is short eat dessert first"
-SECOND = [
-    "--seed",
-    "123",
-    "--embed-dim",
-    "3",
-    "--num-heads",
-    "1",
-    "--qk-dim",
-    "2",
-    "--value-dim",
-    "4",
-    "--no-bias",
-    "--init",
-    "uniform",
-    "--device",
-    "cpu",
-]
+SECOND = (
+    "--set seed=123 --set embed-dim=3 --set num-heads=1 --set qk-dim=2 --set value-dim=4 --set bias=false "
+    "--set init=uniform --device cpu"
+).split()
 TEXTS = ["Life is short", "Eat dessert first please", "Attention is all you need to see"]
 
 
@@ -69,7 +56,7 @@ def dense(recording: Recording, number: int) -> DenseMaps:
 
 
 def test_second_notes_scores_from_the_command_line(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    scores, _ = numbers(capsysbinary, WORDS, *SECOND, "--scale", "none")
+    scores, _ = numbers(capsysbinary, WORDS, *SECOND, "--set", "scale=none")
     assert_prints(scores, SCORES)
 
 
@@ -152,7 +139,7 @@ def test_a_text_attends_in_a_batch_as_it_does_alone() -> None:
 def test_batch_command_draws_one_panel_a_text(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     file = tmp_path / "batch.txt"
     file.write_text("\n\n".join(TEXTS), encoding="utf-8")
-    assert main(["show", "--batch", str(file), "--num-heads", "3", "--embed-dim", "12", "--heads", "1"]) == 0
+    assert main(["show", "--batch", str(file), "--set", "num-heads=3", "--set", "embed-dim=12", "--heads", "1"]) == 0
     out = capsysbinary.readouterr().out.decode()
     assert [f"head 0.1, text {number}" in out for number in range(4)] == [True, True, True, False]
     assert "Padded to 7 tokens: texts of 3, 4, 7 tokens" in " ".join(out.split())
@@ -203,7 +190,7 @@ def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str)
         (["text", "--batch", "{file}"], "TEXT and --batch both give the input; use one of them"),
         (["--batch", "{blank}"], "no texts in"),
         (["--batch", "no-such-file"], "cannot read 'no-such-file'"),
-        (["text", "--dtype", "float16", "--scale", "60000"], "overflow in float16; use --dtype float32"),
+        (["text", "--dtype", "float16", "--set", "scale=60000"], "overflow in float16; use --dtype float32"),
     ],
 )
 def test_refused_in_one_line(
@@ -229,8 +216,8 @@ def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not
     """The first note's question, by the command that answers it: the mean entropy of the heads, in bits."""
     bits = {}
     for width in ("16", "32", "64"):
-        model = ["--num-heads", "4", "--embed-dim", "64", "--qk-dim", width, "--device", "cpu"]
-        assert main(["compare", "--sample", "life", *model, "--scale", "none", "--json"]) == 0
+        model = ["--set", "num-heads=4", "--set", "embed-dim=64", "--set", f"qk-dim={width}", "--device", "cpu"]
+        assert main(["compare", "--sample", "life", *model, "--set", "scale=none", "--json"]) == 0
         changes = [head["change"] for head in json.loads(capsysbinary.readouterr().out)["heads"]]
         bits[width] = [np.mean([change[name] for change in changes]) for name in ("entropy_a", "entropy_b")]
     scaled, unscaled = zip(*bits.values(), strict=True)
@@ -255,7 +242,7 @@ def test_every_command_of_the_document_runs(
 ) -> None:
     batch = tmp_path / "texts.txt"
     batch.write_text("\n".join(TEXTS), encoding="utf-8")
-    refused = "--num-heads 3 --embed-dim 10" in command
+    refused = "--set num-heads=3 --set embed-dim=10" in command
     assert main(spelled_out(command, batch)) == (1 if refused else 0)
     assert bool(capsysbinary.readouterr().out) is not refused
 

@@ -214,7 +214,7 @@ def test_scale_and_temperature_are_in_the_formula() -> None:
 
 @pytest.mark.parametrize(
     ("look", "causal", "dropout"),
-    [(Look(), "causal=True", "dropout=0.5"), (Look(for_command_line=True), "--causal", "--dropout 0.5")],
+    [(Look(), "causal=True", "dropout=0.5"), (Look(for_command_line=True), "--causal", "--set dropout=0.5")],
 )
 def test_sentences_name_options_as_their_reader_writes_them(look: Look, causal: str, dropout: str) -> None:
     mask, none = (explain(compute(), step=step, look=look).steps[0] for step in ("mask", "dropout"))
@@ -373,7 +373,19 @@ def test_any_text_survives_every_rendering(text: str) -> None:
 
 def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     target = tmp_path / "notes.md"
-    command = ["explain", TEXT, "--causal", "--num-heads", "3", "--embed-dim", "12", "--head", "1", "-o", str(target)]
+    command = [
+        "explain",
+        TEXT,
+        "--causal",
+        "--set",
+        "num-heads=3",
+        "--set",
+        "embed-dim=12",
+        "--head",
+        "1",
+        "-o",
+        str(target),
+    ]
     assert main([*command, "--device", "cpu"]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == str(target)
     look = Look(for_command_line=True)
@@ -384,7 +396,7 @@ def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pyt
 
 
 def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert main(["explain", TEXT, "--step", "heads", "--head", "1.3", "--num-layers", "2"]) == 0
+    assert main(["explain", TEXT, "--step", "heads", "--head", "1.3", "--set", "num-layers=2"]) == 0
     out = capsysbinary.readouterr().out.decode()
     assert "Q of head 1.3" in out
     assert "Softmax" not in out

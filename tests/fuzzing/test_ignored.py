@@ -30,8 +30,8 @@ def test_no_option_is_ignored_in_silence(capfd: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("line", "first", "second"),
     [
-        ("heads 'a b a b'", "--dropout 0.3", "--of contributions"),
-        ("explain 'a b a b'", "--dropout 0.3", "--step softmax"),
+        ("heads 'a b a b'", "--set dropout=0.3", "--of contributions"),
+        ("explain 'a b a b'", "--set dropout=0.3", "--step softmax"),
         ("show 'a b a b' -o - --format html", "--style text", "--table scores"),
     ],
 )

@@ -169,7 +169,7 @@ def test_weights_that_no_attention_has_are_said(tmp_path: Path, weights: float, 
 
 def test_weights_of_damaged_factors_are_said(in_folder: Path) -> None:
     path = in_folder / "run.safetensors"
-    assert main(["show", "Life is short", "--factored", "--causal", "-o", path.name]) == 0
+    assert main(["show", "Life is short", "--set", "dense=false", "--causal", "-o", path.name]) == 0
     assert load(path).doubts == ()
     rewrite(path, maps__0__logsumexp=np.full((4, 3), -3, np.float32))
     assert any(doubt.startswith("Rows of weights sum to") for doubt in load(path).doubts)
@@ -497,11 +497,11 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
     in_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plain, causal = ("a.safetensors", "b.safetensors")
-    assert main(["show", "Life is short", "--num-layers", "2", "-o", plain]) == 0
-    assert main(["show", "Life is short", "--num-layers", "2", "--causal", "-o", causal]) == 0
+    assert main(["show", "Life is short", "--set", "num-layers=2", "-o", plain]) == 0
+    assert main(["show", "Life is short", "--set", "num-layers=2", "--causal", "-o", causal]) == 0
     assert capfd.readouterr().out == f"{plain}\n{causal}\n"
     assert main(["show", plain, "--heads", "1.3", "-o", "saved.csv"]) == 0
-    assert main(["show", "Life is short", "--num-layers", "2", "--heads", "1.3", "-o", "fresh.csv"]) == 0
+    assert main(["show", "Life is short", "--set", "num-layers=2", "--heads", "1.3", "-o", "fresh.csv"]) == 0
     assert Path("saved.csv").read_bytes() == Path("fresh.csv").read_bytes()
     assert main(["compare", plain, causal, "-o", "one.csv"]) == 0
     assert main(["compare", plain, "--with", causal, "-o", "other.csv"]) == 0

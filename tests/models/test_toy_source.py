@@ -94,5 +94,5 @@ def test_what_it_does_not_read_is_refused_before_it_runs(part: Any, monkeypatch:
 
 
 def test_options_that_it_has_not_are_refused_as_its_row_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", TEXT, *TOY, "--seed", "3"]) == 1
-    assert "--seed does not apply to --model toy; use it with the seeded model" in capsys.readouterr().err
+    assert main(["show", TEXT, *TOY, "--set", "seed=3"]) == 1
+    assert "seed does not apply to --model toy; use it with the seeded model" in capsys.readouterr().err

@@ -119,11 +119,13 @@ def test_a_command_leaves_the_folder_and_the_environment_as_they_were(tmp_path: 
 
 
 def test_an_option_in_a_command_or_in_inline_code_is_not_broken_at_its_hyphens() -> None:
-    block = '<div class="highlight-sh notranslate"><pre><span class="k-a">show</span> -o a-b.svg --num-heads 2</pre>'
+    block = (
+        '<div class="highlight-sh notranslate"><pre><span class="k-a">show</span> -o a-b.svg --color-scale log</pre>'
+    )
     other = '<div class="highlight-text notranslate"><pre>--left</pre> <code><span class="pre">--by</span> x-y</code>'
     marked = with_unbroken_flags(f"{block}</div>{other}")
     flag = '<span class="flag">{}</span>'.format
-    shown = f'<span class="k-a">show</span> {flag("-o")} a-b.svg {flag("--num-heads")} 2</pre>'
+    shown = f'<span class="k-a">show</span> {flag("-o")} a-b.svg {flag("--color-scale")} log</pre>'
     assert shown in marked
     assert "<pre>--left</pre>" in marked
     assert '<span class="pre flag">--by</span> x-y' in marked

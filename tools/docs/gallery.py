@@ -170,7 +170,7 @@ SHOWN = (
         "The exact numbers of a small part of a long map. Each has two digits, although all are below 1 %.",
         (r" \.\d\d ", "exactly|largest weight is 0?\\.\\d"),
         fits=False,
-        before=("attnviz show --sample long --causal --num-heads 1 --factored -o long.safetensors",),
+        before=("attnviz show --sample long --causal --set num-heads=1 --set dense=false -o long.safetensors",),
     ),
     Shown(
         "causal-128",
@@ -263,7 +263,7 @@ def answer(shown: Shown) -> str:
         else:
             subprocess.run(line, shell=True, check=True)  # a line of this file
     written = ["-o", f"{shown.name}{shown.suffix}", "--force"] if shown.suffix else []
-    written += ["--dpi", "80"] if shown.suffix == ".png" else []
+    written += ["--set", "dpi=80"] if shown.suffix == ".png" else []
     terminal = {"COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     said, screen = io.StringIO(), Screen()
     with patch.dict(os.environ, terminal), patch("sys.stdout", screen), patch("sys.stderr", said):

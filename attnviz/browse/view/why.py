@@ -12,7 +12,7 @@ BAR_WIDTH = 4  # columns
 NAME_COLUMNS = 22  # columns before a term or a sum, as wide as the columns feature, q and k together
 LINES_OF_SUMS = 5  # lines of the pane that list no feature: title, heading, the other features, the sum, the score
 MAX_ROUNDING = 1e-3  # a score further than this from the sum of terms has a bias or a cap
-NO_FACTORS = "This recording holds weights, but no queries and keys; record it with --factored to keep them."
+NO_FACTORS = "This recording holds weights, but no queries and keys; record it with --set dense=false to keep them."
 COMBINED_HEAD = "This map combines several heads; Esc goes back to one."
 
 

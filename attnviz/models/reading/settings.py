@@ -17,7 +17,6 @@ dtype context attention pair chat generate device_map dense truncate
 INITS = ("linear", "uniform")
 MAX_WIDTH = 65_536
 MAX_GENERATED_TOKENS = 4096
-UNTRAINED = "Untrained model"  # the help panel of the options that only the seeded model takes
 
 
 def _built_in_models() -> dict[str, str]:
@@ -38,7 +37,7 @@ class ModelSettings:
             name, a context without tokens, or a context with a causal mask.
     """
 
-    tokenizer: Annotated[str, Option("Split by word, char, byte, or a tokenizer.json.", panel=UNTRAINED)] = "word"
+    tokenizer: Annotated[str, Option("Split by word, char, byte, or a tokenizer.json.")] = "word"
     model: Annotated[
         str,
         Option(
@@ -59,55 +58,39 @@ class ModelSettings:
     chat: Annotated[bool, Option("Put the text into the model's chat template.")] = False
     generate: Annotated[int, Option("Generate this many tokens first.", in_range(0, MAX_GENERATED_TOKENS))] = 0
     device_map: Annotated[str | None, Option("Use auto to spread a large model over devices (accelerate).")] = None
-    num_heads: Annotated[int, Option("Number of heads per layer.", in_range(1, 4096), panel=UNTRAINED)] = 4
-    embed_dim: Annotated[
-        int, Option("Features per token; divisible by --num-heads.", in_range(1, MAX_WIDTH), panel=UNTRAINED)
-    ] = 32
-    num_layers: Annotated[
-        int, Option("Number of layers, each with a residual connection.", in_range(1, 1024), panel=UNTRAINED)
-    ] = 1
+    num_heads: Annotated[int, Option("Number of heads per layer.", in_range(1, 4096))] = 4
+    embed_dim: Annotated[int, Option("Features per token; divisible by num-heads.", in_range(1, MAX_WIDTH))] = 32
+    num_layers: Annotated[int, Option("Number of layers, each with a residual connection.", in_range(1, 1024))] = 1
     qk_dim: Annotated[
         int | None,
-        Option(
-            "Width of a query and a key in each head (default: --embed-dim / --num-heads).",
-            in_range(1, MAX_WIDTH),
-            panel=UNTRAINED,
-        ),
+        Option("Width of a query and a key in each head (default: embed-dim / num-heads).", in_range(1, MAX_WIDTH)),
     ] = None
     value_dim: Annotated[
         int | None,
-        Option(
-            "Width of values in each head (default: --embed-dim / --num-heads).",
-            in_range(1, MAX_WIDTH),
-            panel=UNTRAINED,
-        ),
+        Option("Width of values in each head (default: embed-dim / num-heads).", in_range(1, MAX_WIDTH)),
     ] = None
     causal: Annotated[
         bool,
         Option(
             "Let a query see only keys up to its own position.",
-            panel=UNTRAINED,
             brief="Let a query see only keys up to its own position.",
         ),
     ] = False
-    scale: Annotated[
-        str, Option("Multiply q·k by this: sqrt (1/√width of a head), none, or a number.", panel=UNTRAINED)
-    ] = "sqrt"
+    scale: Annotated[str, Option("Multiply q·k by this: sqrt (1/√width of a head), none, or a number.")] = "sqrt"
     temperature: Annotated[
         float,
-        Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.", panel=UNTRAINED),
+        Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them."),
     ] = 1.0
-    dropout: Annotated[float, Option("Drop this share of the weights, from 0 to below 1.", panel=UNTRAINED)] = 0.0
-    bias: Annotated[bool, Option("Add a bias in the projections.", panel=UNTRAINED)] = True
+    dropout: Annotated[float, Option("Drop this share of the weights, from 0 to below 1.")] = 0.0
+    bias: Annotated[bool, Option("Add a bias in the projections.")] = True
     init: Annotated[
         str,
         Option(
             "Start the parameters at random as nn.Linear does (linear), or from 0 to 1 (uniform).",
             OneOf(INITS, noun_of=option),
-            panel=UNTRAINED,
         ),
     ] = "linear"
-    seed: Annotated[int, Option("Draw the weights from this seed.", panel=UNTRAINED)] = 0
+    seed: Annotated[int, Option("Draw the weights from this seed.")] = 0
     device: Annotated[
         str, Option("Run on auto, cpu, cuda, cuda:N or mps.", names=name_lister(("auto", "cpu", "cuda", "mps")))
     ] = "auto"
@@ -129,7 +112,7 @@ class ModelSettings:
             nearest_multiple = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
                 f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "
-                f"use {nearest_multiple}"
+                f"use {option('embed_dim', nearest_multiple)}"
             )
         if not 0 <= self.dropout < 1:
             raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; give a number from 0 to below 1")

@@ -35,5 +35,5 @@ def test_shares_of_the_features_sum_to_the_score() -> None:
 def test_recording_of_weights_says_that_it_has_no_queries_and_keys(recording: Recording) -> None:
     screen = Screen(Session(recording), Size(80, 24), 2**24)
     state = press(screen, press(screen, State(), "enter"), "x")
-    assert "record it with --factored" in " ".join(line.strip() for line in told(screen, state))
+    assert "record it with --set dense=false" in " ".join(line.strip() for line in told(screen, state))
     assert "Enter opens one" in press(screen, State(), "x").message

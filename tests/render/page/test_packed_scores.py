@@ -116,7 +116,9 @@ def test_page_without_queries_and_keys_shows_the_command_that_writes_them(show: 
     opened = show(report_of(sentence()))
     opened.evaluate("location.hash = 'head=1.3&query=it&key=cat'")
     opened.until("document.querySelector('#pointed .line')")
-    assert opened.text("#pointed .line").startswith("attnviz show TEXT --model MODEL --factored -o run.safetensors")
+    assert opened.text("#pointed .line").startswith(
+        "attnviz show TEXT --model MODEL --set dense=false -o run.safetensors"
+    )
 
 
 def test_page_with_queries_and_keys_is_the_same_page_each_time() -> None:

@@ -137,14 +137,16 @@ def test_caption_names_the_change_and_the_head_that_changes_most(recording: Reco
 
 
 def test_no_change_is_said(recording: Recording) -> None:
-    assert comparison_report(recording, recording, "--seed 0", ReportOptions()).caption.endswith("no weight changes.")
+    assert comparison_report(recording, recording, "--set seed=0", ReportOptions()).caption.endswith(
+        "no weight changes."
+    )
 
 
 def test_weights_that_are_not_numbers_are_said_instead_of_no_change(recording: Recording) -> None:
     weights = dense(recording).weights.copy()
     weights[1, 2, 3] = np.nan
     broken = replace(recording, maps=(replace(dense(recording), weights=weights), *recording.maps[1:]))
-    caption = comparison_report(recording, broken, "--seed 0", ReportOptions()).caption
+    caption = comparison_report(recording, broken, "--set seed=0", ReportOptions()).caption
     assert caption.endswith("the change of 1 head is unknown, since weights are not numbers.")
 
 

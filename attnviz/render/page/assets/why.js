@@ -9,7 +9,7 @@ import { state } from "./state.js";
 
 const LISTED = 12; // features with the largest shares
 const SMALL = 5e-4; // a difference that three decimals do not show
-const RECORD = "attnviz show TEXT --model MODEL --factored -o run.safetensors";
+const RECORD = "attnviz show TEXT --model MODEL --set dense=false -o run.safetensors";
 
 /**
  * The section of a pair: q, k and q·k of the features with the largest shares, and how these make the score; or the
