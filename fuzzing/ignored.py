@@ -84,7 +84,7 @@ explain 'a b a b' -o - --format md
 ablate --model trained
 show 'a b a b' -o - --format html
 heads 'a b a b' -o - --format svg
-battery --model trained --json
+heads --types --model trained --json
 """
 )
 VALUES = """\

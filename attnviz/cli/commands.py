@@ -16,6 +16,7 @@ from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
+    TYPED,
     AblateTop,
     AllSteps,
     At,
@@ -27,6 +28,7 @@ from attnviz.cli.options import (
     EffectsFile,
     Head,
     Input,
+    KnownTypes,
     Metric,
     Other,
     Output,
@@ -101,6 +103,7 @@ FILM_LOOK = tuple(
 )
 STEPS_LOOK = tuple(name for name in FILM_LOOK if name not in ("style", "pool", "mark", "names"))
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
+TESTED_MODEL = ("model", "device", "dtype", "device_map")  # settings of a model that runs on texts of its own
 RESULTS_LOOK = tuple(name for name in ATLAS_LOOK if name != "names")
 
 
@@ -256,12 +259,16 @@ def heads(
     effects: EffectsFile = None,
     reference: ReferenceFile = None,
     batch: Batch = None,
+    types: KnownTypes = False,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
     from attnviz.cli.input import read_survey, read_texts
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
+    if types:
+        _list_types(settings, look, output)
+        return
     texts = read_texts(input, settings, batch)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
@@ -295,6 +302,26 @@ def heads(
 
     reference_words = None if reference is None else read_words(reference)
     deliver(heads_report(recordings, options, table, reference_words), output)
+
+
+def _list_types(settings: ModelSettings, look: Look, output: Output) -> None:
+    """Lists the known types of the heads of a model, each tested against a control."""
+    from attnviz.base.machine import refuse_little_memory
+
+    for name in TYPED.get():
+        if name not in ("types", *TESTED_MODEL, *RESULTS_LOOK, *declared_options(Output)):
+            given = name.upper() if name == "text" else option(name)
+            raise AttnvizError(
+                f"{given} does not apply to {option('types')}, which tests a whole model on texts of its own; "
+                "leave it out"
+            )
+    refuse_little_memory()
+    from attnviz.battery.head_types import head_types
+    from attnviz.battery.probed_model import open_probed
+    from attnviz.report.heads.battery_report import battery_report
+
+    tested = ModelSettings(**{name: getattr(settings, name) for name in TESTED_MODEL})
+    deliver(battery_report(head_types(open_probed(tested)), fit_options(ReportOptions(look=look), output)), output)
 
 
 @command()
@@ -513,7 +540,7 @@ def survey_command(
     column: Column = None,
     tokens: TokenLimit = None,
     window: Window = None,
-    settings: Annotated[ModelSettings, ("model", "device", "dtype", "device_map")],
+    settings: Annotated[ModelSettings, TESTED_MODEL],
     selection: Annotated[Selection, ("layers", "heads")],
     token_class: TokenClass = None,
     output: Annotated[Output, ("output", "force")],
@@ -526,27 +553,6 @@ def survey_command(
     corpora = Corpora(tuple(corpus or ()), column, tokens, window, tuple(token_class or ()))
     if write_survey(corpora, settings, selection, path, output.force, resume):
         print_path(path)
-
-
-@command("battery")
-@expand_options
-def battery_command(
-    *,
-    settings: Annotated[ModelSettings, ("model", "device", "dtype", "device_map")],
-    look: Annotated[Look, RESULTS_LOOK],
-    output: Output,
-) -> None:
-    """Test every head for known types, each against a control."""
-    refuse_output(output, "atlas")
-    from attnviz.base.machine import refuse_little_memory
-
-    refuse_little_memory()
-    from attnviz.battery.head_types import head_types
-    from attnviz.battery.probed_model import open_probed
-    from attnviz.report.heads.battery_report import battery_report
-
-    types = head_types(open_probed(settings))
-    deliver(battery_report(types, fit_options(ReportOptions(look=look), output)), output)
 
 
 @command()

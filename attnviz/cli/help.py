@@ -40,6 +40,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "heads": (
         'attnviz heads "the cat sat. the cat sat" --model trained',
         'attnviz heads "Life is short" --model ./my-bert --sort previous -o atlas.html',
+        "attnviz heads --types --model ./my-llama",
     ),
     "compare": (
         'attnviz compare "Life is short" --causal',
@@ -57,10 +58,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "ablate": (
         "attnviz ablate --model trained --metric accuracy --pairs",
         'attnviz ablate "Life is short" --model ./my-bert -o effect.png',
-    ),
-    "battery": (
-        "attnviz battery --model trained",
-        "attnviz battery --model ./my-llama -o atlas.png",
     ),
     "steps": (
         "attnviz steps chat.json --model ./my-llama --generate 40",

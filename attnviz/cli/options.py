@@ -153,6 +153,14 @@ ReferenceFile = Annotated[
     Path | None,
     Option("Measure how well heads align words with a file's times (WebVTT, or Whisper's JSON).", panel="Input"),
 ]
+KnownTypes = Annotated[
+    bool,
+    Option(
+        "List known types of heads instead, such as induction: each is tested on texts made for it, against a control.",
+        panel="Select",
+        brief="Test for known types, such as induction, by a control.",
+    ),
+]
 Logits = Annotated[
     str | None,
     Option(

@@ -45,6 +45,7 @@ OLD_OPTIONS = {
     "--value-dim": "--set value-dim=VALUE",
 }
 OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
+    "battery": "attnviz heads --types",
     "kept": None,
     "record": "attnviz show … -o run.safetensors",
 }

@@ -18,7 +18,6 @@ COMMANDS = (
     "film",
     "browse",
     "survey",
-    "battery",
     "samples",
     "devices",
 )

@@ -117,8 +117,8 @@ def test_a_head_has_the_number_that_a_page_says(
 @pytest.mark.parametrize(
     ("page", "command", "line"),
     [
-        ("induction", "battery", r"induction +1\.1 +0\.9[78]\d* .* 0\.0[12]\d? +2 of 4"),
-        ("induction", "battery", r"previous +0\.0 +0\.98"),
+        ("induction", "heads", r"induction +1\.1 +0\.9[78]\d* .* 0\.0[12]\d? +2 of 4"),
+        ("induction", "heads", r"previous +0\.0 +0\.98"),
         ("induction", "ablate", r"0\.0 +4\.1\d+ +\+4\.1"),
         ("induction", "ablate", r"1\.0\+1\.1 +5\.6[89]\d+ .*\+5\.39"),
         ("induction", "ablate", r"loss is 0\.0001 with all heads"),

@@ -76,7 +76,7 @@ def test_ablate_removes_its_heads(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_battery_tests_its_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "types.json"
-    printed(capsys, "battery", "-o", str(file))
+    printed(capsys, "heads", "--types", "-o", str(file))
     types = json.loads(file.read_text(encoding="utf-8"))
     assert {"previous", "duplicate", "induction"} <= {row["type"] for row in types["heads"]}
     assert max(max(text) for text in types["detect_head"]["texts"]) < 26

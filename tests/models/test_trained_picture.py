@@ -175,7 +175,7 @@ def test_ablation_of_a_picture_measures_the_answer_in_it(tmp_path: Path, capsys:
 
 
 def test_the_battery_finds_heads_that_look_where_the_word_points(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["battery", "--model", "trained-picture", "--json"]) == 0
+    assert main(["heads", "--types", "--model", "trained-picture", "--json"]) == 0
     printed = capsys.readouterr().out
     assert '"localization"' in printed
 

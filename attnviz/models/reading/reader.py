@@ -1,7 +1,7 @@
 """Defines the reader: the one way to open a model, which turns examples into a module's inputs and its maps' tokens.
 
 A new source of recordings is a subclass in a file of its own, and a row of ``SOURCES``. It defines its module, how a
-text is split into tokens, and the arguments of the module; record, survey, ablate, battery, explain and logits then
+text is split into tokens, and the arguments of the module; record, survey, ablate, the battery, explain and logits then
 work by the same capture.
 """
 
