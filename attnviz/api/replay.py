@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.api.recording import DrawableRecording, drawable
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.run_model import evaluation_mode
+from attnviz.capture.runs import evaluation_mode
 from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 from attnviz.models.reading.captured import record_module
 from attnviz.models.reading.prepared import Prepared

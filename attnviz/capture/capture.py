@@ -15,7 +15,7 @@ from torch import nn
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
-from attnviz.capture.assembly.contributions import ValueNormRecorder
+from attnviz.capture.assembly.output_projection import ValueNormRecorder
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
@@ -29,8 +29,7 @@ from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import is_within, refuse_merged
 from attnviz.capture.hooks.torch_functions import ObservedCall, Observer, StopForward
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.runs import RunCounter
-from attnviz.capture.text_loops import TextLoops
+from attnviz.capture.runs import RunCounter, TextLoops
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 

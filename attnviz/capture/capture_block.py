@@ -16,8 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture import Capture
 from attnviz.capture.flow.sites import ModuleIndex, modules_of
-from attnviz.capture.hooks.observing_mode import TORCH_PATCHES, add_observer, remove_observer
-from attnviz.capture.hooks.patches import GlobalHook, Patches
+from attnviz.capture.hooks.observing_mode import TORCH_PATCHES, GlobalHook, Patches, add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer, StopForward
 from attnviz.capture.hooks.transformers_kernels import TRANSFORMERS_PATCHES
 from attnviz.capture.options import CaptureOptions

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.run_model import evaluation_mode
+from attnviz.capture.runs import evaluation_mode
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.survey_corpus import SurveyRun

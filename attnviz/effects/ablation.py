@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.capture.run_model import arguments_of
+from attnviz.capture.runs import arguments_of
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sets import chosen_sets
 from attnviz.effects.head_sites import clean_run

@@ -20,7 +20,7 @@ from attnviz.capture.capture_block import refuse_opaque
 from attnviz.capture.flow.functions import tensors_in
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import TorchCall
-from attnviz.capture.run_model import arguments_of
+from attnviz.capture.runs import arguments_of
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind

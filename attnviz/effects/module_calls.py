@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from attnviz.capture.flow.products import PRODUCTS
-from attnviz.capture.hooks.patches import Patch, Patches
+from attnviz.capture.hooks.observing_mode import Patch, Patches
 
 # The key of a call: the key of the call around it, the module's id, and the count of its earlier calls there.
 # The key of a product: the key of the call around it, and the number of the product there.

@@ -58,7 +58,7 @@ class LiveModel:
         """
         import torch
 
-        from attnviz.capture.run_model import evaluation_mode
+        from attnviz.capture.runs import evaluation_mode
 
         generation_settings = getattr(self.model, "generation_config", None)
         with torch.inference_mode(mode=False), evaluation_mode(self.model):

@@ -17,7 +17,7 @@ from torch.nn.modules import module as module_hooks
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import PATCHES, CaptureBlock
-from attnviz.capture.hooks.patches import GlobalHook, Patch
+from attnviz.capture.hooks.observing_mode import GlobalHook, Patch
 from attnviz.capture.options import CaptureOptions
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
@@ -119,7 +119,7 @@ def same(one: Recording, other: Recording) -> bool:
 def test_every_name_that_capture_replaces_is_in_the_table() -> None:
     sources = {path.name: path.read_text(encoding="utf-8") for path in CAPTURE.rglob("*.py")}
     replaces = re.compile(r"(?<!object\.__)\bsetattr\(|^\s*(torch|functional|nn)[\w.]* = ", re.MULTILINE)
-    assert [name for name, source in sources.items() if replaces.search(source)] == ["patches.py"]
+    assert [name for name, source in sources.items() if replaces.search(source)] == ["observing_mode.py"]
     assert [name for name, source in sources.items() if re.search(r"register_\w+\(", source)] == ["capture_block.py"]
     outside = state()
     with pytest.raises(AttnvizError, match="was not called"), attnviz.record(nn.Linear(2, 2)):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.run_model import run_model
+from attnviz.capture.runs import run_model
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun

@@ -20,13 +20,12 @@ from attnviz.capture.calls.layout import (
     layout_of_queries,
     roles_of_size,
 )
-from attnviz.capture.calls.overwriting import restored_softmax
+from attnviz.capture.calls.readable import restored_softmax
 from attnviz.capture.calls.scattered_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.gathered_rows import OperandGathers
-from attnviz.capture.flow.nodes import Node, Scores, Use
-from attnviz.capture.flow.products import Contraction
+from attnviz.capture.flow.nodes import Contraction, Node, Scores, Use
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
 STATISTIC_TOLERANCE = 1e-3  # relative, of the sum, extremes and norm of all weights, also in half precision

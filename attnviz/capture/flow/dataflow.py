@@ -26,10 +26,24 @@ from attnviz.capture.flow.axes import (
     with_labels_from,
     without_marks,
 )
-from attnviz.capture.flow.functions import REDUCING, RESHAPING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
+from attnviz.capture.flow.functions import (
+    BY_ARGUMENTS,
+    PROJECTIONS,
+    REDUCING,
+    RESHAPING,
+    SEQUENCES,
+    axis_of_call,
+    cache_key,
+    cache_node,
+    cached_node,
+    is_view,
+    node_after,
+    steps_after,
+    tensors_in,
+)
 from attnviz.capture.flow.lineage import NOTHING, Lineage, merged_lineage
-from attnviz.capture.flow.node_cache import BY_ARGUMENTS, PROJECTIONS, cache_key, cache_node, cached_node
 from attnviz.capture.flow.nodes import (
+    Contraction,
     Node,
     Normaliser,
     Use,
@@ -38,10 +52,8 @@ from attnviz.capture.flow.nodes import (
     key_axis,
     note_mixing,
 )
-from attnviz.capture.flow.product_nodes import has_own_axes, product_node, uses_of
-from attnviz.capture.flow.products import PRODUCTS, Contraction, contraction, elementwise_sum
+from attnviz.capture.flow.products import PRODUCTS, contraction, elementwise_sum, has_own_axes, product_node, uses_of
 from attnviz.capture.flow.sites import CallingModule
-from attnviz.capture.flow.softmax_steps import steps_after
 
 MAX_OPEN = 8  # normalised tensors kept until a product uses them
 SOFTMAXES = ("softmax", "special_softmax", "_softmax", "_safe_softmax")

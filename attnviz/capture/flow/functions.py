@@ -2,7 +2,8 @@
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from attnviz.capture.flow.axes import (
     with_labels_from,
 )
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
-from attnviz.capture.flow.nodes import Node, candidates_in, softmaxes_of_scores_first, still_has_axes
+from attnviz.capture.flow.nodes import Node, Stage, Steps, candidates_in, softmaxes_of_scores_first, still_has_axes
 
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "convolution": None}  # the number of axes in space, if known
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
@@ -303,3 +304,151 @@ _is_alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ign
 
 def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
+
+
+MAX_CACHED = 4096  # for all models together
+PROJECTIONS = {"linear": 0, "addmm": 1}  # the index of the operand that is projected
+BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *RESHAPING, "stack", "copy_", "set_"})
+
+Key = tuple[object, ...]
+
+
+class _CachedNode(NamedTuple):
+    """The cached part of a result's node.
+
+    Attributes:
+        axes: the axes of the result.
+        constant: True if it was computed from parameters and buffers alone.
+        from_token_pairs: True if it was computed from pairs of tokens.
+    """
+
+    axes: Axes
+    constant: bool
+    from_token_pairs: bool
+
+
+_cached_nodes: dict[Key, _CachedNode] = {}
+
+
+def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
+    """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
+
+    ``None`` if the node depends on more: if the node of an input holds tensors, or if a product is no projection.
+    """
+    for node in nodes:
+        if node.holds_tensors:
+            return None
+    source, shape = inputs[0], result.shape
+    if len(inputs) == 1:
+        node = nodes[0]
+        memory_layout = (source.shape, source.stride(), result.stride(), is_view(source, result))
+        return name, shape, result is source, memory_layout, node.axes, node.constant, node.from_token_pairs
+    projected_index = PROJECTIONS.get(name)
+    if projected_index is not None:
+        # A projection has constant weights and bias, and an input that is none; other products may be scores.
+        is_projection = all(node.constant == (index != projected_index) for index, node in enumerate(nodes))
+        if not is_projection:
+            return None
+    input_keys = [
+        (tensor.shape, tensor.dtype, node.axes, node.constant, node.is_unobserved, node.from_token_pairs)
+        for tensor, node in zip(inputs, nodes, strict=True)
+    ]
+    if name in JOINING:  # projections of the same tokens have one lineage, and other tokens have another
+        lineages = [node.lineage for node in nodes]
+        is_shared = all(lineage is lineages[0] for lineage in lineages)
+        return name, shape, is_shared or tuple(map(lineages.index, lineages)), *input_keys
+    return name, shape, result is source, *input_keys
+
+
+def cached_node(key: Key, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Node | None:
+    """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if it is not cached."""
+    entry = _cached_nodes.get(key)
+    if entry is None:
+        return None
+    if len(nodes) == 1:  # the result may be a piece of its source
+        lineage = lineage_after_one_input(inputs[0], nodes[0], result)
+    else:
+        lineage = merged_lineage([node.lineage for node in nodes])
+    return Node(entry.axes, lineage, entry.constant, from_token_pairs=entry.from_token_pairs)
+
+
+def cache_node(key: Key, node: Node) -> None:
+    """Caches a node, unless it holds tensors, such as operands of a product by broadcasting; empties a full cache."""
+    if node.holds_tensors:
+        return
+    if len(_cached_nodes) >= MAX_CACHED:
+        _cached_nodes.clear()
+    _cached_nodes[key] = _CachedNode(node.axes, node.constant, node.from_token_pairs)
+
+
+LOGARITHMS = ("log_softmax", "_log_softmax", "special_log_softmax", "logsumexp")
+DIVISIONS = ("div", "div_", "__truediv__", "true_divide", "divide")
+ADDITIONS = ("add", "__add__", "__radd__")
+VIEWS = ("unsqueeze", "view", "reshape", "__getitem__", "expand", "expand_as")
+
+
+def steps_after(
+    name: str,
+    inputs: Sequence[Tensor],
+    nodes: Sequence[Node],
+    result: Tensor,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Steps | None:
+    """Returns the progress of a function's result in a softmax that is written as several functions.
+
+    ``None`` if the function is no further step of a softmax.
+    """
+    old_progress, is_over_scores = nodes[0].steps, nodes[0].scores is not None
+    new_progress: Steps | None = None
+    if name in LOGARITHMS:
+        stage: Stage = "logsumexp" if name == "logsumexp" else "log"
+        new_progress = Steps(inputs[0], stage, axis_of_call(args, kwargs))
+    elif (
+        name in ("exp", "exp_")
+        and old_progress is not None
+        and old_progress.stage == "log"
+        and old_progress.axis is not None
+    ):
+        new_progress = replace(old_progress, stage="softmax")
+    elif name == "exp" and result.is_floating_point() and is_over_scores:
+        # Where the maximum was subtracted, the logits are the tensor before the subtraction.
+        is_shifted = old_progress is not None and old_progress.stage == "shifted"
+        new_progress = Steps(old_progress.logits if old_progress is not None and is_shifted else inputs[0], "powers")
+    elif name in ("amax", "max") and is_over_scores:
+        new_progress = Steps(inputs[0], "maximum")
+    elif name == "sum" and old_progress is not None and old_progress.stage == "powers":
+        new_progress = replace(old_progress, stage="sum", axis=axis_of_call(args, kwargs))
+    elif name in ("sub", "__sub__") and len(nodes) == 2 and nodes[1].steps is not None:
+        new_progress = _steps_after_subtraction(inputs[0], nodes[1].steps)
+    elif name in DIVISIONS and len(nodes) == 2:
+        new_progress = _steps_after_division(old_progress, nodes[1].steps)
+    elif name in ADDITIONS and len(nodes) == 2 and _adds_to_sum(nodes[1], inputs[1], result):
+        new_progress = nodes[1].steps
+    elif old_progress is not None and (name in VIEWS or _keeps_stage(old_progress, inputs[0], result)):
+        new_progress = old_progress
+    return new_progress
+
+
+def _steps_after_subtraction(source: Tensor, subtrahend: Steps) -> Steps | None:
+    """Returns the progress of a softmax after a subtraction; ``None`` if the subtraction is no step of a softmax."""
+    if subtrahend.stage not in ("logsumexp", "maximum") or subtrahend.logits is not source:
+        return None
+    return replace(subtrahend, stage="log" if subtrahend.stage == "logsumexp" else "shifted")
+
+
+def _steps_after_division(powers: Steps | None, divisor: Steps | None) -> Steps | None:
+    """Returns the progress of a finished softmax if exponentials are divided by their sum; ``None`` otherwise."""
+    if powers is None or divisor is None or powers.logits is not divisor.logits or divisor.axis is None:
+        return None
+    return replace(divisor, stage="softmax") if (powers.stage, divisor.stage) == ("powers", "sum") else None
+
+
+def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
+    """True if an addition to a sum of exponentials keeps its shape, as for a share of the row that goes to no key."""
+    return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
+
+
+def _keeps_stage(steps: Steps, source: Tensor, result: Tensor) -> bool:
+    """True if a function that keeps the shape leaves the softmax at its stage, as a clamp of the sum does."""
+    return result.shape == source.shape and steps.stage in ("maximum", "powers", "sum")

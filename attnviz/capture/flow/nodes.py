@@ -2,19 +2,48 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnviz.capture.flow.axes import FEATURES, FIRST_MARK, Axes, is_all, labels_in
 from attnviz.capture.flow.lineage import NOTHING, Lineage
-from attnviz.capture.flow.products import Contraction
 from attnviz.capture.flow.sites import CallingModule
 
 CUTTING = ("__getitem__", "narrow", "split", "chunk")
 Stage = Literal["maximum", "shifted", "powers", "sum", "log", "logsumexp", "softmax"]
 Normaliser = Literal["softmax", "sigmoid"]
+
+
+class Contraction(NamedTuple):
+    """A product of two tensors, summed over the letters that the result lacks, as in ``einsum``.
+
+    Attributes:
+        left: the first operand.
+        right: the second operand.
+        left_letters: a letter for each axis of the first operand.
+        right_letters: a letter for each axis of the second operand.
+        letters: a letter for each axis of the result.
+        factor: the function multiplies the product by it, as ``addmm`` does by ``alpha``.
+    """
+
+    left: Tensor
+    right: Tensor
+    left_letters: str
+    right_letters: str
+    letters: str
+    factor: float = 1.0
+
+    @property
+    def summed_letters(self) -> str:
+        """The letters of both operands that the result lacks."""
+        common_letters = set(self.left_letters) & set(self.right_letters)
+        return "".join(letter for letter in self.left_letters if letter in common_letters - set(self.letters))
+
+    def with_operands_swapped(self) -> "Contraction":
+        """Returns the product with its operands exchanged."""
+        return Contraction(self.right, self.left, self.right_letters, self.left_letters, self.letters, self.factor)
 
 
 @dataclass(frozen=True, eq=False)

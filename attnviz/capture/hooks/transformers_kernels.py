@@ -16,8 +16,7 @@ from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape
 from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.sites import CallingModule
-from attnviz.capture.hooks.observing_mode import observers
-from attnviz.capture.hooks.patches import Patch
+from attnviz.capture.hooks.observing_mode import Patch, observers
 from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, ObservedCall, Observer
 
 VISIBLE_TO_TORCH = "sdpa"  # torch's function mode observes all arguments of this implementation

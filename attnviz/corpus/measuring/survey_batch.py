@@ -14,7 +14,7 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.run_model import run_model
+from attnviz.capture.runs import run_model
 from attnviz.corpus.measuring.measure import CallNumbers, measure_call
 from attnviz.corpus.measuring.text_batch import TextBatch
 from attnviz.corpus.measuring.texts_grid import CachedGrids

@@ -78,7 +78,7 @@ class LayerCalls:
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
         """Stores the output projection's value norms and result, and whether it has a bias."""
-        from attnviz.capture.assembly.contributions import call_value_norms
+        from attnviz.capture.assembly.output_projection import call_value_norms
 
         self.readers += 1
         if self.readers > 1:

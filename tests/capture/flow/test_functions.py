@@ -1,13 +1,20 @@
 """What is known of the result of a function from its inputs alone."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from attnviz.capture.flow import functions
 from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axis, Part
+from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import node_after
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.nodes import Node
+from attnviz.capture.flow.sites import CallingModule
 
 OF_TOKENS, OF_FEATURES = Lineage(0b01), Lineage(0b10)
 
@@ -99,3 +106,151 @@ def test_channels_after_a_convolution_are_features_with_and_without_a_batch(spat
         axes = after(f"conv{spatial_axes}d", [source], [node], result).axes
         assert [part.label for [part] in axes].index(FEATURES) == len(batch)
         assert axes[len(batch)] == axis(5, FEATURES)
+
+
+TEXTS, TOKEN_COUNT, WIDTH, HEADS = 2, 5, 12, 3
+WEIGHT = nn.Parameter(torch.ones(WIDTH, WIDTH))
+GAIN = nn.Parameter(torch.ones(WIDTH))
+
+Function = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _empty_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "_cached_nodes", {})
+
+
+class Followed:
+    """A data flow that is shown functions one by one."""
+
+    def __init__(self) -> None:
+        caller = CallingModule(nn.Identity(), "attention", cross=False)
+        self.flow = DataFlow([], lambda: caller, lambda use: None, lambda candidate: None)
+
+    def call(self, name: str, function: Function, *args: Any) -> Tensor:
+        result: Tensor = function(*args)
+        self.flow.follow_call(name, args, {}, result)
+        return result
+
+    def layer(self, tokens: Tensor) -> list[Node]:
+        """The nodes of what a layer computes."""
+        projected = self.call("linear", functional.linear, tokens, WEIGHT)
+        heads = self.call("view", Tensor.view, projected, (TEXTS, TOKEN_COUNT, HEADS, -1))
+        swapped = self.call("transpose", Tensor.transpose, heads, 1, 2)
+        joined = self.call("reshape", Tensor.reshape, swapped, (TEXTS * HEADS, TOKEN_COUNT, -1))
+        added = self.call("add", torch.add, projected, tokens)
+        normed = self.call("layer_norm", functional.layer_norm, added, [WIDTH], GAIN)
+        return [self.flow.node(each) for each in (projected, heads, swapped, joined, added, normed)]
+
+
+def facts(node: Node) -> tuple[object, ...]:
+    return node.axes, node.constant, node.from_token_pairs, node.lineage
+
+
+def test_second_run_finds_what_the_first_found() -> None:
+    first, second = ([facts(node) for node in Followed().layer(tokens())] for _ in range(2))
+    assert first == second
+    assert functions._cached_nodes
+
+
+def test_what_is_remembered_is_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [facts(node) for node in Followed().layer(tokens())]
+    monkeypatch.setattr(DataFlow, "_compute_nodes", lambda *given: pytest.fail("it was found again"))
+    assert [facts(node) for node in Followed().layer(tokens())] == first
+
+
+def test_lineage_is_of_the_run_and_not_of_the_memory() -> None:
+    Followed().layer(tokens())
+    followed = Followed()
+    attended = followed.call("linear", functional.linear, tokens(), WEIGHT)
+    followed.flow.note_attention(attended, attended, attended)
+    assert followed.flow.node(followed.call("view", Tensor.view, attended, attended.shape)).lineage.depth == 1
+    assert {node.lineage.depth for node in followed.layer(attended)} == {1}
+
+
+def test_product_with_computed_numbers_is_no_projection_of_them() -> None:
+    followed, given = Followed(), tokens()
+    changed = followed.call("linear", functional.linear, WEIGHT, WEIGHT)
+    assert followed.flow.node(followed.call("linear", functional.linear, given, changed)).scores is None
+    computed = followed.call("linear", functional.linear, torch.ones(WIDTH, WIDTH), WEIGHT)
+    assert followed.flow.node(followed.call("linear", functional.linear, given, computed)).scores is not None
+
+
+def test_piece_of_a_tensor_is_known_each_time() -> None:
+    followed = Followed()
+    projected = followed.call("linear", functional.linear, tokens(), WEIGHT)
+    for start in (0, 2):
+        piece = followed.call("narrow", torch.narrow, projected, 1, start, 2)
+        assert [each.start for each in followed.flow.node(piece).lineage.pieces] == [start]
+
+
+def test_parts_and_joined_tensors_are_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nodes() -> list[Node]:
+        followed = Followed()
+        projected = followed.call("linear", functional.linear, tokens(), WEIGHT)
+        parts: Any = followed.call("split", torch.split, projected, WIDTH // HEADS, -1)
+        rows = followed.call("__getitem__", Tensor.__getitem__, projected, (slice(None), slice(2)))
+        joined = followed.call("cat", torch.cat, [rows, rows], 1)
+        return [followed.flow.node(each) for each in (*parts, rows, joined)]
+
+    first = nodes()
+    monkeypatch.setattr(DataFlow, "_compute_nodes", lambda *given: pytest.fail("it was found again"))
+    assert [(node.axes, node.constant, node.lineage.roots) for node in nodes()] == [
+        (node.axes, node.constant, node.lineage.roots) for node in first
+    ]
+
+
+def test_features_of_one_and_of_two_inputs_are_joined_differently() -> None:
+    for is_shared in (True, False, True):
+        followed, given = Followed(), tokens()
+        first = followed.call("linear", functional.linear, given, WEIGHT)
+        second = followed.call("linear", functional.linear, given if is_shared else tokens(), WEIGHT)
+        joined = followed.call("cat", torch.cat, [first, second], -1)
+        assert followed.flow.node(joined).from_token_pairs != is_shared
+
+
+def test_weights_are_held_although_used_ones_were_not() -> None:
+    for is_used in (True, False):
+        followed = Followed()
+        queries = followed.call("linear", functional.linear, tokens(), WEIGHT)
+        scores = followed.call("matmul", torch.matmul, queries, queries.mT)
+        weights = followed.call("softmax", torch.softmax, scores, -1)
+        if is_used:
+            followed.call("matmul", torch.matmul, weights, queries)
+        moved = followed.call("unsqueeze", torch.unsqueeze, weights, 1)
+        assert bool(followed.flow.node(moved).weights) != is_used
+
+
+def test_what_has_more_than_axes_is_found_each_time() -> None:
+    followed = Followed()
+    queries = followed.call("linear", functional.linear, tokens(), WEIGHT)
+    for _ in range(2):
+        scores = followed.call("matmul", torch.matmul, queries, queries.mT)
+        moved = followed.call("unsqueeze", torch.unsqueeze, scores, 0)
+        assert followed.flow.node(moved).scores is not None
+
+
+def test_tensors_that_are_gone_are_forgotten() -> None:
+    followed, given = Followed(), tokens()
+    views = [followed.call("view", Tensor.view, given, (TEXTS * TOKEN_COUNT, WIDTH)) for _ in range(8)]
+    del views
+    followed.flow.sweep_size = 7  # fewer than are kept, even if the next tensor takes the address of a freed one
+    followed.call("view", Tensor.view, given, (TEXTS * TOKEN_COUNT, WIDTH))
+    assert len(followed.flow.references) <= 3
+
+
+def test_tokens_of_an_input_are_told_from_what_was_computed_of_it() -> None:
+    followed, given = Followed(), tokens()
+    computed = followed.call("relu", torch.relu, given)
+    first, second = (followed.call("linear", functional.linear, each, WEIGHT) for each in (given, computed))
+    assert followed.flow.node(first).axes[1] != followed.flow.node(second).axes[1]
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "MAX_CACHED", 3)
+    Followed().layer(tokens())
+    assert len(functions._cached_nodes) <= 3
+
+
+def tokens() -> Tensor:
+    return torch.ones(TEXTS, TOKEN_COUNT, WIDTH)

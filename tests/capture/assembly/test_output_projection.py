@@ -12,7 +12,7 @@ import attnviz
 from attnviz.attention.modules import SeparateHeads
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.assembly.contributions import norms_after, rows_of
+from attnviz.capture.assembly.output_projection import norms_after, rows_of
 from attnviz.capture.assembly.windows import Windows
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
