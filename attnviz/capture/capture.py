@@ -22,8 +22,8 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.flow.lineage import Lineage
+from attnviz.capture.flow.moved_rows import TokenPlaces
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
-from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import is_within, refuse_merged

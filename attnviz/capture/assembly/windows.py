@@ -10,7 +10,7 @@ from torch import Tensor
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, largest_known
-from attnviz.capture.flow.token_places import Origin
+from attnviz.capture.flow.moved_rows import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 from attnviz.maps.visibility import joint_shape

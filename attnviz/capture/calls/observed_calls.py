@@ -24,7 +24,7 @@ from attnviz.capture.calls.readable import restored_softmax
 from attnviz.capture.calls.scattered_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
-from attnviz.capture.flow.gathered_rows import OperandGathers
+from attnviz.capture.flow.moved_rows import OperandGathers
 from attnviz.capture.flow.nodes import Contraction, Node, Scores, Use
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions

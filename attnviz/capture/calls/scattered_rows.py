@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
-from attnviz.capture.flow.gathered_rows import RowGather
+from attnviz.capture.flow.moved_rows import RowGather
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 
 UNPLACED = "{} were picked by an index from {} tokens, and are numbered in the order of the index"

@@ -30,12 +30,11 @@ from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, tensors_in
-from attnviz.capture.flow.gathered_rows import GatheredRows, OperandGathers
 from attnviz.capture.flow.lineage import NOTHING, Lineage
+from attnviz.capture.flow.moved_rows import GatheredRows, OperandGathers, TokenPlaces
 from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
-from attnviz.capture.flow.token_places import TokenPlaces
 
 Call = TypeVar("Call")
 MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass counts as new

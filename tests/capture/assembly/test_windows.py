@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.capture.assembly.windows import attention_windows, joined_windows
-from attnviz.capture.flow.token_places import Origin
+from attnviz.capture.flow.moved_rows import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps

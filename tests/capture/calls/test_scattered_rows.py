@@ -6,7 +6,7 @@ from torch import nn
 
 from attnviz.capture.calls.attention_call import DenseCall
 from attnviz.capture.calls.scattered_rows import PlacedRows, places_of_gather, scatter_rows
-from attnviz.capture.flow.gathered_rows import RowGather
+from attnviz.capture.flow.moved_rows import RowGather
 
 TOTAL = 5
 

@@ -1,0 +1,314 @@
+"""Tracks rows of tensors by numbers: each function that moves elements is repeated on a tensor of their numbers.
+
+Two kinds of rows have numbers. A model that attends in windows cuts its tokens into windows, and joins them again:
+`TokenPlaces` numbers the tokens where they are computed. A model may also gather queries or keys by an index:
+`GatheredRows` numbers them where they are gathered. So both are known in whatever layout they reach attention.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
+
+from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, tensors_in
+from attnviz.capture.flow.sites import CallingModule
+
+MOVING = {
+    "view", "reshape", "permute", "transpose", "flatten", "unflatten", "squeeze", "unsqueeze", "roll", "contiguous",
+    "clone", "chunk", "unbind", "split", "tensor_split", "__getitem__", "narrow", "select", "movedim", "moveaxis",
+    "swapaxes", "swapdims", "expand", "flip", "cat", "concat", "concatenate", "stack", "unfold", "index_select",
+    "tile", "repeat", "adjoint",
+}  # fmt: skip  # functions that move elements
+MOVING_GATHERED = MOVING | {"__get__", "t", "view_as", "reshape_as", "expand_as", "repeat_interleave"}
+KEEPING = {
+    "add", "sub", "mul", "div", "true_divide", "rsub", "neg", "__add__", "__radd__", "__mul__", "__rmul__", "__sub__",
+    "__truediv__", "__iadd__", "__imul__", "add_", "mul_", "layer_norm", "rms_norm", "batch_norm", "dropout", "gelu",
+    "relu", "silu", "normalize", "to", "float", "half", "bfloat16", "double", "type", "clamp", "detach",
+}  # fmt: skip  # functions that are element-wise, or work on the features of each token
+WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_", *RESHAPING}  # functions that change a tensor in place
+SOURCES = ("linear", "layer_norm", "conv2d")  # functions that compute tokens
+FOLLOWED = {*MOVING, *KEEPING, *WRITING, *SOURCES, "pad"}
+PUTTING = ("index_", "scatter", "masked_", "put", "__set", "copy_")  # prefixes of functions that write elsewhere
+ITEM = "__getitem__"
+ROW_AXES, TOKEN_AXES, IMAGE_AXES = 2, 3, 4  # rows, features; texts, tokens, features; texts, features, rows, columns
+UNKNOWN = -1  # the number of padding, and of rows that are not known
+
+
+class _Numbers(Protocol):
+    @property
+    def numbers(self) -> Tensor:
+        """A number for each element of a tensor."""
+
+
+Numbered = TypeVar("Numbered", bound=_Numbers)
+
+
+class _NumberedElements(Generic[Numbered]):
+    """Knows a number for each element of some tensors, and repeats the functions that move these elements on them."""
+
+    def __init__(self) -> None:
+        self._numbered: Any = WeakIdKeyDictionary()
+
+    def of(self, tensor: Tensor) -> Numbered | None:
+        """Returns the numbers of a tensor's elements; ``None`` if they are unknown."""
+        numbered: Numbered | None = self._numbered.get(tensor)
+        return numbered
+
+    def _keep(self, tensor: Tensor, numbered: Numbered | None) -> None:
+        if numbered is not None and numbered.numbers.shape == tensor.shape:
+            self._numbered[tensor] = numbered
+
+    def _moved_numbers(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+        """Calls a function with the numbers of its tensors in their place; returns those of its results."""
+
+        def with_numbers(argument: Any) -> Any:
+            if isinstance(argument, Tensor):
+                numbered = self.of(argument)
+                return argument if numbered is None else numbered.numbers
+            return type(argument)(map(with_numbers, argument)) if type(argument) in SEQUENCES else argument
+
+        numbers = func(*map(with_numbers, args), **kwargs)
+        return tensors_in(numbers if isinstance(numbers, SEQUENCES) else (numbers,))
+
+
+class Origin(NamedTuple):
+    """The token that each element of a tensor belongs to.
+
+    Attributes:
+        numbers: the index of the token, counted through all texts; -1 for padding. Same shape as the tensor.
+        texts: the number of texts.
+        tokens: the number of tokens of each text.
+    """
+
+    numbers: Tensor
+    texts: int
+    tokens: int
+
+    def transposed(self) -> "Origin":
+        """Returns the origin of the tensor with its last two axes exchanged."""
+        return self._replace(numbers=self.numbers.transpose(-1, -2))
+
+
+class TokenPlaces(_NumberedElements[Origin]):
+    """Follows tokens through the calls of torch functions while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_active = True
+
+    def stop(self) -> None:
+        """Forgets all origins and stops to follow calls."""
+        self.is_active = False
+        self._numbered = WeakIdKeyDictionary()
+
+    def follows(self, name: str) -> bool:
+        """True if the tracker is active and follows calls of this function."""
+        return self.is_active and name in FOLLOWED
+
+    def follow(
+        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Notes the origin of a function's result; stops for good if that raises an error."""
+        try:
+            self._note(name, func, args, kwargs, result)
+        except Exception:  # an argument that fits no tensor of token numbers: the model must run on
+            self.stop()
+
+    def _note(
+        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        origins = [origin for origin in map(self.of, tensors_in(args)) if origin is not None]
+        if name in SOURCES:
+            self._keep(result, _computed_tokens(name, args, kwargs, origins, result))
+        elif name in WRITING:
+            self._numbered.pop(args[0], None)
+        elif not origins:
+            return
+        elif name in KEEPING:
+            full_origins = [origin for origin in origins if origin.numbers.shape == result.shape]
+            self._keep(result, min(full_origins, key=lambda origin: origin.texts, default=None))
+        elif name == "pad":
+            padding = args[1] if len(args) > 1 else kwargs["pad"]
+            padded_numbers = functional.pad(origins[0].numbers, padding, value=UNKNOWN)
+            self._keep(result, origins[0]._replace(numbers=padded_numbers))
+        elif len(origins) == len(tensors_in(args[:1])):
+            results = [result] if isinstance(result, Tensor) else result
+            for tensor, numbers in zip(results, self._moved_numbers(func, args, kwargs), strict=True):
+                self._keep(tensor, origins[0]._replace(numbers=numbers))
+
+
+def _computed_tokens(
+    name: str, args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor
+) -> Origin | None:
+    """Returns the origin of a map's or norm's result; its tokens are new if those of its input are unknown or mixed."""
+    origin, feature_axis = origins[0] if origins else None, -1
+    if name == "layer_norm" and origin is not None:
+        return origin
+    if name == "conv2d":
+        weight, feature_axis = args[1] if len(args) > 1 else kwargs["weight"], 1
+        if result.dim() != IMAGE_AXES:
+            return None
+        if origin is not None and set(weight.shape[2:]) == {1} and origin.numbers.shape[2:] == result.shape[2:]:
+            return origin._replace(numbers=origin.numbers[:, :1].expand(result.shape))
+    elif result.dim() < TOKEN_AXES:
+        return None
+    elif origin is not None and bool((origin.numbers[..., 0] == origin.numbers[..., -1]).all()):
+        return origin._replace(numbers=origin.numbers[..., :1].expand(result.shape))
+    texts, token_shape = result.shape[0], result.shape[2:] if feature_axis == 1 else result.shape[1:-1]
+    count = prod(token_shape)
+    numbers = torch.arange(texts * count, dtype=torch.int32, device=result.device).view(texts, *token_shape)
+    return Origin(numbers.unsqueeze(feature_axis).expand(result.shape), texts, count)
+
+
+class RowGather(NamedTuple):
+    """The rows of a longer tensor that a tensor contains.
+
+    Attributes:
+        numbers: for each element, ``position * total + row``: the position among the gathered rows and the row of the
+            longer tensor; -1 if unknown. Same shape as the tensor.
+        total: the number of rows of the longer tensor.
+        gatherer: the module that gathered them.
+    """
+
+    numbers: Tensor
+    total: int
+    gatherer: nn.Module | None
+
+    def for_result(self, result: Tensor) -> "RowGather | None":
+        """Returns the rows of a tensor that was computed row by row from the tensor of this gather.
+
+        ``None`` if the shapes differ in more than the number of features, or if a row has features of several rows.
+        """
+        if self.numbers.shape == result.shape:
+            return self
+        has_same_rows = self.numbers.dim() == result.dim() >= ROW_AXES and self.numbers.shape[:-1] == result.shape[:-1]
+        if not has_same_rows or not torch.equal(self.numbers[..., 0], self.numbers[..., -1]):
+            return None
+        return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
+
+    def with_unknown_rows(self, shape: Sequence[int]) -> "RowGather":
+        """Returns the gather of a tensor of this shape whose rows are unknown."""
+        return self._replace(numbers=self.numbers.new_full((1,), UNKNOWN).expand(tuple(shape)))
+
+
+class OperandGathers(NamedTuple):
+    """The rows of queries and of keys that were gathered, ``None`` if they were not, and the module that attends."""
+
+    attention_module: nn.Module
+    queries: RowGather | None
+    keys: RowGather | None
+
+
+class GatheredRows(_NumberedElements[RowGather]):
+    """Follows gathered rows through the calls of torch functions; ``is_active`` is True once any were gathered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_active = False
+
+    def of(self, tensor: Tensor) -> RowGather | None:
+        """Returns the gathered rows that a tensor contains, unknown after a change of shape; ``None`` without any."""
+        gather = super().of(tensor) if self.is_active else None
+        if gather is None or gather.numbers.shape == tensor.shape:
+            return gather
+        return gather.with_unknown_rows(tensor.shape)  # the tensor was reshaped in place
+
+    def follows(self, name: str, args: Sequence[Any]) -> bool:
+        """True if a call of this function may gather rows, or move gathered ones."""
+        return self.is_active or _is_gather(name, args)
+
+    def follow(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        result: Any,
+        axes_of_rows: Callable[[Tensor], Sequence[int]],
+        running_module: Callable[[], CallingModule | None],
+    ) -> None:
+        """Notes which rows the results of a function contain; integers and writes into a tensor are not followed."""
+        if _is_gather(name, args):
+            source = args[0] if args else kwargs["input"]
+            if isinstance(result, Tensor) and source.is_floating_point():
+                options = {name: value for name, value in kwargs.items() if name not in ("input", "out")}
+
+                def gathered(tensor: Tensor) -> Tensor:
+                    rows: Tensor = func(tensor, *args[1:], **options)
+                    return rows
+
+                self._keep(result, self._gather_after(gathered, source, result, axes_of_rows(source), running_module))
+            return
+        gathers = [gather for gather in map(self.of, tensors_in(args)) if gather is not None]
+        if not gathers or name.startswith(PUTTING):
+            return
+        gather, results = gathers[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
+        if name in RESHAPING:
+            self._keep(results[0], gather.with_unknown_rows(results[0].shape))
+        elif name not in MOVING_GATHERED:
+            for output in results:
+                self._keep(output, gather.for_result(output))
+        elif len(gathers) == len(tensors_in(args[:1])):  # all tensors that it moves have gathered rows
+            for output, numbers in zip(results, self._moved_numbers(func, args, kwargs), strict=True):
+                self._keep(output, gather._replace(numbers=numbers))
+        else:  # tensors without gathered rows were joined to them
+            for output in results:
+                self._keep(output, gather.with_unknown_rows(output.shape))
+
+    def _gather_after(
+        self,
+        gathered: Callable[[Tensor], Tensor],
+        source: Tensor,
+        result: Tensor,
+        axes: Sequence[int],
+        running_module: Callable[[], CallingModule | None],
+    ) -> RowGather | None:
+        """Returns the rows that an index gathered, counted in the tensor from which the first index gathered."""
+        if not axes or result.dim() < ROW_AXES:
+            return None
+        source_gather = self.of(source)
+        changed_axes = []
+        for axis in axes:
+            rows = gathered(_positions_along(axis, source.shape, source.device))
+            if result.dim() != source.dim() or not torch.equal(rows, _positions_along(axis, rows.shape, rows.device)):
+                changed_axes.append((axis, rows))
+        if not changed_axes:
+            return source_gather and source_gather._replace(numbers=gathered(source_gather.numbers))
+        axis, rows = changed_axes[0]
+        total = source.shape[axis] if source_gather is None else source_gather.total
+        caller = running_module()
+        gather = RowGather(rows, total, None if caller is None else caller.module)
+        if len(changed_axes) > 1 or result.dim() != source.dim():
+            return gather.with_unknown_rows(result.shape)
+        if source_gather is not None:
+            positions = source_gather.numbers // total
+            if not torch.equal(positions, _positions_along(axis, source.shape, source.device)):
+                return gather.with_unknown_rows(result.shape)
+            rows = gathered(source_gather.numbers % total)
+        positions = _positions_along(axis, rows.shape, rows.device)
+        if rows.shape[axis] == total and torch.equal(rows, positions):
+            return None
+        return gather._replace(numbers=positions * total + rows)
+
+    def _keep(self, tensor: Tensor, numbered: RowGather | None) -> None:
+        super()._keep(tensor, numbered)
+        self.is_active = self.is_active or tensor in self._numbered
+
+
+def _is_gather(name: str, args: Sequence[Any]) -> bool:
+    """True if a call gathers rows by an index; slices do not."""
+    if name != ITEM:
+        return name in GATHERING
+    key = args[1]
+    return any(isinstance(index, Tensor | list) for index in (key if isinstance(key, tuple) else (key,)))
+
+
+def _positions_along(axis: int, shape: Sequence[int], device: torch.device) -> Tensor:
+    """Returns the position of each element along one axis, in a tensor of this shape."""
+    positions = torch.arange(shape[axis], device=device)
+    later_axes = (1,) * (len(shape) - axis - 1)
+    return positions.view(-1, *later_axes).expand(tuple(shape))
