@@ -20,8 +20,8 @@ from attnviz.capture.calls.layout import (
     layout_of_queries,
     roles_of_size,
 )
+from attnviz.capture.calls.placed_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.calls.readable import restored_softmax
-from attnviz.capture.calls.scattered_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.moved_rows import OperandGathers

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
-from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall
+from attnviz.capture.calls.placed_rows import joined_queries, with_all_keys
 from attnviz.capture.flow.lineage import Lineage, LongerAxis, Piece
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall
@@ -116,10 +115,8 @@ class Chunks:
             key_count = longer_axis[-1]  # the size of the axis
             columns = [starts[longer_axis] for starts in self.keys]
             note = note or CHUNKED
-        calls_with_all_keys = [
-            _with_all_keys(call, column, key_count) for call, column in zip(self.calls, columns, strict=True)
-        ]
-        return replace(_joined_calls(calls_with_all_keys), note=note)
+        calls = [with_all_keys(call, column, key_count) for call, column in zip(self.calls, columns, strict=True)]
+        return replace(joined_queries(calls), note=note)
 
     def _axes_with_all_keys(self, more_starts: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
         """Returns the longer axes that contain the keys of all chunks; empty if there is none."""
@@ -139,49 +136,6 @@ def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
     return type(first) is type(second) and first.shape[:2] == second.shape[:2]
 
 
-def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCall:
-    """Returns a call padded to all keys, with the added keys masked; the call itself if it has all keys already."""
-    if column == 0 and call.shape[3] == count:
-        return call
-    values = None if call.values is None else _padded_features(call.values, column, count)
-    if isinstance(call, FactoredCall):
-        mask = call.whole_mask()
-        mask_of_added_keys = False if mask.dtype == torch.bool else float("-inf")
-        padded_mask = _padded_cells(mask, column, count, mask_of_added_keys)
-        # The mask already hides the cells that causality and window hide.
-        padded_keys = _padded_features(call.keys, column, count)
-        return replace(call, keys=padded_keys, values=values, causal=False, window=None, mask=padded_mask)
-    assert isinstance(call, DenseCall)
-    product, dropout = call.product, call.dropout
-    if product is not None:
-        product = product._replace(keys=_padded_features(product.keys, column, count))
-    if dropout is not None:
-        dropout = dropout._replace(weights=_padded_cells(dropout.weights, column, count, 0.0))
-    return replace(
-        call,
-        logits=_padded_cells(call.logits, column, count, float("-inf")),
-        probabilities=_padded_cells(call.probabilities, column, count, 0.0),
-        values=values,
-        product=product,
-        dropout=dropout,
-    )
-
-
-def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Returns calls over the same number of keys joined into one, with their queries concatenated."""
-    output = _joined_along_queries([call.output for call in calls])
-    values = _overlaid_parts([call.values for call in calls])
-    factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
-    if factored_calls:
-        return replace(_joined_factored_calls(factored_calls), output=output, values=values)
-    dense_calls = [call for call in calls if isinstance(call, DenseCall)]
-    joined_call = _joined_dense_calls(dense_calls)
-    has_dropout = any(call.dropout is not None for call in dense_calls)
-    if has_dropout and joined_call.dropout is None:
-        output = None  # the output of chunks that differ in dropout cannot be computed from the weights
-    return replace(joined_call, output=output, values=values)
-
-
 def _with_copies(call: AttentionCall) -> AttentionCall:
     """Returns a dense call with copies of the tensors that the next chunk may overwrite; any other call unchanged."""
     if isinstance(call, DenseCall):
@@ -198,77 +152,3 @@ def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
     return bool(known_pairs) and all(
         torch.equal(left[:, :, : right.shape[2]], right[:, :, : left.shape[2]]) for left, right in known_pairs
     )
-
-
-def _joined_along_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns tensors ``(batch, heads, queries, ...)`` concatenated along the queries; ``None`` if one is unknown."""
-    known_parts = [part for part in parts if part is not None]
-    return torch.cat(known_parts, dim=2) if len(known_parts) == len(parts) else None
-
-
-def _overlaid_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns keys or values merged from parts of one shape, each 0 where other parts have values."""
-    known_parts = [part for part in parts if part is not None]
-    if len(known_parts) < len(parts):
-        return None
-    merged_tensor = known_parts[0]
-    for part in known_parts[1:]:
-        merged_tensor = torch.where(part == 0, merged_tensor, part)
-    return merged_tensor
-
-
-def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
-    """Returns the calls joined along the queries; output and values are still those of the first call."""
-    queries = _joined_along_queries([None if call.product is None else call.product.queries for call in calls])
-    keys = _overlaid_parts([call.known_keys for call in calls])
-    dropouts = [call.dropout for call in calls if call.dropout is not None]
-    dropout = None
-    if len(dropouts) == len(calls) and len({part.factor for part in dropouts}) == 1:
-        dropout = Dropout(torch.cat([part.weights for part in dropouts], dim=2), dropouts[0].factor)
-    return replace(
-        calls[0],
-        logits=torch.cat([call.logits for call in calls], dim=2),
-        probabilities=torch.cat([call.probabilities for call in calls], dim=2),
-        product=None if queries is None or keys is None else Product(queries, keys),
-        factors=None,
-        dropout=dropout,
-    )
-
-
-def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
-    """Returns the calls joined along the queries; output and values are still those of the first call."""
-    keys = _overlaid_parts([call.keys for call in calls])
-    return replace(
-        calls[0],
-        queries=torch.cat([call.queries for call in calls], dim=2),
-        keys=calls[0].keys if keys is None else keys,
-        mask=_joined_mask(calls),
-        causal=False,
-        window=None,
-        logsumexp=_joined_along_queries([call.logsumexp for call in calls]),
-    )
-
-
-def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """Returns the masks of all calls, with causality and window, concatenated along the queries."""
-    if all(call.mask is None and not call.causal and call.window is None for call in calls):
-        return None
-    masks = [call.whole_mask() for call in calls]
-    if any(mask.dtype != torch.bool for mask in masks):
-        dtype = next(mask.dtype for mask in masks if mask.dtype != torch.bool)
-        masks = [
-            torch.where(mask, 0.0, float("-inf")).to(dtype) if mask.dtype == torch.bool else mask for mask in masks
-        ]
-    batch, heads = (max(mask.shape[axis] for mask in masks) for axis in (0, 1))
-    return torch.cat([mask.expand(batch, heads, *mask.shape[2:]) for mask in masks], dim=2)
-
-
-def _padded_cells(tensor: Tensor, column: int, count: int, filling: float) -> Tensor:
-    """Returns cells ``(..., keys)`` padded to ``(..., count)``."""
-    added_after = count - column - tensor.shape[-1]
-    return functional.pad(tensor, (column, added_after), value=filling)
-
-
-def _padded_features(features: Tensor, column: int, count: int) -> Tensor:
-    """Returns ``(batch, heads, keys, features)`` padded with 0 to ``count`` keys; the first key moves to ``column``."""
-    return functional.pad(features, (0, 0, column, count - column - features.shape[2]))
