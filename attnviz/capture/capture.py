@@ -27,7 +27,7 @@ from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, 
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import is_within, refuse_merged
-from attnviz.capture.hooks.torch_functions import ObservedCall, Observer, StopForward
+from attnviz.capture.hooks.torch_functions import Finding, ObservedCall, Observer, StopForward, UnreadableCall
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter, TextLoops
 from attnviz.maps.recording import Recording
@@ -64,7 +64,22 @@ class Capture:
         self.value_norms = ValueNormRecorder() if options.values else None
         self.observer.search = None if self.value_norms is None else self.value_norms.search
 
-    def on_attention(self, call: ObservedCall) -> None:
+    def receive(self, finding: Finding) -> None:
+        """Receives an attention call, a description of another result, or the kind of unreadable tensors."""
+        if isinstance(finding, ObservedCall):
+            self._receive_call(finding)
+        elif isinstance(finding, UnreadableCall):
+            self.unreadable.setdefault(finding.caller.name, finding.kind)
+        elif self.options.attention in (None, finding.caller.part):
+            caller = finding.caller
+            layer = self.modules.block_of(caller.name, type(caller.module)).number
+            is_named_attention = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
+            shape = tuple(finding.shape)
+            self._keep_other(
+                OtherCall(layer, caller.name, shape, finding.kind, finding.is_attention, is_named_attention)
+            )
+
+    def _receive_call(self, call: ObservedCall) -> None:
         """Joins a call to the waiting chunks of queries if it is their next one, else begins a new call.
 
         Other threads wait meanwhile. A call after a failure, or of another part than the chosen one, is only counted.
@@ -83,16 +98,6 @@ class Capture:
                 if not is_added:
                     self._begin(call)
 
-    def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
-        """Keeps a description of a normalised tensor that is no map of queries and keys.
-
-        Does nothing if the module's part of an encoder-decoder is not chosen.
-        """
-        if self.options.attention in (None, caller.part):
-            layer = self.modules.block_of(caller.name, type(caller.module)).number
-            is_named_attention = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
-            self._keep_other(OtherCall(layer, caller.name, tuple(shape), kind, is_attention, is_named_attention))
-
     def _keep_other(self, other: OtherCall) -> None:
         """Keeps a description, unless one of the same module, `is_attention`, kind and shape is kept already."""
         self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
@@ -100,11 +105,6 @@ class Capture:
     def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
         """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
         return self.runs.shapes_of(caller.name, queries.pieces)
-
-    def on_further_product(self) -> None:
-        """Raises StopForward if the pass may end after the search for output projections and all of them are found."""
-        if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
-            raise StopForward(self)
 
     def _has_namesakes_to_come(self, site: CallSite) -> bool:
         """True if an attention module has not run that may have the layer's number: beside it, or in another stack."""
@@ -123,10 +123,6 @@ class Capture:
         """The paths of the innermost modules that are attention by the name of their class."""
         paths = [path for path, module in self.model.named_modules() if "attention" in type(module).__name__.lower()]
         return tuple(path for path in paths if not any(is_within(other, path) for other in paths if other != path))
-
-    def on_unreadable(self, caller: CallingModule, kind: str) -> None:
-        """Keeps the first kind of unreadable tensors in each module."""
-        self.unreadable.setdefault(caller.name, kind)
 
     def on_failure(self, error: Exception) -> None:
         """Keeps the first error that observing raised; raises StopForward if the forward pass may end early."""

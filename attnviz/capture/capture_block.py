@@ -103,7 +103,7 @@ class CaptureBlock:
                     self.capture.observer.flush()
         finally:
             self._close()
-        return isinstance(error, StopForward) and error.listener is self.capture
+        return isinstance(error, StopForward) and error.receiver is self.capture
 
     def recording(self) -> Recording:
         """Returns the recording of the block's thread; if it did not run the model, that of the one thread that did.

@@ -63,8 +63,8 @@ class CleanRun:
 class SiteObserver(Observer):
     """An observer that knows which product it inspects."""
 
-    def __init__(self, modules: ModuleIndex, listener: "SiteFinder", calls: ModuleCalls) -> None:
-        super().__init__(modules, listener)
+    def __init__(self, modules: ModuleIndex, finder: "SiteFinder", calls: ModuleCalls) -> None:
+        super().__init__(modules, finder)
         self.calls = calls
         self.key: Key = ()
 

@@ -99,10 +99,9 @@ class DataFlow:
         self,
         modules: Iterable[nn.Module],
         running_module: Callable[[], CallingModule | None],
-        on_use: Callable[[Use], None],
-        on_unused: Callable[[WeightsCandidate], None],
     ) -> None:
-        self.running_module, self.on_use, self.on_unused = running_module, on_use, on_unused
+        self.running_module = running_module
+        self.findings: list[Use | WeightsCandidate] = []  # uses, and candidates that no product used
         self.constants = {
             id(tensor) for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
         }
@@ -117,7 +116,7 @@ class DataFlow:
     ) -> None:
         """Follows a call of a torch function that has returned: keeps a node for each tensor in its result.
 
-        Calls `on_use` for each product that uses weights. The result of a single input may share the input's node, and
+        Adds each product that uses weights to `findings`. The result of a single input may share the input's node, and
         a call equal to an earlier one may reuse its node.
         """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
@@ -334,7 +333,7 @@ class DataFlow:
     def _give_up(self, candidate: WeightsCandidate) -> None:
         """Drops the tensors of a candidate that no product used, and reports it unless it was added to another one."""
         if not candidate.absorbed:
-            self.on_unused(candidate)
+            self.findings.append(replace(candidate))
         self._drop_tensors(candidate)
 
     def _drop_tensors(self, candidate: WeightsCandidate) -> None:
@@ -351,7 +350,7 @@ class DataFlow:
         self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
         for use in uses:
             use.candidate.used = True
-            self.on_use(use)
+            self.findings.append(replace(use, candidate=replace(use.candidate)))
             self._drop_tensors(use.candidate)
 
     def _broadcast_product(self, source: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:

@@ -1,14 +1,13 @@
-"""Recognises forward passes that call the same functions as the passes before them.
+"""Finds attention calls among the torch functions that a thread calls.
 
-A decoder calls the same functions for each token that it writes. The origins of its queries and keys are then those of
-the pass before, and need not be followed from function to function again.
+Scaled dot-product attention and torch's fused layers have all of a call in their arguments. Attention written by hand
+is found in the dataflow from one function to the next. Each way gives a finding, which the observer hands on.
 """
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,66 +35,13 @@ from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
 
-Call = TypeVar("Call")
-MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass counts as new
-
-
-class RepeatedPasses(Generic[Call]):
-    """Compares the functions that a forward pass calls, by name and order, with those of the two passes before.
-
-    Attributes:
-        is_repeat: True while the present pass calls what two equal passes before it called.
-        is_plain: False if the present pass has attention other than `note_plain_call` receives.
-    """
-
-    def __init__(self) -> None:
-        self.is_repeat, self.is_plain = False, True
-        self._names: list[str] = []  # of the functions in the present pass, in order
-        self._calls: list[Call] = []
-        self._last_names: list[str] = []
-        self._last_calls: list[Call] = []
-        self._function_index = self._call_index = 0
-
-    def begin_pass(self, *, may_repeat: bool) -> None:
-        """Begins a pass, which is a repeat as long as it calls what the last two passes called, if these are equal."""
-        if not self.is_repeat:
-            is_equal = self._names == self._last_names and len(self._names) < MAX_FUNCTIONS
-            self._last_names, self._last_calls = self._names, self._calls
-            self.is_repeat = is_equal and self.is_plain and bool(self._calls)
-        self.is_repeat &= may_repeat
-        self._names, self._calls, self.is_plain = [], [], True
-        self._function_index = self._call_index = 0
-
-    def repeats(self, name: str) -> bool:
-        """Notes a function of the present pass; True if the pass is a repeat and the function is its next one."""
-        if self.is_repeat:
-            if self._last_names[self._function_index : self._function_index + 1] == [name]:
-                self._function_index += 1
-                return True
-            self.end_repeat()
-        if len(self._names) < MAX_FUNCTIONS:
-            self._names.append(name)
-        return False
-
-    def end_repeat(self) -> None:
-        """Ends a repeat: the rest of the pass is followed, and the pass after it is no repeat."""
-        self.is_repeat = self.is_plain = False
-
-    def note_plain_call(self, call: Call) -> None:
-        """Keeps an attention call of the present pass for a pass that repeats it."""
-        self._calls.append(call)
-
-    def next_call(self) -> Call:
-        """Returns the next attention call of the pass that is repeated."""
-        self._call_index += 1
-        return self._last_calls[self._call_index - 1]
-
-
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # queries and features
+MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass counts as new
 DOT_PRODUCT = "scaled_dot_product_attention"
+FUSED_ENCODER = "_transformer_encoder_layer_fwd"
 OTHER_HEADS = "weights whose axes do not fit the module's number of heads"
 UNUSED = "a softmax whose result multiplies no observed values"
 
@@ -103,9 +49,31 @@ UNUSED = "a softmax whose result multiplies no observed values"
 class StopForward(BaseException):
     """Ends a forward pass once all chosen calls are recorded; no ``except Exception`` of a model catches it."""
 
-    def __init__(self, listener: object) -> None:
+    def __init__(self, receiver: object) -> None:
         super().__init__()
-        self.listener = listener
+        self.receiver = receiver
+
+
+class TorchCall(NamedTuple):
+    """A call of a torch function that has returned.
+
+    Attributes:
+        name: the name of the function without an operator's overload: an exported module calls ``matmul.default``.
+        func: the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        result: its result.
+        logsumexp: the log-sum-exp of each row, if an attention kernel returns it.
+        overwritten: a copy of a softmax's input whose memory the output was written over.
+    """
+
+    name: str
+    func: Callable[..., Any]
+    args: Arguments
+    kwargs: Keywords
+    result: Any
+    logsumexp: Tensor | None = None
+    overwritten: Tensor | None = None
 
 
 class ObservedCall(NamedTuple):
@@ -146,68 +114,106 @@ class ObservedCall(NamedTuple):
         return self._replace(build=lambda: None, queries=queries, keys=keys)
 
 
-class AttentionListener(Protocol):
-    """Receives the attention calls of a forward pass."""
+class OtherResult(NamedTuple):
+    """A normalised tensor that is no attention map over queries and keys; its kind is a noun phrase."""
 
-    def on_attention(self, call: ObservedCall) -> None:
-        """Receives a call."""
+    caller: CallingModule
+    shape: torch.Size
+    kind: str
+    is_attention: bool
 
-    def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
-        """Receives a normalised tensor that is no attention map over queries and keys."""
+
+class UnreadableCall(NamedTuple):
+    """An attention call on tensors that cannot be read; their kind is a noun phrase."""
+
+    caller: CallingModule
+    kind: str
+
+
+Finding = ObservedCall | OtherResult | UnreadableCall
+
+
+class Receiver(Protocol):
+    """Receives what is found in a forward pass."""
+
+    def receive(self, finding: Finding) -> None:
+        """Receives a finding."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
         """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
-
-    def on_unreadable(self, caller: CallingModule, kind: str) -> None:
-        """Receives the kind of unreadable tensors that an attention call was computed on, as a noun phrase."""
-
-    def on_further_product(self) -> None:
-        """Receives a note after each product that is not an output projection, while projections are searched."""
 
     def on_failure(self, error: Exception) -> None:
         """Receives an error raised while a call was observed, which must not interrupt the run."""
 
 
-class TorchCall(NamedTuple):
-    """A call of a torch function that has returned.
+class RepeatedPasses:
+    """Compares the functions that a forward pass calls, by name and order, with those of the two passes before.
+
+    A decoder calls the same functions for each token that it writes. The origins of its queries and keys are then those
+    of the pass before, and need not be followed from function to function again.
 
     Attributes:
-        name: the name of the function without an operator's overload: an exported module calls ``matmul.default``.
-        func: the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        result: its result.
-        logsumexp: the log-sum-exp of each row, if an attention kernel returns it.
-        overwritten: a copy of a softmax's input whose memory the output was written over.
+        is_repeat: True while the present pass calls what two equal passes before it called.
+        is_plain: False if the present pass has attention other than `note_plain_call` receives.
     """
 
-    name: str
-    func: Callable[..., Any]
-    args: Arguments
-    kwargs: Keywords
-    result: Any
-    logsumexp: Tensor | None = None
-    overwritten: Tensor | None = None
+    def __init__(self) -> None:
+        self.is_repeat, self.is_plain = False, True
+        self._names: list[str] = []  # of the functions in the present pass, in order
+        self._calls: list[ObservedCall] = []
+        self._last_names: list[str] = []
+        self._last_calls: list[ObservedCall] = []
+        self._function_index = self._call_index = 0
+
+    def begin_pass(self, *, may_repeat: bool) -> None:
+        """Begins a pass, which is a repeat as long as it calls what the last two passes called, if these are equal."""
+        if not self.is_repeat:
+            is_equal = self._names == self._last_names and len(self._names) < MAX_FUNCTIONS
+            self._last_names, self._last_calls = self._names, self._calls
+            self.is_repeat = is_equal and self.is_plain and bool(self._calls)
+        self.is_repeat &= may_repeat
+        self._names, self._calls, self.is_plain = [], [], True
+        self._function_index = self._call_index = 0
+
+    def repeats(self, name: str) -> bool:
+        """Notes a function of the present pass; True if the pass is a repeat and the function is its next one."""
+        if self.is_repeat:
+            if self._last_names[self._function_index : self._function_index + 1] == [name]:
+                self._function_index += 1
+                return True
+            self.end_repeat()
+        if len(self._names) < MAX_FUNCTIONS:
+            self._names.append(name)
+        return False
+
+    def end_repeat(self) -> None:
+        """Ends a repeat: the rest of the pass is followed, and the pass after it is no repeat."""
+        self.is_repeat = self.is_plain = False
+
+    def note_plain_call(self, call: ObservedCall) -> None:
+        """Keeps an attention call of the present pass for a pass that repeats it."""
+        self._calls.append(call.without_tensors)
+
+    def next_call(self) -> ObservedCall:
+        """Returns the next attention call of the pass that is repeated."""
+        self._call_index += 1
+        return self._last_calls[self._call_index - 1]
 
 
 class _ObservationGuard(AbstractContextManager[None]):
-    """A context manager around all observation: hides its computations from the run, and reports its errors."""
+    """Hides the computations of a block from the run, and reports its errors to the receiver instead of the run."""
 
-    def __init__(self, listener: AttentionListener) -> None:
-        self.listener, self.hidden_block = listener, hidden_from_run()
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver, self.hidden_block = receiver, hidden_from_run()
 
     def __enter__(self) -> None:
         self.hidden_block.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        """Reports an error to the listener and suppresses it, by returning True.
-
-        Returns False without an error, and for StopForward and interrupts, which are raised further.
-        """
         self.hidden_block.__exit__(kind, error, trace)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception):  # StopForward and interrupts are raised further
             return False
-        self.listener.on_failure(error)
+        self.receiver.on_failure(error)
         return True
 
 
@@ -224,25 +230,35 @@ class Observer:
         windows: the windows of the last call; ``None`` if it has none.
         search: the search for output projections; ``None`` if none is needed.
         stops_after_search: True if the forward pass may end once all projections are found.
+        kernel_calls: the calls inside a kernel that runs; one is its attention, several are steps towards it.
         closed: True if the observer must see no further calls.
     """
 
-    def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
+    def __init__(self, modules: ModuleIndex, receiver: Receiver) -> None:
         self.modules = modules
-        self.listener = listener
-        self.flow = DataFlow(modules.modules.values(), self.running_module, self._on_use, self._on_unused)
+        self.receiver = receiver
+        self.flow = DataFlow(modules.modules.values(), self.running_module)
         self.cross: bool | None = None
         self.token_places = TokenPlaces()
         self.gathered_rows = GatheredRows()
-        self.passes = RepeatedPasses[ObservedCall]()
+        self.passes = RepeatedPasses()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
         self.stops_after_search = False
+        self.kernel_calls: list[ObservedCall] | None = None
         self.closed = False
 
     def guarded(self) -> "_ObservationGuard":
-        """Returns a context manager for observing: its errors go to the listener instead of the run."""
-        return _ObservationGuard(self.listener)
+        """Returns a context manager for observing: its errors go to the receiver instead of the run."""
+        return _ObservationGuard(self.receiver)
+
+    def report(self, finding: Finding | None) -> None:
+        """Hands a finding to the receiver; inside a kernel, whose arguments decide, calls alone are collected."""
+        if self.kernel_calls is None:
+            if finding is not None:
+                self.receiver.receive(finding)
+        elif isinstance(finding, ObservedCall):
+            self.kernel_calls.append(finding)
 
     def observe(self, call: TorchCall) -> None:
         """Observes a call of a torch function.
@@ -252,10 +268,10 @@ class Observer:
         """
         if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated_call(call)):
             return
-        handler = HANDLERS.get(call.name)
-        if handler is not None:
+        recognize = RECOGNIZERS.get(call.name)
+        if recognize is not None:
             with self.guarded():
-                handler(self, call)
+                self.report(recognize(self, call))
         elif self.token_places.is_active and self.token_places.follows(call.name):
             with self.guarded():
                 self.token_places.follow(call.name, call.func, call.args, call.kwargs, call.result)
@@ -277,22 +293,30 @@ class Observer:
                 is_projection = self.search.check(
                     call.name, call.args, call.kwargs, call.result, lambda tensor: self.flow.node(tensor).constant
                 )
-                if not is_projection:
-                    self.listener.on_further_product()
+                may_stop = self.stops_after_search and self.kernel_calls is None and not self.search.pending
+                if may_stop and not is_projection:
+                    raise StopForward(self.receiver)
 
     def _follow(self, call: TorchCall) -> None:
-        """Follows the dataflow through a call; an error goes to the listener, but is ignored on unreadable tensors."""
+        """Follows the dataflow through a call; an error is reported, but ignored on unreadable tensors."""
         try:
             with torch._C.DisableTorchFunction():
                 self.flow.follow_call(call.name, call.args, call.kwargs, call.result, call.overwritten)
         except Exception as error:
             if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
-                self.listener.on_failure(error)
+                self.receiver.on_failure(error)
+        if self.flow.findings:
+            self._report_flow()
+
+    def _report_flow(self) -> None:
+        """Reports the products and the unused softmaxes that the dataflow has found since the last report."""
+        findings, self.flow.findings = self.flow.findings, []
+        for finding in findings:
+            with self.guarded():
+                self.report(self._used(finding) if isinstance(finding, Use) else self._unused(finding))
 
     def _gatherable_axes(self, tensor: Tensor) -> list[int]:
-        """Returns the axes of a tensor along which rows may be gathered: all that are larger than 1 and not
-        features.
-        """
+        """Returns the axes along which rows may be gathered: all that are larger than 1 and not features."""
         node = self.flow.node(tensor)
         if node.constant or tensor.dim() < MIN_AXES:
             return []
@@ -311,42 +335,38 @@ class Observer:
     def flush(self) -> None:
         """Drops the normalised tensors that no product used, and reports the softmaxes among them."""
         self.flow.flush()
-
-    def _on_unused(self, candidate: WeightsCandidate) -> None:
-        """Reports a candidate that no product used if it is a softmax not over features; otherwise does nothing."""
-        if self._is_unreadable(candidate.caller, candidate.logits, candidate.probabilities):
-            return
-        if not candidate.is_over_features and candidate.normaliser == "softmax":
-            self.listener.on_other(candidate.caller, candidate.shape, UNUSED, is_attention=True)
+        self._report_flow()
 
     def running_module(self) -> CallingModule | None:
         """Returns the module whose ``forward`` runs now, with its kind; ``None`` if none does."""
         return self.modules.running(self.cross)
 
-    def _on_use(self, use: Use) -> None:
-        """Reports a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
-        with self.guarded():
-            self._report_use(use)
+    def _unused(self, candidate: WeightsCandidate) -> Finding | None:
+        """Returns a softmax that no product used; ``None`` for another normalised tensor, and for one over features."""
+        kind = unreadable_kind(candidate.logits, candidate.probabilities)
+        if kind is not None:
+            return UnreadableCall(candidate.caller, kind)
+        if candidate.is_over_features or candidate.normaliser != "softmax":
+            return None
+        return OtherResult(candidate.caller, candidate.shape, UNUSED, is_attention=True)
 
-    def _report_use(self, use: Use) -> None:
+    def _used(self, use: Use) -> Finding:
+        """Returns a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
         self.passes.is_plain = False
-        # The dataflow drops the tensors of the candidate after the report, but the call is built later.
-        use_copy = replace(use, candidate=replace(use.candidate))
-        candidate = use_copy.candidate
-        scores, caller = candidate.scores, candidate.caller
+        candidate, scores = use.candidate, use.candidate.scores
+        caller = candidate.caller
         if self.cross is None and scores is not None and scores.is_cross:  # no input in common
             caller = self.modules.describe(caller.module, cross=True)
         if use.refusal is not None:
             is_attention = scores is not None or not candidate.is_over_features
-            self.listener.on_other(caller, candidate.shape, use.refusal, is_attention=is_attention)
-            return
-        if self._is_unreadable(caller, candidate.logits, candidate.probabilities, use.product.right, use.result):
-            return
+            return OtherResult(caller, candidate.shape, use.refusal, is_attention)
+        kind = unreadable_kind(candidate.logits, candidate.probabilities, use.product.right, use.result)
+        if kind is not None:
+            return UnreadableCall(caller, kind)
         queries = candidate.lineage if scores is None else scores.left_lineage
-        layout = layout_of_use(use_copy, self.modules.head_count(caller), self.listener.batches_of(caller, queries))
+        layout = layout_of_use(use, self.modules.head_count(caller), self.receiver.batches_of(caller, queries))
         if layout is None:
-            self.listener.on_other(caller, candidate.shape, OTHER_HEADS, is_attention=True)
-            return
+            return OtherResult(caller, candidate.shape, OTHER_HEADS, is_attention=True)
         product = None if scores is None else scores.product
         if product is not None and product.left_letters.endswith(product.summed_letters):
             is_transposed = not product.right_letters.endswith(product.summed_letters)
@@ -354,25 +374,30 @@ class Observer:
         else:
             self._find_windows(None, None)
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
-        build = partial(use_call, use_copy, layout, gather)
-        lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
-        observed_call = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
-        self.listener.on_attention(observed_call._replace(is_additive=scores is None and candidate.from_token_pairs))
+        return ObservedCall(
+            caller,
+            partial(use_call, use, layout, gather),
+            candidate.shape,
+            layout.is_single_head,
+            queries,
+            NOTHING if scores is None else scores.right_lineage,
+            is_additive=scores is None and candidate.from_token_pairs,
+        )
 
-    def on_dot_product(self, call: TorchCall) -> None:
-        """Reports a call of ``scaled_dot_product_attention``, and sets `windows` to its windows.
-
-        If its tensors cannot be read, reports their kind instead. Does nothing outside the model's modules.
-        """
+    def _dot_product(self, call: TorchCall) -> Finding | None:
+        """Returns a call of ``scaled_dot_product_attention``; ``None`` outside the model's modules."""
         arguments, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
         queries, caller = arguments["query"], self.modules.running(self.cross)
-        if caller is None or self._is_unreadable(caller, *arguments.values()):
-            return
+        if caller is None:
+            return None
+        kind = unreadable_kind(*arguments.values())
+        if kind is not None:
+            return UnreadableCall(caller, kind)
         nodes = [self.flow.node(arguments[name]) for name in ("query", "key")]
         if self.cross is None and have_separate_inputs(*nodes):
             caller = self.modules.describe(caller.module, cross=True)
         self._find_windows(queries, arguments["key"])
-        batches = self.listener.batches_of(caller, nodes[0].lineage)
+        batches = self.receiver.batches_of(caller, nodes[0].lineage)
         layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller), batches)
         has_head_axis = any(role == "heads" for axis in layouts[0] for _, role in axis)  # an axis may be several joined
         is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
@@ -384,52 +409,50 @@ class Observer:
         is_part = self.windows is not None or gathers is not None or observed_call.may_be_part
         has_usual_axes = layouts == plain_layouts(queries.shape, arguments["key"].shape)
         if has_usual_axes and not is_part and self.cross is None and self.search is None:
-            self.passes.note_plain_call(observed_call.without_tensors)
+            self.passes.note_plain_call(observed_call)
         else:
             self.passes.is_plain = False
-        self.listener.on_attention(observed_call)
+        return observed_call
 
     def _is_repeated_call(self, call: TorchCall) -> bool:
+        """Reports an attention call of a repeated pass; if another module made it, ends the repeat, and is False."""
         with self.guarded():
             arguments, known_call = bind_dot_product(*call.args, **call.kwargs), self.passes.next_call()
             caller, shapes = self.modules.running(self.cross), (arguments["query"].shape, arguments["key"].shape)
             has_same_caller = caller is not None and caller.module is known_call.caller.module
             if has_same_caller and len(shapes[0]) == len(shapes[1]) == FOLDED_AXES:
-                if not self._is_unreadable(known_call.caller, *arguments.values()):
-                    build = partial(kernel_call, arguments, call.result, call.logsumexp, plain_layouts(*shapes))
-                    self.listener.on_attention(known_call._replace(build=build, shape=shapes[0]))
+                kind = unreadable_kind(*arguments.values())
+                build = partial(kernel_call, arguments, call.result, call.logsumexp, plain_layouts(*shapes))
+                repeated_call = known_call._replace(build=build, shape=shapes[0])
+                self.report(repeated_call if kind is None else UnreadableCall(known_call.caller, kind))
                 return True
         self.passes.end_repeat()
         return False
 
-    def on_fused_layer(self, call: TorchCall) -> None:
-        """Reports the attention of an encoder layer that ran as one kernel, computed from its input and weights."""
-        arguments = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
-        self._report_fused(
-            self.modules.running(cross=False), partial(fused_layer_call, arguments, call.result), arguments, "src"
-        )
+    def _fused(self, call: TorchCall) -> Finding | None:
+        """Returns the attention of an encoder layer or ``nn.MultiheadAttention`` that ran as one kernel.
 
-    def on_fused_attention(self, call: TorchCall) -> None:
-        """Reports the attention of a fused ``nn.MultiheadAttention``, computed again from its inputs and weights."""
-        arguments = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
-        caller = self.modules.running(cross=self.have_different_inputs(arguments["query"], arguments["key"]))
-        self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
-
-    def _report_fused(
-        self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, source_name: str
-    ) -> None:
-        """Reports the attention of a fused kernel, or the kind of its tensors if they cannot be read."""
+        It is computed again from the arguments; ``None`` outside the model's modules.
+        """
         self.passes.is_plain = False
-        checked_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
-        if caller is not None and not self._is_unreadable(caller, *checked_arguments):
-            lineage = NOTHING if arguments[source_name].is_nested else self.flow.node(arguments[source_name]).lineage
-            self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
+        is_layer = call.name == FUSED_ENCODER
+        arguments = bind_fused(call.name, FUSED_LAYER if is_layer else FUSED_ATTENTION, call.args, call.kwargs)
+        source = arguments["src" if is_layer else "query"]
+        is_cross = not is_layer and self.have_different_inputs(source, arguments["key"])
+        caller = self.modules.running(cross=is_cross)
+        if caller is None:
+            return None
+        kind = unreadable_kind(
+            *(value for value in arguments.values() if not (type(value) is Tensor and value.is_nested))
+        )
+        if kind is not None:
+            return UnreadableCall(caller, kind)
+        build = partial(fused_layer_call if is_layer else fused_attention_call, arguments, call.result)
+        lineage = NOTHING if source.is_nested else self.flow.node(source).lineage
+        return ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage)
 
     def have_different_inputs(self, queries: Tensor, keys: Tensor) -> bool:
-        """True if queries and keys, before their projections, differ and were computed from no common input.
-
-        False if they are equal, or have an input in common.
-        """
+        """True if queries and keys, before their projections, differ and were computed from no common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
         query_roots, key_roots = (self.flow.node(tensor).lineage.roots for tensor in (queries, keys))
@@ -446,16 +469,9 @@ class Observer:
         if self.windows is None:
             self.token_places.stop()
 
-    def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
-        """True if a tensor among the values cannot be read; tells the listener its kind."""
-        kind = unreadable_kind(*values)
-        if kind is not None:
-            self.listener.on_unreadable(caller, kind)
-        return kind is not None
 
-
-HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {
-    DOT_PRODUCT: Observer.on_dot_product,
-    "_transformer_encoder_layer_fwd": Observer.on_fused_layer,
-    "_native_multi_head_attention": Observer.on_fused_attention,
+RECOGNIZERS: dict[str, Callable[[Observer, TorchCall], Finding | None]] = {
+    DOT_PRODUCT: Observer._dot_product,
+    FUSED_ENCODER: Observer._fused,
+    "_native_multi_head_attention": Observer._fused,
 }

@@ -1,7 +1,7 @@
 """Observes kernels that bypass torch's functions, by wrapping them in the attention interface of transformers."""
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, wraps
@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
-from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape
+from attnviz.capture.calls.layout import FOLDED_AXES
 from attnviz.capture.calls.readable import unreadable_kind
-from attnviz.capture.flow.lineage import Lineage
-from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.hooks.observing_mode import Patch, observers
-from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, ObservedCall, Observer
+from attnviz.capture.hooks.torch_functions import BuildCall, ObservedCall, Observer, UnreadableCall
 
 VISIBLE_TO_TORCH = "sdpa"  # torch's function mode observes all arguments of this implementation
 INTERFACE_PARAMETERS = ("module", "query", "key", "value", "attention_mask")  # the first five of every kernel
@@ -136,9 +134,9 @@ def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) ->
             if arguments is not None:
                 _report(observer, calls, arguments, result)
             elif len(calls) == 1:
-                observer.listener.on_attention(calls[0])
+                observer.report(calls[0])
             elif caller := observer.modules.running():
-                observer.listener.on_unreadable(caller, UNKNOWN_ARGUMENTS)
+                observer.report(UnreadableCall(caller, UNKNOWN_ARGUMENTS))
     return result
 
 
@@ -147,24 +145,22 @@ def _report(observer: Observer, calls: list[ObservedCall], arguments: _KernelArg
     build = partial(_factored_call, arguments, result)
     caller = observer.modules.describe(arguments.module)
     if len(calls) == 1:
-        observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
+        observer.report(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
     elif kind := unreadable_kind(arguments.queries, arguments.keys, arguments.values, arguments.mask):
-        observer.listener.on_unreadable(caller, kind)
+        observer.report(UnreadableCall(caller, kind))
     else:
         observer.passes.is_plain = False
         lineage = observer.flow.node(arguments.queries).lineage
-        observer.listener.on_attention(ObservedCall(caller, build, arguments.queries.shape, queries=lineage))
+        observer.report(ObservedCall(caller, build, arguments.queries.shape, queries=lineage))
 
 
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
-    original_listener = observer.listener
-    collector = _CallCollector(original_listener)
-    observer.listener = collector
+    outer_calls, observer.kernel_calls = observer.kernel_calls, []
     try:
-        yield collector.calls
+        yield observer.kernel_calls
     finally:
-        observer.listener = original_listener
+        observer.kernel_calls = outer_calls
 
 
 def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> AttentionCall | None:
@@ -175,34 +171,6 @@ def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> At
     if isinstance(call, DenseCall) and isinstance(factors := build_kernel_call(), FactoredCall):
         return replace(call, factors=factors)
     return call
-
-
-class _CallCollector:
-    """A listener that collects the calls observed inside a kernel: one is the attention, several are steps towards
-    it.
-    """
-
-    def __init__(self, listener: AttentionListener) -> None:
-        self.listener = listener
-        self.calls: list[ObservedCall] = []
-
-    def on_attention(self, call: ObservedCall) -> None:
-        self.calls.append(call)
-
-    def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
-        """Ignores softmaxes inside the kernel that are no attention; arguments as for any listener."""
-
-    def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
-        return self.listener.batches_of(caller, queries)
-
-    def on_unreadable(self, caller: CallingModule, kind: str) -> None:
-        """Ignores unreadable tensors inside the kernel: its own arguments decide."""
-
-    def on_further_product(self) -> None:
-        """Ignores products inside the kernel: the output of attention enters none of them."""
-
-    def on_failure(self, error: Exception) -> None:
-        self.listener.on_failure(error)
 
 
 def _factored_call(arguments: _KernelArguments, result: Any) -> FactoredCall | None:

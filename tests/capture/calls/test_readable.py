@@ -13,7 +13,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.readable import restored_softmax, unreadable_kind
 from attnviz.capture.flow.dataflow import DataFlow
-from attnviz.capture.hooks.torch_functions import HANDLERS
+from attnviz.capture.hooks.torch_functions import RECOGNIZERS
 from tests.conftest import cells
 
 WIDTH = 8
@@ -197,7 +197,7 @@ def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: py
     def broken(*arguments: object) -> None:
         raise KeyError("a bug of ours")
 
-    monkeypatch.setitem(HANDLERS, "softmax", broken)
+    monkeypatch.setitem(RECOGNIZERS, "softmax", broken)
     model, outputs = Attention(), []
     with (
         pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'"),

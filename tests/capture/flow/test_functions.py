@@ -125,7 +125,7 @@ class Followed:
 
     def __init__(self) -> None:
         caller = CallingModule(nn.Identity(), "attention", cross=False)
-        self.flow = DataFlow([], lambda: caller, lambda use: None, lambda candidate: None)
+        self.flow = DataFlow([], lambda: caller)
 
     def call(self, name: str, function: Function, *args: Any) -> Tensor:
         result: Tensor = function(*args)
