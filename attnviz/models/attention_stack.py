@@ -122,7 +122,7 @@ def value_norms(module: MultiHeadAttention, values: Tensor, heads: Sequence[int]
     Args:
         values: ``(1, heads, keys, features of a head)``.
     """
-    from attnviz.capture.assembly.contributions import norms_after
+    from attnviz.capture.assembly.output_projection import norms_after
 
     weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
     head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
