@@ -43,7 +43,7 @@ def contributions(
         >>> recording.maps[0].quantity, recording.maps[0].weights.shape
         ('contribution', (2, 5, 5))
     """
-    from attnviz.maps.contributions import contributions_of
+    from attnviz.maps.derived import contributions_of
 
     if isinstance(source, Recording):
         return drawable(contributions_of(source))

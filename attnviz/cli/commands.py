@@ -525,7 +525,7 @@ def browse(
     if other is not None:
         other_recording = record(Subject.of(other).drawable(), settings, selection, values=has_contributions)
     if has_contributions:
-        from attnviz.maps.contributions import contributions_of
+        from attnviz.maps.derived import contributions_of
 
         recording = contributions_of(recording)
         other_recording = None if other_recording is None else contributions_of(other_recording)

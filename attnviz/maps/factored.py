@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, HalfArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
 from attnviz.maps.recording import Recording
-from attnviz.maps.score_factors import ScoreFactors
 from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.overview import Overview
@@ -106,17 +104,6 @@ class FactoredMaps(CellMaps):
         """
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         return overview_of(self.factors, self.head_indices(heads), (height, width), queries, keys, maximum=maximum)
-
-    def cell_factors(self) -> Factors:
-        """Returns the factors from which cells are computed."""
-        return self.factors
-
-    def score_factors(self) -> ScoreFactors:
-        """Returns the queries and keys of the factors, without mask, bias and soft cap."""
-        factors = self.factors
-        return ScoreFactors(
-            queries=factors.queries, keys=factors.keys, key_heads=factors.key_heads, scale=factors.scale
-        )
 
     def rounded_to_bfloat16(self) -> Self:
         """Returns the maps with queries and keys rounded to bfloat16; unchanged if they are rounded already."""

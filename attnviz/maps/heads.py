@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from attnviz.base.errors import option
-from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
-from attnviz.maps.pooled import PooledMaps
+from attnviz.maps.pooled import CapturedMetrics, PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.towers import refuse_other_tower

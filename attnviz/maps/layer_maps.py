@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,11 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable
 from attnviz.maps.group_sums import GroupSums, sum_groups
+from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.streaming.overview import Overview
 from attnviz.text.groups import Groups
 from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
-
-if TYPE_CHECKING:
-    from attnviz.maps.score_factors import ScoreFactors
-    from attnviz.streaming.factors import Factors
 
 LONG_MAP_TOKENS = 2048  # tokens per axis, above which maps are kept as factors
 Kind = Literal["self", "cross"]
@@ -164,13 +161,15 @@ class LayerMaps(ABC):
     def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query of a head, ``(queries,)``; the block's mean if pooled."""
 
-    @abstractmethod
-    def cell_factors(self) -> "Factors | None":
+    def cell_factors(self) -> Factors | None:
         """Returns the factors from which cells are computed; ``None`` if the maps have none."""
+        factors = self.score_factors()
+        return factors if isinstance(factors, Factors) else None
 
-    @abstractmethod
-    def score_factors(self) -> "ScoreFactors | None":
+    def score_factors(self) -> ScoreFactors | None:
         """Returns the queries and keys whose products are the scores; ``None`` if they are unknown."""
+        factors: ScoreFactors | None = getattr(self, "factors", None)  # only some kinds of maps hold factors
+        return factors
 
     @abstractmethod
     def to_tensors(self) -> MapTensors:

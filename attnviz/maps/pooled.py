@@ -1,14 +1,14 @@
-"""Represents maps that were pooled at capture, because they are long and their queries and keys are not known."""
+"""Represents maps that were pooled at capture, since their queries and keys are not known, and their metrics."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.group_sums import GroupSums, sum_cells
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, unknown_cells_error
 from attnviz.maps.visibility import (
@@ -24,7 +24,68 @@ from attnviz.text.groups import Groups
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
 
+ARRAYS = ("values", "counts", "sinks", "keys", "beside_sink")
+REST_COUNT = 9  # the number of metrics that decide patterns
 MAX_BLOCKS_A_SIDE = 512  # about the pixels per side of a large picture of one head
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedMetrics:
+    """Metrics of the heads of one attention call, measured at capture.
+
+    Attributes:
+        names: the names of the metrics.
+        values: ``(heads, metrics)``, NaN where a metric is not applicable.
+        counts: ``(heads, metrics)``, the number of queries that each value is a mean of.
+        sinks: ``(heads,)``, the position of the key that receives most weight.
+        keys: ``(heads,)``, the number of keys that the queries see.
+        beside_sink: ``(heads, metrics)``, the metrics beside the sink that decide patterns.
+    """
+
+    names: tuple[str, ...]
+    values: FloatArray
+    counts: IntArray
+    sinks: IntArray
+    keys: IntArray
+    beside_sink: FloatArray
+
+    def refuse_mismatch(self, heads: int, keys: int, maps_name: str) -> None:
+        """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys."""
+        shape = heads, len(self.names)
+        fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
+        fits = fits and self.beside_sink.shape == (heads, REST_COUNT)
+        if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
+            raise AttnvizError(f"{maps_name}: stored metrics do not fit {heads} heads over {keys} keys; record again")
+
+    def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Returns the header and the arrays that a file stores."""
+        return {"metrics": list(self.names)}, {f"metric_{name}": getattr(self, name) for name in ARRAYS}
+
+    @classmethod
+    def from_tensors(cls, entry: "StoredEntry", heads: int) -> Self:
+        """Returns the metrics that a file entry stores for maps with ``heads`` heads.
+
+        Raises:
+            AttnvizError: if a value is missing, or of another type or shape.
+        """
+        names = entry.sentences("metrics")
+        return cls(
+            names=names,
+            values=entry.array("metric_values", "float32", (heads, len(names))),
+            counts=entry.array("metric_counts", "int64", (heads, len(names))),
+            sinks=entry.array("metric_sinks", "int64", (heads,)),
+            keys=entry.array("metric_keys", "int64", (heads,)),
+            beside_sink=entry.array("metric_beside_sink", "float32", (heads, REST_COUNT)),
+        )
+
+
+def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
+    """Returns the metrics of all parts, concatenated along the axis of heads; a single part is returned unchanged."""
+    all_parts = list(parts)
+    if len(all_parts) == 1:
+        return all_parts[0]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in all_parts]) for name in ARRAYS}
+    return replace(all_parts[0], **arrays)
 
 
 @final
@@ -124,12 +185,6 @@ class PooledMaps(LayerMaps):
         edges, _ = self._edges()
         means = visible_to_heads(self.counts, self.head_indices((head,))).sum(axis=1) / np.diff(edges)
         return np.repeat(means, np.diff(edges))[queries]
-
-    def cell_factors(self) -> None:
-        """Returns ``None``: pooled maps have no factors."""
-
-    def score_factors(self) -> None:
-        """Returns ``None``: pooled maps keep neither queries nor keys."""
 
     def to_tensors(self) -> MapTensors:
         """Returns means, maxima and counts as a file stores them, and the metrics if there are any."""

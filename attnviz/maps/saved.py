@@ -49,7 +49,7 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
         AttnvizError: if the file is not a complete recording of the format that this attnviz reads.
     """
     from attnviz.base.tensor_file import TensorFile
-    from attnviz.maps.weight_checks import weight_warnings
+    from attnviz.maps.recording import weight_warnings
 
     recording = _from_tensors(TensorFile(Path(path), whole))
     return replace(recording, doubts=weight_warnings(recording.maps))

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
-from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
+from attnviz.maps.pooled import CapturedMetrics
 from attnviz.metrics.beside_sink import REST_METRICS, is_sink, numbers_beside_sink
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
@@ -477,7 +477,7 @@ def normalized_rows(maps: CellMaps) -> CellMaps:
     """Returns maps of contributions with each row divided by its sum; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
-    from attnviz.maps.contributions import normalized_maps
+    from attnviz.maps.derived import normalized_maps
 
     return normalized_maps(maps)
 

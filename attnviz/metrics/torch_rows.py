@@ -17,8 +17,7 @@ from attnviz.metrics.query_grid import CountedCells, QueryGrid
 from attnviz.metrics.row_blocks import GridRows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
-from attnviz.streaming.torch_pass import tensor_of
-from attnviz.streaming.workers import run_parallel
+from attnviz.streaming.torch_pass import run_parallel, tensor_of
 
 BAND_CELLS = 2**22  # the largest number of cells of a band: one head's rows of some queries
 MIN_ROWS, MAX_ROWS = 16, 512

@@ -60,7 +60,7 @@ class LayerRun:
             raise overflow_error(f"scores of layer {self.layer}", str(steps.scores.dtype).removeprefix("torch."))
         factors = None
         if with_factors:
-            from attnviz.maps.score_factors import ScoreFactors
+            from attnviz.streaming.factors import ScoreFactors
 
             query_vectors, key_vectors = (
                 array_of(vectors[item, list(chosen_heads)]) for vectors in (steps.queries, steps.keys)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
+from attnviz.maps.dense import key_head_numbers
 from attnviz.maps.heads import head_name
-from attnviz.maps.masked import key_head_numbers
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads

@@ -35,7 +35,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         'Attention of head 0.1 in MultiHeadAttention'
     """
     if options.of == CONTRIBUTIONS:
-        from attnviz.maps.contributions import contributions_of
+        from attnviz.maps.derived import contributions_of
 
         recording = contributions_of(recording)
     if options.table == "pairs":

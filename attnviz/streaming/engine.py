@@ -11,8 +11,7 @@ from attnviz.base.machine import pooling_device
 from attnviz.base.progress import track
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
-from attnviz.streaming.plan import BITS, TILE, LoadedHead, TilePlan
-from attnviz.streaming.tiles import Tile
+from attnviz.streaming.plan import BITS, TILE, LoadedHead, Tile, TilePlan
 
 
 def overview_of(

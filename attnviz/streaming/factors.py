@@ -5,8 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 
@@ -23,17 +22,43 @@ class FactorArray(Protocol):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Factors:
-    """Queries, keys and the rules of one attention call, from which any part of its maps can be computed.
-
-    A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)`` if there is a soft cap, plus the bias.
-    A weight is ``exp(score − logsumexp)`` if the mask shows the cell, else 0.
+class ScoreFactors:
+    """Queries and keys of one attention call, whose scaled products are the scores before a soft cap and a bias.
 
     Attributes:
         queries: ``(heads, queries, features)``.
         keys: ``(key heads, keys, features)``; heads of grouped-query attention share a key head, stored once.
         key_heads: ``(heads,)``, index of the key head that each head reads.
         scale: factor of q·k.
+    """
+
+    queries: FactorArray
+    keys: FactorArray
+    key_heads: tuple[int, ...]
+    scale: float
+
+    def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
+        """Raises AttnvizError if the shape of an array or the length of ``key_heads`` does not fit the maps."""
+        features = self.queries.shape[-1]
+        # There may be more key heads than the heads read, but not fewer.
+        key_heads = max(1 + max(self.key_heads, default=-1), self.keys.shape[0])
+        expected_shapes = {"queries": (heads, queries, features), "keys": (key_heads, keys, features)}
+        for name, expected_shape in expected_shapes.items():
+            shape = tuple(getattr(self, name).shape)
+            if shape != expected_shape:
+                raise AttnvizError(f"{name} has shape {shape}, not {expected_shape}")
+        if len(self.key_heads) != heads:
+            raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Factors(ScoreFactors):
+    """Queries, keys and the rules of one attention call, from which any part of its maps can be computed.
+
+    A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)`` if there is a soft cap, plus the bias.
+    A weight is ``exp(score − logsumexp)`` if the mask shows the cell, else 0.
+
+    Attributes:
         logsumexp: ``(heads, queries)``, natural logarithm of the softmax's denominator, including the sink;
             −inf if a query sees no key.
         mask: rules that decide which cells are visible.
@@ -44,10 +69,6 @@ class Factors:
             maps from a file.
     """
 
-    queries: FactorArray
-    keys: FactorArray
-    key_heads: tuple[int, ...]
-    scale: float
     logsumexp: FactorArray
     mask: Mask = field(default_factory=Mask)
     bias: Bias = field(default_factory=Bias)
@@ -62,18 +83,9 @@ class Factors:
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
         """Raises AttnvizError if the shape of an array or of the bias, or the length of ``key_heads``, does not fit."""
-        features = self.queries.shape[-1]
-        least_key_heads = 1 + max(self.key_heads, default=-1)  # there may be key heads that no head reads
-        for name, expected_shape in (
-            ("queries", (heads, queries, features)),
-            ("keys", (max(least_key_heads, self.keys.shape[0]), keys, features)),
-            ("logsumexp", (heads, queries)),
-        ):
-            shape = tuple(getattr(self, name).shape)
-            if shape != expected_shape:
-                raise AttnvizError(f"{name} has shape {shape}, not {expected_shape}")
-        if len(self.key_heads) != heads:
-            raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
+        super().refuse_mismatch(heads, queries, keys)
+        if tuple(self.logsumexp.shape) != (heads, queries):
+            raise AttnvizError(f"logsumexp has shape {tuple(self.logsumexp.shape)}, not {(heads, queries)}")
         self.bias.refuse_mismatch(heads, queries, keys)
 
     def logsumexp_or_inf(self, head_index: int, queries: slice) -> FloatArray:

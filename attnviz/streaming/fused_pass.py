@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.attention.bias import Bias
 from attnviz.attention.kernels import fused_attention, has_fused_attention
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, block_edges
-from attnviz.streaming.tiles import BlockAxis, Tile
+from attnviz.streaming.plan import BlockAxis, Tile
 
 MAX_BYTES = {"cpu": 2**26, "cuda": 2**29}  # of the weights on blocks in memory at once
 WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this

@@ -58,7 +58,7 @@ def test_tokens_are_joined_and_left_out_as_on_the_command_line(
 ) -> None:
     causal_recording.save("run.safetensors")
     assert main(["show", "run.safetensors", "-o", "out.csv", f"--{name.replace('_', '-')}"]) == 0
-    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast(Any, {name: True}))
+    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast("Any", {name: True}))
 
 
 TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all", "of")}

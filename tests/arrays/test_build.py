@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import attnviz
-from attnviz.arrays.build import UNCHECKED, from_arrays
-from attnviz.arrays.cells import ASSUMED_CAUSAL
+from attnviz.arrays.build import ASSUMED_CAUSAL, UNCHECKED, from_arrays
 from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps

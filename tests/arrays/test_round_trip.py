@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import attnviz
 from attnviz.arrays.file import read_arrays
-from attnviz.maps.dense import DenseMaps
+from attnviz.maps.dense import DenseMaps, key_head_numbers
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.maps.masked import key_head_numbers
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from attnviz.metrics.change import compare

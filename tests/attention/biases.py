@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Bias
 from attnviz.base.arrays import FloatArray, IntArray
 
 

@@ -5,8 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -148,12 +147,6 @@ class ComputedMaps(CellMaps):
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         return [heads]
-
-    def cell_factors(self) -> None:
-        """None."""
-
-    def score_factors(self) -> None:
-        """None."""
 
     def to_tensors(self) -> MapTensors:
         raise AssertionError("these maps are not written")

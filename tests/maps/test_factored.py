@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import HalfArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps, halve

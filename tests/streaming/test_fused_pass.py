@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from attnviz.attention import kernels
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.streaming import fused_pass
 from attnviz.streaming.engine import overview_of

@@ -17,15 +17,13 @@ from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall, are_exact, pick_heads
 from attnviz.capture.flow.sites import CallSite
-from attnviz.maps.captured_metrics import CapturedMetrics, concatenated_metrics
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
-from attnviz.maps.pooled import PooledMaps, pool_heads
-from attnviz.maps.score_factors import ScoreFactors
+from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
 from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
 
 # Relative to the largest mark; a key that is computed twice may be rounded differently.

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.capture.calls.attention_call import FactoredCall, query_bands, shared_or_per_head_cells
 

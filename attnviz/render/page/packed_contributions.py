@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.contributions import contribution_bound, contribution_maps, divided_contributions
+from attnviz.maps.derived import contribution_bound, contribution_maps, divided_contributions
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.render.page.encoding import base85, without_nan
 from attnviz.render.page.packing import (

@@ -92,7 +92,7 @@ def heads_report(
             f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
     if options.of == CONTRIBUTIONS:
-        from attnviz.maps.contributions import contributions_of
+        from attnviz.maps.derived import contributions_of
 
         recordings = tuple(map(contributions_of, recordings))
     heads = measurable_heads([head for recording in recordings for head in chosen_heads(recording, options.selection)])
@@ -162,7 +162,7 @@ def _alignment_columns(
 
 def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     """Returns a frame with one measure, the norm of what each head moves into a query, as a mean over the texts."""
-    from attnviz.maps.contributions import mean_contribution
+    from attnviz.maps.derived import mean_contribution
 
     norms: dict[HeadRow, list[float]] = {}
     for maps, head in heads:

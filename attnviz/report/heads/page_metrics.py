@@ -58,7 +58,7 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
     cell_count = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cell_count > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
         return frame
-    from attnviz.maps.contributions import contribution_maps, mean_contribution
+    from attnviz.maps.derived import contribution_maps, mean_contribution
 
     maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {

@@ -101,7 +101,7 @@ def comparison_report(
     """
     refuse_style(options.look, "a comparison")
     if options.of == CONTRIBUTIONS:
-        from attnviz.maps.contributions import contributions_of
+        from attnviz.maps.derived import contributions_of
 
         a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(recording, options.selection, options.grouping) for recording in (a, b))

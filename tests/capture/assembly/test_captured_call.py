@@ -20,8 +20,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.blocks import InspectedHead, pooled_blocks
 from attnviz.browse.session.state import View
 from attnviz.cli.commands import main
-from attnviz.maps.contributions import contributions_of
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.derived import contributions_of
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.grouped import regroup
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps

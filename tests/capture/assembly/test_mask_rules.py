@@ -9,8 +9,7 @@ import transformers
 from torch import Tensor
 
 import attnviz
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.captured_call import capture_call, maps_of
 from attnviz.capture.assembly.mask_rules import mask_of, position_rules

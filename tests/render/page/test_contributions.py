@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.contributions import contribution_bound, contributions_of, mean_contribution
+from attnviz.maps.derived import contribution_bound, contributions_of, mean_contribution
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording

@@ -11,7 +11,6 @@ import pytest
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.recording import Recording
-from attnviz.maps.score_factors import ScoreFactors
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -19,6 +18,7 @@ from attnviz.render.formats import draw
 from attnviz.render.page.packed_scores import ROUNDING, _rounded_float16, pack_scores
 from attnviz.render.page.packing import plan_page
 from attnviz.report.picture.numbers import HeadCells
+from attnviz.streaming.factors import ScoreFactors
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps

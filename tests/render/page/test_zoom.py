@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from attnviz.streaming.workers import map_parallel, run_parallel
+from attnviz.streaming.torch_pass import map_parallel, run_parallel
 from tests.patience import PATIENCE
 
 

@@ -12,7 +12,7 @@ from attnviz.api.recording import drawable
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.contributions import ContributionMaps, contributions_of, mean_contribution
+from attnviz.maps.derived import ContributionMaps, contributions_of, mean_contribution
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
@@ -52,7 +52,7 @@ def test_long_contributions_equal_whole_ones_in_windows_and_overviews() -> None:
 
 
 def test_an_overview_of_factors_is_that_of_their_contributions() -> None:
-    from attnviz.maps.contributions import ContributionMaps
+    from attnviz.maps.derived import ContributionMaps
 
     torch.manual_seed(0)
     model, tokens = MultiHeadAttention(24, HEADS, causal=True), torch.randn(1, 60, 24)
