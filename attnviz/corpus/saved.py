@@ -18,8 +18,8 @@ from attnviz.corpus.sums.examples import TOP, Examples, ExampleText
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import ENTROPY_BITS, REST_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
 from attnviz.corpus.texts.token_classes import picture_metrics, surveyed_metrics
-from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.metrics import Metric
+from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:

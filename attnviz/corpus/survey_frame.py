@@ -8,10 +8,8 @@ import numpy as np
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.sums.survey import DECILES, Survey
 from attnviz.corpus.sums.tallies import NO_SINK, VARIOUS_SINKS
-from attnviz.metrics.beside_sink import REST_METRICS
-from attnviz.metrics.head_changes import HeadChanges, number_changes
-from attnviz.metrics.head_frame import HeadFrame, HeadRow
-from attnviz.metrics.patterns import find_patterns
+from attnviz.metrics.head_frame import HeadChanges, HeadFrame, HeadRow, number_changes
+from attnviz.metrics.patterns import REST_METRICS, find_patterns
 from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 from attnviz.text.towers import refuse_other_tower

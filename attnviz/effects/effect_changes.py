@@ -4,7 +4,7 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effects
-from attnviz.metrics.head_changes import HeadChanges, number_changes
+from attnviz.metrics.head_frame import HeadChanges, number_changes
 
 FORMAT, VERSION = "attnviz effect changes", 1
 

@@ -13,8 +13,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
 from attnviz.base.reading import NotJsonError, read_json
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
-from attnviz.metrics.measure import Measure, finite_number, margin_of_mean
-from attnviz.metrics.needs import Need
+from attnviz.metrics.measure import Measure, Need, finite_number, margin_of_mean
 from attnviz.text.head_name import HeadName, parse_head_name
 
 FORMAT, VERSION = "attnviz effects", 1

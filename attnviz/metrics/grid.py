@@ -6,11 +6,13 @@ A metric uses operators, ``any``, ``argmax`` and ``clip`` alone, which both have
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from attnviz.metrics.patch_lattice import ImagePatches
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 
 NEAR = 3  # the largest distance in tokens that counts as local
 NO_NUMBER = -(2**62)  # no token has this number
@@ -91,8 +93,8 @@ class Grid(ABC):
         return self.key_numbers(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
 
     @property
-    def patches(self) -> "tuple[ImagePatches, ImagePatches] | None":
-        """The patches of the queries and of the keys; ``None`` if no key is a patch of an image."""
+    def patches(self) -> Any:
+        """The `ImagePatches` of the queries and of the keys; ``None`` if no key is a patch of an image."""
         return None
 
     @cached_property
@@ -125,3 +127,75 @@ class Grid(ABC):
         if function not in self._cells_by_function:
             self._cells_by_function[function] = function(self)
         return self._cells_by_function[function]
+
+
+class Rows(ABC):
+    """The rows of some heads over a grid, with the sums over keys that metrics need; each engine has a subclass.
+
+    Arrays are ``(heads, queries)``, or ``(texts, heads, queries)`` of a batch.
+
+    Attributes:
+        grid: the queries and keys.
+    """
+
+    grid: Grid
+
+    @property
+    @abstractmethod
+    def entropy(self) -> Array:
+        """The entropy of each row in bits."""
+
+    @property
+    @abstractmethod
+    def peak(self) -> Array:
+        """The largest weight of each row."""
+
+    @property
+    @abstractmethod
+    def distance(self) -> Array:
+        """The mean distance from query to key, in tokens."""
+
+    @property
+    @abstractmethod
+    def squared_distance(self) -> Array:
+        """The mean squared distance from query to key."""
+
+    @property
+    @abstractmethod
+    def hidden(self) -> Array:
+        """The share of hidden later keys in Σ exp(score) over hidden later and visible keys; NaN without scores."""
+
+    @property
+    @abstractmethod
+    def key_weights(self) -> Array:
+        """The weight on each key of the grid, ``(heads, queries, keys)``; 0 where not visible."""
+
+    @abstractmethod
+    def mass(self, cells: Cells) -> Array:
+        """Returns the weight on some cells of the grid; NaN for queries without any of them."""
+
+    @abstractmethod
+    def where(self, defined: Array, numbers: Array) -> Array:
+        """Returns the numbers of the queries where ``defined``, ``(queries,)``, is True; NaN for the others."""
+
+    @abstractmethod
+    def not_applicable(self) -> Array:
+        """Returns NaN for every query: the numbers of a metric that does not apply."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The weight that the keys of an attention call receive.
+
+    Attributes:
+        received: ``(..., heads, keys)``, the mean weight on each key, over the queries that see two keys or more.
+        visible_keys: ``(..., keys)``, True for keys that any query sees; the others receive nothing.
+    """
+
+    received: Float64Array
+    visible_keys: BoolArray
+
+    @property
+    def keys(self) -> IntArray:
+        """The number of keys that any query sees, ``(..., 1)``."""
+        return np.asarray(self.visible_keys.sum(axis=-1, keepdims=True))

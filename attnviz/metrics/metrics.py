@@ -27,12 +27,10 @@ from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.maps.pooled import CapturedMetrics
-from attnviz.metrics.beside_sink import REST_METRICS, is_sink, numbers_beside_sink
-from attnviz.metrics.grid import NEAR, Array, Cells, Grid
-from attnviz.metrics.measure import Measure
-from attnviz.metrics.needs import ONE_AXIS, Need
-from attnviz.metrics.patch_lattice import ImagePatches
-from attnviz.metrics.patch_metrics import (
+from attnviz.metrics.grid import NEAR, Array, Cells, Columns, Grid, Rows
+from attnviz.metrics.measure import ONE_AXIS, Measure, Need
+from attnviz.metrics.patches import (
+    ImagePatches,
     border_patches,
     image_patches,
     left_patch,
@@ -44,10 +42,9 @@ from attnviz.metrics.patch_metrics import (
     spatial_entropy,
     upper_patch,
 )
-from attnviz.metrics.patterns import Pattern, find_patterns
-from attnviz.metrics.query_grid import QueryGrid
-from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blind_queries_at_end, blocks_of_rows
-from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
+from attnviz.metrics.patterns import REST_METRICS, Pattern, find_patterns, is_sink, numbers_beside_sink
+from attnviz.metrics.query_grid import NumberedTokens, QueryGrid, is_sequence
+from attnviz.metrics.row_blocks import GridRows, blind_queries_at_end, blocks_of_rows
 
 STRIPES = 3  # keys that count as vertical stripes
 

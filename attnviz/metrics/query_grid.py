@@ -1,5 +1,6 @@
-"""Defines the numpy engine's grid of queries and keys, and the sets of cells that metrics select in it."""
+"""Defines the numpy engine's grid of queries and keys, with the sets of cells that metrics select in it."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,8 +10,57 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.metrics.grid import Grid
-from attnviz.metrics.patch_lattice import ImagePatches
-from attnviz.metrics.token_numbers import NumberedTokens
+from attnviz.metrics.patches import ImagePatches
+from attnviz.text.characters import SENTENCES
+from attnviz.text.named_groups import named_groups
+from attnviz.text.tokens import Tokens
+
+
+def sentences_of(tokens: Tokens) -> IntArray:
+    """Returns the index of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens.
+
+    All tokens are in one sentence if the sentences are unknown.
+    """
+    sentences = named_groups(tokens, SENTENCES)
+    return np.where(tokens.special, -1, 0 if sentences is None else sentences.numbers).astype(np.int64)
+
+
+def is_sequence(tokens: Tokens) -> bool:
+    """True if the tokens are in a sequence, so that before, after and near are defined."""
+    return tokens.order == "sequence"
+
+
+# Each function returns ``(tokens,)``: integers, negative for tokens without a number, or booleans.
+TOKEN_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
+    "ids": lambda tokens: tokens.ids,
+    "words": lambda tokens: tokens.words,
+    "segments": lambda tokens: tokens.segments,
+    "special": lambda tokens: tokens.special,
+    "sentences": sentences_of,
+}
+
+
+class NumberedTokens:
+    """Tokens with the columns of `TOKEN_NUMBERS`, each computed once."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self._columns: dict[str, NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def patches(self) -> ImagePatches:
+        """The patches of images among the tokens."""
+        return ImagePatches.of(self.tokens)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Returns the column of `TOKEN_NUMBERS` with this name, ``(tokens,)``."""
+        if name not in self._columns:
+            self._columns[name] = TOKEN_NUMBERS[name](self.tokens)
+        return self._columns[name]
+
 
 MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is faster than multiplying all by 0 or 1
 

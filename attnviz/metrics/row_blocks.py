@@ -1,8 +1,7 @@
 """Cuts the maps of an attention call into blocks of rows, and computes the sums over keys that metrics need."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,68 +11,13 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.layer_maps import CellMaps, Window, is_long
-from attnviz.metrics.grid import Array, Cells, Grid
-from attnviz.metrics.query_grid import CountedCells, QueryGrid
-from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
+from attnviz.metrics.grid import Rows
+from attnviz.metrics.query_grid import CountedCells, NumberedTokens, QueryGrid, is_sequence
 
 BLOCK_CELLS = 2**18  # cells of a block of rows; they stay in the processor's cache
 LONG_CELLS = 2**20  # cells of a block of long maps: matrix products of long rows pay only with more rows
 MIN_ROWS = 32  # queries of a block at least, which has fewer heads rather than fewer queries; doubled for long maps
 TINY = np.finfo(np.float32).tiny
-
-
-class Rows(ABC):
-    """The rows of some heads over a grid, with the sums over keys that metrics need; each engine has a subclass.
-
-    Arrays are ``(heads, queries)``, or ``(texts, heads, queries)`` of a batch.
-
-    Attributes:
-        grid: the queries and keys.
-    """
-
-    grid: Grid
-
-    @property
-    @abstractmethod
-    def entropy(self) -> Array:
-        """The entropy of each row in bits."""
-
-    @property
-    @abstractmethod
-    def peak(self) -> Array:
-        """The largest weight of each row."""
-
-    @property
-    @abstractmethod
-    def distance(self) -> Array:
-        """The mean distance from query to key, in tokens."""
-
-    @property
-    @abstractmethod
-    def squared_distance(self) -> Array:
-        """The mean squared distance from query to key."""
-
-    @property
-    @abstractmethod
-    def hidden(self) -> Array:
-        """The share of hidden later keys in Σ exp(score) over hidden later and visible keys; NaN without scores."""
-
-    @property
-    @abstractmethod
-    def key_weights(self) -> Array:
-        """The weight on each key of the grid, ``(heads, queries, keys)``; 0 where not visible."""
-
-    @abstractmethod
-    def mass(self, cells: Cells) -> Array:
-        """Returns the weight on some cells of the grid; NaN for queries without any of them."""
-
-    @abstractmethod
-    def where(self, defined: Array, numbers: Array) -> Array:
-        """Returns the numbers of the queries where ``defined``, ``(queries,)``, is True; NaN for the others."""
-
-    @abstractmethod
-    def not_applicable(self) -> Array:
-        """Returns NaN for every query: the numbers of a metric that does not apply."""
 
 
 class GridRows(Rows):
@@ -222,24 +166,6 @@ class _NumpyRows(GridRows):
         """Returns Σ weight · number over the keys of each row, ``(heads, queries)``."""
         factors = numbers.astype(self.weights.dtype, copy=False)
         return np.asarray(np.einsum("hqk,qk->hq", self.weights, factors), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """The weight that the keys of an attention call receive.
-
-    Attributes:
-        received: ``(..., heads, keys)``, the mean weight on each key, over the queries that see two keys or more.
-        visible_keys: ``(..., keys)``, True for keys that any query sees; the others receive nothing.
-    """
-
-    received: Float64Array
-    visible_keys: BoolArray
-
-    @property
-    def keys(self) -> IntArray:
-        """The number of keys that any query sees, ``(..., 1)``."""
-        return np.asarray(self.visible_keys.sum(axis=-1, keepdims=True))
 
 
 def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> Iterator[_NumpyRows]:

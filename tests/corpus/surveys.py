@@ -8,7 +8,7 @@ from attnviz.corpus.sums.examples import Examples, ExampleText
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import Tallies, TextNumbers
 from attnviz.corpus.texts.token_classes import surveyed_metrics
-from attnviz.metrics.beside_sink import REST_METRICS
+from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.tokens import tokenize
 
 METRICS = surveyed_metrics({})

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.metrics.head_changes import number_changes
-from attnviz.metrics.head_frame import HeadFrame, HeadRow, frame_of_samples
-from attnviz.metrics.measure import NORMAL_95, Measure, margin_of_mean
-from attnviz.metrics.needs import Need
+from attnviz.metrics.head_frame import HeadFrame, HeadRow, frame_of_samples, number_changes
+from attnviz.metrics.measure import NORMAL_95, Measure, Need, margin_of_mean
 from attnviz.metrics.patterns import Pattern
 from attnviz.text.head_name import HeadName
 

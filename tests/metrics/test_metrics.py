@@ -22,8 +22,8 @@ from attnviz.metrics import torch_rows
 from attnviz.metrics.grid import Cells, Grid
 from attnviz.metrics.measure import named_measure
 from attnviz.metrics.metrics import METRICS, Metric, measure, measure_heads, measure_queries
+from attnviz.metrics.query_grid import sentences_of
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
-from attnviz.metrics.token_numbers import sentences_of
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from attnviz.metrics.query_grid import CountedCells, QueryGrid
-from attnviz.metrics.token_numbers import NumberedTokens
+from attnviz.metrics.query_grid import CountedCells, NumberedTokens, QueryGrid
 from attnviz.text.tokens import Tokens
 
 

@@ -18,8 +18,8 @@ from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
 from attnviz.corpus.measuring.cell_sums import TextsCells
 from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, TextsGrid
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
-from attnviz.metrics.beside_sink import REST_METRICS, is_sink, numbers_beside_sink
 from attnviz.metrics.metrics import sink_cells
+from attnviz.metrics.patterns import REST_METRICS, is_sink, numbers_beside_sink
 from attnviz.streaming.torch_pass import map_parallel
 
 BLOCK_CELLS = 2**20  # texts x heads x queries x keys in memory at once, in each thread

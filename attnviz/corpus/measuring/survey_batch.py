@@ -23,8 +23,8 @@ from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import Tallies, TextNumbers
 from attnviz.corpus.texts.batches import Batch, SurveyOptions
 from attnviz.corpus.texts.text_models import BatchModel
+from attnviz.metrics.grid import Columns
 from attnviz.metrics.metrics import Metric
-from attnviz.metrics.row_blocks import Columns
 from attnviz.text.selection import Selection, refuse_missing
 from attnviz.version import __version__
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from attnviz.base.arrays import BoolArray
 from attnviz.corpus.sums.bins import offset_bin, position_bin
 from attnviz.corpus.texts.token_classes import SURVEYED_NUMBERS, class_numbers_name
-from attnviz.metrics.token_numbers import is_sequence
+from attnviz.metrics.query_grid import is_sequence
 from attnviz.text.tokens import Tokens
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, shared_or_per_head_cells
 from attnviz.corpus.measuring.cell_sums import TextsCells, place_sums
 from attnviz.corpus.measuring.texts_grid import CachedGrids, TextsGrid
-from attnviz.metrics.row_blocks import Rows
+from attnviz.metrics.grid import Rows
 
 TINY = 1e-30  # a weight that adds nothing to the entropy; it keeps log and division finite
 MAX_EXPONENT = 80.0  # the largest exponent used: exp(80) and exp(-80) are normal float32 numbers

@@ -9,8 +9,8 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.corpus.sums.bins import HISTOGRAM_BINS, bin_of, offset_bins, position_bins
 from attnviz.corpus.sums.exact_sums import ExactSums
-from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.metrics import Metric
+from attnviz.metrics.patterns import REST_METRICS
 
 SUM_BITS = {
     "share": 40,

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.metrics.grid import Cells, Grid
+from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, OF_THOSE_SEEING, Metric
-from attnviz.metrics.needs import Need
-from attnviz.metrics.token_numbers import TOKEN_NUMBERS, sentences_of
+from attnviz.metrics.query_grid import TOKEN_NUMBERS, sentences_of
 from attnviz.text.tokens import Tokens
 
 OMITTED_METRICS = ("pair",)  # a corpus has single texts, no pairs

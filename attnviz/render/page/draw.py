@@ -10,7 +10,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
-from attnviz.metrics.head_changes import HeadChanges
+from attnviz.metrics.head_frame import HeadChanges
 from attnviz.render.page.axis_media import about_medium
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks

@@ -9,8 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.metrics.head_changes import HeadChanges
-from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.head_frame import HeadChanges, HeadFrame
 from attnviz.render.page.axis_media import about_medium
 from attnviz.render.page.encoding import base85, rounded_fractions
 from attnviz.render.page.head_numbers import about_metrics

@@ -16,12 +16,11 @@ from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.metrics import beside_sink
-from attnviz.metrics.grid import Array, Cells, Grid
+from attnviz.metrics import patterns
+from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
+from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric
 from attnviz.metrics.metrics import measure as measure_maps
-from attnviz.metrics.needs import Need
-from attnviz.metrics.row_blocks import Columns, Rows
 from tests import room
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.metrics.examples import refuse_impossible_shares
@@ -79,13 +78,13 @@ def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, mea
 def test_a_head_is_measured_beside_its_sink_as_in_each_text_alone(
     model: RandomTexts, monkeypatch: pytest.MonkeyPatch, block_cells: int
 ) -> None:
-    monkeypatch.setattr(beside_sink, "MIN_SINK_SHARE", 0)  # so that the largest key of each head is a sink
+    monkeypatch.setattr(patterns, "MIN_SINK_SHARE", 0)  # so that the largest key of each head is a sink
     monkeypatch.setattr(measure, "BLOCK_CELLS", block_cells)
     found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
     for item in range(len(TEXTS)):
         expected = [numbers.beside_sink for maps in alone(model.module, item) for numbers in measure_maps(maps)]
         for head, numbers in enumerate(expected):
-            room = 1e-6 / beside_sink.MIN_REST  # rows are divided by what the sink leaves
+            room = 1e-6 / patterns.MIN_REST  # rows are divided by what the sink leaves
             assert found.beside_sink[item, head] == pytest.approx(list(numbers.values()), abs=room, nan_ok=True)
     assert np.isfinite(found.beside_sink[..., [1, 2, 4, 5, 8]]).any(axis=(0, 1)).all()
 

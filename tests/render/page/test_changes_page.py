@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.metrics.head_changes import HeadChanges, NumberChange
-from attnviz.metrics.head_frame import HeadRow
+from attnviz.metrics.head_frame import HeadChanges, HeadRow, NumberChange
 from attnviz.metrics.measure import Measure
 from attnviz.render.page.draw import write
 from attnviz.report.picture.look import Look

@@ -2,8 +2,8 @@
 
 import pytest
 
+from attnviz.metrics.measure import Need, sentence_of
 from attnviz.metrics.metrics import METRICS
-from attnviz.metrics.needs import Need, sentence_of
 
 
 @pytest.mark.parametrize(

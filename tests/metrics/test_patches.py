@@ -14,10 +14,10 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.media.image import Image
 from attnviz.metrics import torch_rows
+from attnviz.metrics.measure import Need
 from attnviz.metrics.measured_heads import measured_frame
 from attnviz.metrics.metrics import METRICS, measure, measure_queries
-from attnviz.metrics.needs import Need
-from attnviz.metrics.patch_lattice import ImagePatches, part_sums
+from attnviz.metrics.patches import ImagePatches, part_sums
 from attnviz.models.huggingface.image_reader import image_tokens
 from attnviz.report.maps.over_image import mass_mask
 from attnviz.text.tokens import Tokens, tokenize
