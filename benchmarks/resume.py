@@ -20,7 +20,7 @@ TEXTS = 6000
 SURVEY = """
 import sys
 from attnviz.corpus import survey_corpus
-from attnviz.corpus.texts import batches
+from attnviz.corpus import batches
 batches.CHUNK_TEXTS, survey_corpus.CHECKPOINT_SECONDS = 500, 0.2
 from attnviz.cli.commands import main
 sys.exit(main(sys.argv[1:]))

@@ -20,12 +20,11 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
-from attnviz.corpus.measuring.survey_batch import survey_of_batch
-from attnviz.corpus.sums.survey import Survey, merge_surveys
+from attnviz.corpus.batches import Batch, SurveyOptions, batches_of
+from attnviz.corpus.read import CorpusReader, CorpusText, PassedTexts
+from attnviz.corpus.survey import Survey, merge_surveys
+from attnviz.corpus.survey_batch import open_survey_model, survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.texts.batches import Batch, SurveyOptions, batches_of
-from attnviz.corpus.texts.read import CorpusReader, CorpusText, PassedTexts
-from attnviz.corpus.texts.text_models import open_survey_model
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.samples import read_sample, samples

@@ -27,7 +27,6 @@ INNER_ROOMS = {
     "browse": ["session", "moves", "view", "drawing", "process", "survey"],
     "report": ["picture", "words", "heads", "maps", "decoding", "survey"],
     "models": ["reading", "huggingface"],
-    "corpus": ["sums", "texts", "measuring"],
 }
 
 CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of names, of the row of names

@@ -70,7 +70,7 @@ from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
-    from attnviz.corpus.sums.survey import Survey
+    from attnviz.corpus.survey import Survey
     from attnviz.maps.recording import Recording
 
 app = typer.Typer(

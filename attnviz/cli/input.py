@@ -13,7 +13,7 @@ from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Kind, Subject
 
 if TYPE_CHECKING:
-    from attnviz.corpus.sums.survey import Survey
+    from attnviz.corpus.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.models.reading.settings import ModelSettings
 

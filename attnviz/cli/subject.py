@@ -13,7 +13,7 @@ from attnviz.base.errors import AttnvizError, did_you_mean
 from attnviz.base.reading import read_start
 
 if TYPE_CHECKING:
-    from attnviz.corpus.sums.survey import Survey
+    from attnviz.corpus.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.example import Example

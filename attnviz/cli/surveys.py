@@ -94,9 +94,9 @@ def write_survey(
         AttnvizError: if no corpus is given, an option cannot be parsed, the corpus or the model cannot be read, the
             checkpoint is of another survey, or a file cannot be written.
     """
-    from attnviz.corpus.texts.custom_classes import parse_classes
-    from attnviz.corpus.texts.pictures import CorpusPictures, picture_files
-    from attnviz.corpus.texts.read import STANDARD_INPUT, CorpusReader
+    from attnviz.corpus.batches import CorpusPictures, picture_files
+    from attnviz.corpus.read import STANDARD_INPUT, CorpusReader
+    from attnviz.corpus.token_classes import parse_classes
 
     if not corpora.paths:
         raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
@@ -109,13 +109,11 @@ def write_survey(
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
-    from attnviz.corpus.checkpoints import checkpoint_path, refuse_other_file, remove_checkpoint
-    from attnviz.corpus.processes import device_of_process, open_processes
-    from attnviz.corpus.saved import save_survey
-    from attnviz.corpus.survey_corpus import SurveyRun
-    from attnviz.corpus.tables import save_tables
-    from attnviz.corpus.texts.batches import SurveyOptions
-    from attnviz.corpus.texts.text_models import open_survey_model
+    from attnviz.corpus.batches import SurveyOptions
+    from attnviz.corpus.saved import checkpoint_path, refuse_other_file, remove_checkpoint, save_survey
+    from attnviz.corpus.survey_batch import open_survey_model
+    from attnviz.corpus.survey_corpus import SurveyRun, device_of_process, open_processes
+    from attnviz.corpus.survey_frame import save_tables
 
     saved_settings = {
         "column": corpora.column,

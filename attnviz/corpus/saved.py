@@ -1,30 +1,50 @@
 """Writes and reads surveys as safetensors files; a checkpoint is such a file with its progress in the header."""
 
+import io
 import re
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.files import output_file
-from attnviz.corpus.sums.bins import HISTOGRAM_BINS, offset_bins, position_bins
-from attnviz.corpus.sums.consistency import refuse_inconsistent
-from attnviz.corpus.sums.exact_sums import ExactSums
-from attnviz.corpus.sums.examples import TOP, Examples, ExampleText
-from attnviz.corpus.sums.survey import Survey, SurveyedHead
-from attnviz.corpus.sums.tallies import ENTROPY_BITS, REST_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
-from attnviz.corpus.texts.token_classes import picture_metrics, surveyed_metrics
+from attnviz.base.files import output_file, refuse_target
+from attnviz.corpus.sums import (
+    ENTROPY_BITS,
+    HISTOGRAM_BINS,
+    MASK,
+    REST_BITS,
+    SCORE_BITS,
+    VARIOUS_SINKS,
+    WEIGHT_BITS,
+    ExactSums,
+    Tallies,
+    offset_bins,
+    position_bins,
+    unit_bits,
+)
+from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey, SurveyedHead
+from attnviz.corpus.token_classes import picture_metrics, surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry, Tensors
+    from attnviz.base.tensor_file import Entry, TensorFile, Tensors
 
+MAX_NUMBER = 10**6  # of a layer or a head
+MAX_ENTROPY = 64.0  # bits: the entropy of a row is at most log2 of its keys, and none has 2**64 keys
+ROUNDING = 1e-3  # tolerance: sums of weights in float32 may exceed 1 a little
+LARGEST = {
+    "share": 1 + ROUNDING,
+    "bits": MAX_ENTROPY,
+    "nats": MAX_ENTROPY,
+    "tokens": 2.0**31,
+}  # the largest number of each unit
 FORMAT_VERSION = 1
 SINK_NUMBER = re.compile(r"-?[0-9]{1,18}")  # keys of sink_labels; such numbers fit int64
 SUFFIX = ".safetensors"
@@ -35,6 +55,82 @@ TOKEN_ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the toke
 TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
 TOKEN_DTYPES = {"special": "bool"}
 Header = dict[str, Any]
+CHECKPOINT_SUFFIX = ".checkpoint"  # appended to the name of the survey's file
+LENGTH_BYTES = 8  # a safetensors file begins with the length of its JSON header, a little-endian number
+
+
+def refuse_inconsistent(survey: Survey, name: str) -> None:
+    """Raises AttnvizError for a survey with numbers that no texts can produce."""
+    reason = next((reason for is_possible, reason in _checks(survey) if not is_possible), None)
+    if reason is not None:
+        raise AttnvizError(f"{name!r} is not a survey that attnviz wrote: {reason}")
+
+
+def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
+    """Yields, for each check, True if the survey passes it, with the reason for a refusal if it does not."""
+    names = [(head.layer, head.head, head.module) for head in survey.heads]
+    yield bool(names), "it has no heads"
+    yield (
+        all(0 <= number < MAX_NUMBER for name in names for number in name[:2]),
+        "the number of a layer or head is out of range",
+    )
+    yield len(set(names)) == len(names), "two heads have the same name"
+    metric_maxima = np.array([LARGEST[metric.unit] for metric in survey.metrics])
+    yield from _tally_checks(survey.tallies, metric_maxima)
+    yield from _example_checks(survey.examples, metric_maxima)
+
+
+def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
+    """Yields, for each check of counts and sums, True if they pass it, with the reason for a refusal if they do not."""
+    counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
+    yield all((array >= 0).all() for array in (*counts, tallies.beside_count)), "a count is negative"
+    text_counts = (tallies.count, tallies.beside_count)
+    yield all((array <= tallies.texts).all() for array in text_counts), "a number counts more texts than there are"
+    yield (
+        np.array_equal(tallies.histogram.sum(axis=-1), tallies.count),
+        "a histogram and its mean count different texts",
+    )
+    yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
+    sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies, tallies.beside_sums)
+    yield all(((exact_sums.low >= 0) & (exact_sums.low <= MASK)).all() for exact_sums in sums), "a sum exceeds its bits"
+    yield _within(tallies.sums, tallies.count, metric_maxima), "a mean is out of its range"
+    yield _within(tallies.beside_sums, tallies.beside_count, LARGEST["share"]), "a share beside a sink is out of range"
+    yield _within(tallies.squares, tallies.count, metric_maxima**2), "a sum of squares is out of its range"
+    total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
+    fit_means = (total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all()
+    yield bool(fit_means), "a mean of squares is below the square of the mean"
+    yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
+    yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
+
+
+def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) -> bool:
+    """True if each sum is possible for ``counts`` numbers between 0 and ``largest``, except for rounding."""
+    total = sums.total
+    return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
+
+
+def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
+    """Returns, for each number, True if it is between 0 and ``largest``, except for rounding."""
+    return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
+
+
+def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
+    """Yields the result of each check of the example texts, with the reason for a refusal."""
+    has_text = examples.ids != NO_TEXT
+    yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
+    yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
+    yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
+    values = np.where(has_text, examples.values, 0)
+    yield bool(_is_possible(values, metric_maxima[:, None]).all()), "an example's number is out of its range"
+    has_number = ~np.isnan(examples.sample)
+    are_possible = _is_possible(examples.sample, metric_maxima)[has_number].all()
+    yield bool(are_possible), "a number of its sample is out of its range"
+    text_numbers = np.array(sorted(examples.texts), dtype=np.int64)
+    lengths = np.array([len(examples.texts[number].tokens) for number in text_numbers.tolist()], dtype=np.int64)
+    text_indices = np.searchsorted(text_numbers, examples.ids[has_text])
+    queries = examples.places[has_text]  # -1 for no query
+    are_in_text = (queries >= -1) & (queries < lengths[text_indices])
+    yield bool(are_in_text.all()), "an example's query is outside its text"
 
 
 def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
@@ -248,3 +344,128 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
             tokens=Tokens.of_text(text=text, labels=text_labels, **text_arrays),
         )
     return texts
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a survey through its corpus.
+
+    Attributes:
+        chunks: the number of chunks of the corpus that are done.
+        batches: the number of batches of the next chunk that are done.
+        windows: the number of windows in the chunks that are done.
+        tokens: the number of tokens in them.
+        too_long: the number of their texts that were longer than the model reads.
+        digest: the hexadecimal BLAKE2 digest of their texts.
+    """
+
+    chunks: int = 0
+    batches: int = 0
+    windows: int = 0
+    tokens: int = 0
+    too_long: int = 0
+    digest: str = ""
+
+
+def checkpoint_path(path: Path) -> Path:
+    """Returns the path of the checkpoint of a survey, given the path of the survey's file."""
+    return path.with_name(path.name + CHECKPOINT_SUFFIX)
+
+
+def refuse_other_file(path: Path) -> None:
+    """Raises AttnvizError if the path is a link, or that of a file that is no checkpoint or cannot be replaced.
+
+    The survey replaces and deletes its checkpoint without asking, so no other file may lie at that path.
+    """
+    refuse_target(path, force=True)
+    if path.is_symlink():
+        raise AttnvizError(f"{str(path)!r} is a link where the survey's checkpoint goes; move it away")
+    if path.exists():
+        _open_checkpoint(path)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Deletes the checkpoint of a finished survey, if there is one; a link is left alone.
+
+    Raises:
+        AttnvizError: if the file is no checkpoint.
+    """
+    if path.is_symlink() or not path.exists():
+        return
+    _open_checkpoint(path)
+    path.unlink()
+
+
+def _open_checkpoint(path: Path) -> "TensorFile":
+    from attnviz.base.tensor_file import TensorFile
+
+    try:
+        file = TensorFile(path)
+    except AttnvizError:
+        file = None
+    if file is None or "progress" not in file.header.value:
+        raise AttnvizError(f"{str(path)!r} is not a survey's checkpoint, but lies at its path; move it away")
+    return file
+
+
+def write_checkpoint(path: Path, survey: Survey, progress: Progress, fingerprint: str) -> None:
+    """Writes a checkpoint, which replaces the previous one.
+
+    Raises:
+        AttnvizError: if the checkpoint cannot be written, or another file lies at its path.
+    """
+    refuse_other_file(path)
+    with output_file(path, force=True) as file:
+        write_survey(survey, file, asdict(progress) | {"model": fingerprint})
+
+
+def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -> tuple[Survey, Progress]:
+    """Returns the unfinished survey in a checkpoint, and its progress.
+
+    Raises:
+        AttnvizError: if the file is no checkpoint or is damaged, was written for another model or with other settings.
+    """
+    file = _open_checkpoint(path)
+    survey, entry = from_tensors(file), file.header.entry("progress")
+    changed_setting = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
+    if changed_setting is not None:
+        setting_before, setting_now = (
+            values.get(changed_setting) or "not given" for values in (survey.settings, settings)
+        )
+        raise AttnvizError(
+            f"{str(path)!r} was written with {option(changed_setting)} {setting_before}, but this run has "
+            f"{setting_now}; give the same, or delete the file to start anew"
+        )
+    if entry.required_value("model", str) != fingerprint:
+        raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
+    counts = {name: entry.count(name, MAX_COUNT) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
+    return survey, Progress(**counts, digest=entry.required_value("digest", str))
+
+
+def to_bytes(survey: Survey | None) -> bytes:
+    """Returns part of a survey as bytes to send to another process; b"" for ``None``, a part without texts."""
+    if survey is None:
+        return b""
+    with io.BytesIO() as file:
+        write_survey(survey, file)
+        return file.getvalue()
+
+
+def from_bytes(content: bytes) -> Survey | None:
+    """Returns the part of a survey that `to_bytes` wrote; ``None`` for b"", which stands for a part without texts.
+
+    Raises:
+        AttnvizError: if the bytes hold no consistent survey.
+    """
+    import json
+
+    from safetensors.numpy import load
+
+    from attnviz.base.tensor_file import METADATA_KEY, MemoryTensors
+
+    if not content:
+        return None
+    header_end = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    entries = json.loads(content[LENGTH_BYTES:header_end])
+    header = json.loads(entries["__metadata__"][METADATA_KEY])
+    return from_tensors(MemoryTensors(header, load(content), "a part of the survey"))

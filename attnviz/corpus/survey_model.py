@@ -11,14 +11,12 @@ from torch import Tensor, nn
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.runs import evaluation_mode
-from attnviz.corpus.measuring.survey_batch import survey_of_batch
-from attnviz.corpus.sums.survey import Survey, merge_surveys
+from attnviz.corpus.batches import Batch, CorpusPictures, SurveyOptions, TextWindow
+from attnviz.corpus.read import CorpusText, PassedTexts
+from attnviz.corpus.survey import Survey, merge_surveys
+from attnviz.corpus.survey_batch import refuse_long_window, survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.texts.custom_classes import class_masks
-from attnviz.corpus.texts.pictures import CorpusPictures
-from attnviz.corpus.texts.read import CorpusText, PassedTexts
-from attnviz.corpus.texts.text_models import refuse_long_window
+from attnviz.corpus.token_classes import class_masks
 from attnviz.media.image_file import refuse_single_image
 from attnviz.models.huggingface.reader import HuggingFaceReader
 from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids

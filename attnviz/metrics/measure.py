@@ -12,6 +12,7 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, choices
 
 NOTHING_ELSE = "queries that see two keys or more"
+NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
 
 
 class Need(Enum):
@@ -56,9 +57,6 @@ def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
         return NOTHING_ELSE
     *first_phrases, last_phrase = phrases
     return f"{', '.join(first_phrases)} and {last_phrase}" if first_phrases else last_phrase
-
-
-NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from attnviz.text.tokens import Tokens
 
 NO_IMAGE = -1
 MAX_SHIFT = 0.5  # of a patch's side: how far a neighbour may be from where a regular lattice has it
+MASS = 0.6  # share of a row's weight on patches that a mask holds (DINO, Caron et al. 2021)
+MIN_EXCESS = 0.001  # weight above the row's mean from which a patch belongs to a part
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +142,6 @@ def _last_of_parts(count: int, starts: IntArray, ends: IntArray) -> IntArray:
         is_open = roots[starts] != roots[ends]
         starts, ends = starts[is_open], ends[is_open]
     return roots
-
-
-MASS = 0.6  # share of a row's weight on patches that a mask holds (DINO, Caron et al. 2021)
-MIN_EXCESS = 0.001  # weight above the row's mean from which a patch belongs to a part
 
 
 def image_patches(grid: Grid) -> Cells:

@@ -46,6 +46,26 @@ REST_METRICS = (
 )  # the metrics that decide patterns, without that of the sink itself
 OF_COPIES = ("induction", "duplicate")  # means over the few queries that have an earlier copy
 OF_ALL_QUERIES = ("self", "locality")  # a query without such a cell counts with 0; the others leave it out
+Item = TypeVar("Item")
+MIN_UNIFORM_ENTROPY = 0.97
+MIN_CLEAR_SHARE = 0.5
+MIN_WIDE_SHARE = 0.8
+MIN_WHOLE_SINK = 0.9  # above it, the rest of the weights is too little to name a head
+MIN_LOCAL_TOKENS = 20
+MAX_NAMES = 2
+SHARE_PATTERNS = {
+    "induction": "induction",
+    "previous": "previous token",
+    "next": "next token",
+    "self": "own token",
+    "duplicate": "duplicate token",
+    "sink": "sink",
+    "pair": "other sentence",
+}
+OWN_SENTENCE, LOCAL = "own sentence", "local"
+PATTERN_METRICS = ("sink", *REST_METRICS)  # the metrics that decide patterns
+# From the rarest and most informative patterns to those of many heads.
+BY_RARITY = (*(name for name in SHARE_PATTERNS.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
 
 
 def numbers_beside_sink(
@@ -100,28 +120,6 @@ def is_sink(shares: Float64Array) -> BoolArray:
     return np.asarray(shares >= MIN_SINK_SHARE)
 
 
-Item = TypeVar("Item")
-
-MIN_UNIFORM_ENTROPY = 0.97
-MIN_CLEAR_SHARE = 0.5
-MIN_WIDE_SHARE = 0.8
-MIN_WHOLE_SINK = 0.9  # above it, the rest of the weights is too little to name a head
-MIN_LOCAL_TOKENS = 20
-MAX_NAMES = 2
-
-SHARE_PATTERNS = {
-    "induction": "induction",
-    "previous": "previous token",
-    "next": "next token",
-    "self": "own token",
-    "duplicate": "duplicate token",
-    "sink": "sink",
-    "pair": "other sentence",
-}
-OWN_SENTENCE, LOCAL = "own sentence", "local"
-PATTERN_METRICS = ("sink", *REST_METRICS)  # the metrics that decide patterns
-
-
 @dataclass(frozen=True)
 class Pattern:
     """A pattern in the weights of a head.
@@ -143,8 +141,6 @@ class Pattern:
 
 
 UNIFORM, MIXED = Pattern("uniform"), Pattern("mixed")
-# From the rarest and most informative patterns to those of many heads.
-BY_RARITY = (*(name for name in SHARE_PATTERNS.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
 ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 

@@ -15,6 +15,8 @@ from attnviz.text.characters import SENTENCES
 from attnviz.text.named_groups import named_groups
 from attnviz.text.tokens import Tokens
 
+MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is faster than multiplying all by 0 or 1
+
 
 def sentences_of(tokens: Tokens) -> IntArray:
     """Returns the index of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens.
@@ -60,9 +62,6 @@ class NumberedTokens:
         if name not in self._columns:
             self._columns[name] = TOKEN_NUMBERS[name](self.tokens)
         return self._columns[name]
-
-
-MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is faster than multiplying all by 0 or 1
 
 
 @dataclass(frozen=True, eq=False)

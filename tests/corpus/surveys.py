@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.corpus.sums.examples import Examples, ExampleText
-from attnviz.corpus.sums.survey import Survey, SurveyedHead
-from attnviz.corpus.sums.tallies import Tallies, TextNumbers
-from attnviz.corpus.texts.token_classes import surveyed_metrics
+from attnviz.corpus.sums import Tallies, TextNumbers
+from attnviz.corpus.survey import Examples, ExampleText, Survey, SurveyedHead
+from attnviz.corpus.token_classes import surveyed_metrics
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.tokens import tokenize
 

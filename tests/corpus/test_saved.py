@@ -1,28 +1,57 @@
 """Saved surveys of other versions, whose metrics and classes of tokens are not those of this one."""
 
+import io
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.checkpoints import Progress, read_checkpoint, write_checkpoint
-from attnviz.corpus.saved import load_survey, save_survey
-from attnviz.corpus.sums.survey import Survey
-from attnviz.corpus.texts import token_classes
+from attnviz.base.tensor_file import TensorFile, write_tensors
+from attnviz.cli.commands import main
+from attnviz.corpus import batches, token_classes
+from attnviz.corpus.batches import SurveyOptions
+from attnviz.corpus.read import CorpusReader
+from attnviz.corpus.saved import (
+    Progress,
+    checkpoint_path,
+    load_survey,
+    read_checkpoint,
+    refuse_inconsistent,
+    refuse_other_file,
+    remove_checkpoint,
+    save_survey,
+    write_checkpoint,
+    write_survey,
+)
+from attnviz.corpus.survey import ExampleText, Survey
+from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.render.formats import medium_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.survey.survey_card import survey_card_report
 from attnviz.report.survey.survey_heads import survey_heads_report
+from attnviz.text.tokens import tokenize
 from tests.corpus import surveys
-from tests.corpus.surveys import numbers_of, survey_of
+from tests.corpus.examples import MODELS, TEXTS, RandomTexts
+from tests.corpus.surveys import HEADS, numbers_of, survey_of
+
+NEW = Metric("last", "last", "share", "on the last key", cells=METRICS["first"].cells)
+Forge = Callable[[dict[str, Any], dict[str, Any]], object]  # changes the header and the arrays
+SURVEY = survey_of(numbers_of(20, 0), 0)
+KILLS = int(os.environ.get("ATTNVIZ_KILLS", "12"))
 
 SAVED = Path(__file__).parent / "data" / "survey.safetensors"  # two texts by head 1.1 of the trained model
-NEW = Metric("last", "last", "share", "on the last key", cells=METRICS["first"].cells)
 
 
 @pytest.fixture
@@ -146,3 +175,182 @@ def test_a_checkpoint_without_a_newer_metric_goes_on_with_those_it_has(tmp_path:
     whole = survey + survey_of(numbers_of(20, 1), 20)
     assert whole.metrics == surveys.METRICS[2:]
     assert whole.omitted_metrics == tuple(metric.name for metric in surveys.METRICS[:2])
+
+
+def forged(path: Path, forge: Forge) -> Path:
+    """A file of the survey with other numbers and checksums that belong to them."""
+    from safetensors.numpy import load_file
+
+    save_survey(SURVEY, path, force=True)
+    header = json.loads(json.dumps(TensorFile(path).header.value))
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    forge(header, arrays)
+    with path.open("wb") as file:
+        write_tensors(file, header, arrays)
+    return path
+
+
+def test_surveys_of_texts_are_consistent(tmp_path: Path) -> None:
+    refuse_inconsistent(SURVEY + survey_of(numbers_of(9, 1), 50), "a sum")
+    assert load_survey(forged(tmp_path / "s.safetensors", lambda header, arrays: None)).texts == 20
+
+
+@pytest.mark.parametrize(
+    ("reason", "forge"),
+    {
+        "a mean is out of its range": lambda _, arrays: arrays["sums.high"].__imul__(9),
+        "a sum exceeds its bits": lambda _, arrays: arrays["sums.low"].__iadd__(2**40),
+        "a count is negative": lambda _, arrays: arrays["count"].fill(-3),
+        "a count is negative ": lambda _, arrays: arrays["texts"].fill(-3),
+        "a number counts more texts": lambda _, arrays: arrays["texts"].fill(1),
+        "a sum of squares is out of its range": lambda _, arrays: arrays["squares.high"].fill(-1),
+        "a mean of squares is below": lambda _, arrays: (arrays["squares.high"].fill(0), arrays["squares.low"].fill(0)),
+        "a histogram and its mean count different": lambda _, arrays: arrays["histogram"].fill(0),
+        "a weight is out of its range": lambda _, arrays: arrays["weights.high"].fill(2**20),
+        "an entropy is out of its range": lambda _, arrays: arrays["entropies.high"].fill(-(2**20)),
+        "a sink is not a token": lambda _, arrays: arrays["sinks"].fill(-9),
+        "a text of its examples is missing": lambda _, arrays: arrays["examples.ids"].fill(99),
+        "a text of its examples is missing ": lambda _, arrays: arrays["examples.sampled"].fill(-7),
+        "an example's number is not finite": lambda _, arrays: arrays["examples.values"].fill(np.inf),
+        "an example's number is out of its range": lambda _, arrays: arrays["examples.values"].__imul__(99),
+        "a number of its sample is out of its range": lambda _, arrays: arrays["examples.sample"].__isub__(99),
+        "a number of its sample is infinite": lambda _, arrays: arrays["examples.sample"].fill(-np.inf),
+        "an example's query is outside its text": lambda _, arrays: arrays["examples.places"].fill(99),
+        "two heads have the same name": lambda header, _: header["survey"]["heads"].__setitem__(0, [0, 1, "layers.0"]),
+        "the number of a layer or head is out of range": lambda header, _: header["survey"]["heads"].__setitem__(
+            0, [-3, 1, ""]
+        ),
+        "the number of a layer or head is out of range ": lambda header, _: header["survey"]["heads"].__setitem__(
+            0, [0, 10**15, ""]
+        ),
+        "sink_labels": lambda header, _: header["survey"]["sink_labels"].update({"--5": "a"}),
+        "sink_labels ": lambda header, _: header["survey"]["sink_labels"].update({"\u00b2": "a"}),
+        "sink_labels  ": lambda header, _: header["survey"]["sink_labels"].update({"9" * 5000: "a"}),
+    }.items(),
+)
+def test_what_no_texts_can_give_is_refused(tmp_path: Path, reason: str, forge: Forge) -> None:
+    with pytest.raises(AttnvizError, match=reason.strip()):
+        load_survey(forged(tmp_path / "s.safetensors", forge))
+
+
+def test_names_in_a_survey_are_written_out() -> None:
+    hostile = "a\x1b]0;pwned\x07\u202e\ud800"
+    text = ExampleText(source=hostile, row=1, window=0, tokens=tokenize("a text"))
+    survey = replace(
+        SURVEY,
+        heads=(replace(HEADS[0], module=hostile), *HEADS[1:]),
+        model=hostile,
+        version=hostile,
+        corpus=(hostile,),
+        skipped={hostile: 1},
+        sink_labels={0: hostile},
+    )
+    shown = (text.place, survey.heads[0].module, survey.model, survey.version, *survey.corpus, *survey.skipped)
+    assert [each for each in (*shown, *survey.sink_labels.values()) if not each.isprintable()] == []
+    assert text.place == "a\\x1b]0;pwned\\x07\\u202e\\ud800:1"
+
+
+def a_text(path: Path) -> None:
+    path.write_text("mine")
+
+
+def a_finished_survey(path: Path) -> None:
+    save_survey(SURVEY, path)
+
+
+def a_link_to_a_text(path: Path) -> None:
+    (path.parent / "notes").write_text("mine")
+    path.symlink_to(path.parent / "notes")
+
+
+def a_link_to_a_checkpoint(path: Path) -> None:
+    write_checkpoint(path.parent / "other", SURVEY, Progress(), "a model")
+    path.symlink_to(path.parent / "other")
+
+
+@pytest.mark.parametrize("put", [a_text, a_finished_survey, a_link_to_a_text, a_link_to_a_checkpoint])
+def test_what_is_no_checkpoint_is_neither_replaced_nor_deleted(
+    in_folder: Path, put: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = checkpoint_path(in_folder / "s.safetensors")
+    put(path)
+    before = {each.name: each.read_bytes() for each in in_folder.iterdir()}
+    for act in (refuse_other_file, lambda path: write_checkpoint(path, SURVEY, Progress(), "a model")):
+        with pytest.raises(AttnvizError, match="move it away"):
+            act(path)
+    (in_folder / "corpus.txt").write_text("a b a b\n")
+    for options in ([], ["--force"], ["--resume"]):
+        assert main(["survey", "corpus.txt", "--model", "trained", "-o", "s.safetensors", *options]) == 1
+        assert "move it away" in " ".join(capsys.readouterr().err.split())
+    (in_folder / "corpus.txt").unlink()
+    assert {each.name: each.read_bytes() for each in in_folder.iterdir()} == before
+    assert path.is_symlink() == ("link" in put.__name__)
+
+
+def test_what_took_the_name_of_a_checkpoint_meanwhile_is_not_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "s.checkpoint"
+    remove_checkpoint(path)
+    write_checkpoint(path, SURVEY, Progress(), "a model")
+    remove_checkpoint(path)
+    assert not path.exists()
+    a_text(path)
+    with pytest.raises(AttnvizError, match="is not a survey's checkpoint"):
+        remove_checkpoint(path)
+    assert path.read_text() == "mine"
+
+
+def test_a_name_that_has_no_room_for_its_checkpoint_is_refused_before_the_work(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_folder / "corpus.txt").write_text("a b a b\n")
+    name = "s" * 240 + ".safetensors"
+    assert main(["survey", "corpus.txt", "--model", "trained", "-o", name]) == 1
+    assert "File name too long" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
+def test_a_survey_that_is_killed_between_checkpoints_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "CHUNK_TEXTS", 8)
+    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 24)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS * 8))
+    torch.set_num_threads(1)  # threads of torch do not outlive a fork
+    model, options = RandomTexts(MODELS["gpt2"]), SurveyOptions(corpus=("texts.txt",), settings={"model": "random"})
+    checkpoint, result = tmp_path / "s.checkpoint", tmp_path / "s"
+
+    def survey(resume: bool) -> Survey | None:
+        reader = CorpusReader([str(tmp_path / "texts.txt")])
+        return SurveyRun(model, options, checkpoint=checkpoint, seconds=0).run(reader, resume)
+
+    expected = bytes_of(survey(resume=False))
+    start = time.monotonic()
+    assert bytes_of(survey(resume=False)) == expected
+    whole, moments = time.monotonic() - start, random.Random(0)
+    checkpoint.unlink()
+    resumed = 0
+    for _ in range(KILLS):
+        resumed += checkpoint.exists()
+        child = os.fork()
+        if not child:
+            try:
+                result.write_bytes(bytes_of(survey(resume=True)))
+            finally:
+                os._exit(0)
+        time.sleep(moments.random() * whole)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if result.exists() and len(result.read_bytes()) == len(expected):
+            assert result.read_bytes() == expected
+            checkpoint.unlink()
+        result.unlink(missing_ok=True)
+    assert resumed > KILLS // 4
+    assert bytes_of(survey(resume=True)) == expected
+
+
+def bytes_of(survey: Survey | None) -> bytes:
+    assert survey is not None
+    with io.BytesIO() as file:
+        write_survey(survey, file)
+        return file.getvalue()

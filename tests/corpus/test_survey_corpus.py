@@ -1,17 +1,20 @@
+"""The device of each process that torchrun starts."""
+
 import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from attnviz.base.errors import AttnvizError
+from attnviz.corpus import batches
+from attnviz.corpus.batches import SurveyOptions
+from attnviz.corpus.read import CorpusReader
 from attnviz.corpus.saved import write_survey
-from attnviz.corpus.sums.survey import Survey
-from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.texts import batches
-from attnviz.corpus.texts.batches import SurveyOptions
-from attnviz.corpus.texts.read import CorpusReader
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_corpus import SurveyRun, device_of_process
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 
 OPTIONS = SurveyOptions(corpus=("texts.txt",), settings={"model": "random"})
@@ -112,3 +115,18 @@ def test_bad_rows_are_counted_and_nothing_at_all_is_refused(tmp_path: Path, mode
     path.write_bytes(b"\n\n")
     with pytest.raises(AttnvizError, match=r"no text to survey in texts\.txt \(2 empty"):
         SurveyRun(model, OPTIONS).run(CorpusReader([str(path)]))
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert device_of_process("auto") == "auto"
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert [device_of_process(name) for name in ("auto", "cuda", "cpu")] == ["cuda:1", "cuda:1", "cpu"]
+
+
+def test_process_without_a_gpu_keeps_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert device_of_process("auto") == "auto"

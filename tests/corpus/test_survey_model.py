@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})

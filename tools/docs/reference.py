@@ -34,7 +34,7 @@ VALUES = (
     "attnviz.effects.logit_parts.LogitParts",
     "attnviz.effects.logit_parts.LogitPart",
     "attnviz.metrics.steps.DecodingSteps",
-    "attnviz.corpus.sums.survey.Survey",
+    "attnviz.corpus.survey.Survey",
     "attnviz.attention.modules.AttentionOutput",
     "attnviz.attention.modules.AttentionOptions",
 )

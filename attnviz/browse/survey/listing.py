@@ -7,7 +7,7 @@ from functools import cached_property
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.formats import FORMATS

@@ -6,8 +6,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.corpus.sums.bins import offset_spans
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.sums import offset_spans
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
 from attnviz.metrics.head_frame import NUMBERS, HeadFrame
 from attnviz.metrics.measure import named_measure

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from attnviz.base.errors import option
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_changes
 from attnviz.metrics.head_frame import HeadChanges, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure

@@ -1,7 +1,7 @@
 """Reports the heads of a survey as a table: means over texts with standard deviations, intervals and deciles."""
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.report.heads.head_atlas import About, frame_report
 from attnviz.report.heads.head_results import HeadsReport

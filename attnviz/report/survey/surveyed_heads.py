@@ -10,11 +10,10 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, choices, flag, option
-from attnviz.corpus.sums.bins import offset_spans, position_spans
-from attnviz.corpus.sums.examples import NO_TEXT
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.sums import offset_spans, position_spans
+from attnviz.corpus.survey import NO_TEXT, Survey
 from attnviz.corpus.survey_frame import survey_frame
-from attnviz.corpus.texts.token_classes import CLASSES, RELATIONS
+from attnviz.corpus.token_classes import CLASSES, RELATIONS
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, survey_title
@@ -275,7 +274,7 @@ def _computed_weights(
             from attnviz.corpus.example_weights import example_weights
 
             return example_weights(survey, requests), {}, ()
-        from attnviz.corpus.example_pictures import example_pictures
+        from attnviz.corpus.example_weights import example_pictures
 
         weights, pictures, missing = example_pictures(survey, requests)
     except AttnvizError as error:

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.report.heads.head_columns import Column, bar_lengths, listed
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadCards, Section

@@ -15,7 +15,7 @@ from attnviz.browse.survey.app import SurveyBrowser
 from attnviz.browse.survey.listing import SurveyView
 from attnviz.cli.commands import main
 from attnviz.corpus.saved import load_survey
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.survey.survey_heads import survey_title

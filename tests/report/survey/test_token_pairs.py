@@ -10,7 +10,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus import example_weights
 from attnviz.corpus.example_weights import WeightsRequest
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions

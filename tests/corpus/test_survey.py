@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.saved import save_survey, to_tensors
-from attnviz.corpus.sums.bins import offset_bins, position_bins
-from attnviz.corpus.sums.exact_sums import ExactSums
-from attnviz.corpus.sums.examples import TOP
-from attnviz.corpus.sums.survey import Survey
-from attnviz.corpus.sums.tallies import Tallies, TextNumbers
+from attnviz.corpus.sums import ExactSums, Tallies, TextNumbers, offset_bins, position_bins
+from attnviz.corpus.survey import TOP, Survey
 from attnviz.maps.saved import load
 from tests.corpus.surveys import HEADS, METRICS, numbers_of, survey_of
 

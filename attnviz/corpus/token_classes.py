@@ -1,7 +1,9 @@
-"""Defines classes of tokens, such as punctuation, whose share of the weight a survey measures besides all metrics."""
+"""Defines classes of tokens, built in or a user's, whose share of the weight a survey measures beside its metrics."""
 
+import json
+import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, IntArray
+from attnviz.base.bounded import run_bounded
+from attnviz.base.errors import AttnvizError, option
 from attnviz.metrics.grid import Cells, Grid
+from attnviz.metrics.head_filter import NAME
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, OF_THOSE_SEEING, Metric
 from attnviz.metrics.query_grid import TOKEN_NUMBERS, sentences_of
@@ -18,6 +23,8 @@ from attnviz.text.tokens import Tokens
 OMITTED_METRICS = ("pair",)  # a corpus has single texts, no pairs
 NEEDS_OF_TEXTS = {Need.SEQUENCE, Need.TOKEN_IDS, Need.SENTENCES, Need.PAIR, Need.CAUSAL_SCORES}
 KINDS = ("punctuation", "digits", "whitespace")
+SUCH_TOKEN = frozenset({Need.SUCH_TOKEN})
+LONG_WORDS = frozenset({Need.LONG_WORDS})
 
 
 def class_numbers_name(name: str) -> str:
@@ -85,8 +92,6 @@ def same_word(grid: Grid) -> Cells:
     return grid.cells(grid.same_numbers("words") & grid.is_other_token)
 
 
-SUCH_TOKEN = frozenset({Need.SUCH_TOKEN})
-LONG_WORDS = frozenset({Need.LONG_WORDS})
 CLASSES = (  # by the key alone
     Metric("punctuation", "punct.", "share", "on punctuation", SUCH_TOKEN, punctuation),
     Metric("digits", "digits", "share", "on digits", SUCH_TOKEN, digits),
@@ -145,3 +150,66 @@ def custom_class_metric(name: str, pattern: str) -> Metric:
 
     column_label = name[:9]  # tables have narrow columns
     return Metric(name, column_label, "share", f"on what {pattern!r} matches", SUCH_TOKEN, cells_of_class)
+
+
+def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
+    r"""Returns the regular expression of each class by its name, given definitions such as ``numbers=\d+``.
+
+    Returns ``{}`` if there are no definitions.
+
+    Raises:
+        AttnvizError: if a definition is malformed, its name is that of a metric or of another class, or its regular
+            expression does not compile.
+    """
+    classes: dict[str, str] = {}
+    metric_names = {metric.name for metric in surveyed_metrics({})}
+    for definition in definitions:
+        name, sign, pattern = definition.partition("=")
+        if not sign or not pattern or not re.fullmatch(NAME, name):
+            raise AttnvizError(
+                f"{option('token_class', definition)} is not a class; "
+                f"write it as {option('token_class', 'years=[0-9]{4}')}"
+            )
+        if name in metric_names or name in classes:
+            raise AttnvizError(f"{option('token_class', definition)}: there already is a {name!r}; choose another name")
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise AttnvizError(f"{option('token_class', definition)} is not a regular expression: {reason}") from error
+        classes[name] = pattern
+    return classes
+
+
+def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[BoolArray]:
+    """Returns for each text a mask ``(classes, tokens)``, True for tokens that share a character with a class's match.
+
+    Raises:
+        AttnvizError: if a search takes longer than its limit.
+    """
+    if not classes:
+        return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
+
+    def find_matches() -> str:
+        """Returns the spans of all matches of the enclosing function's ``classes`` in its ``texts``, as JSON."""
+        patterns = [re.compile(pattern) for pattern in classes.values()]
+        spans = []
+        for tokens in texts:
+            spans.append([[match.span() for match in pattern.finditer(tokens.text)] for pattern in patterns])
+        return json.dumps(spans)
+
+    text_spans = json.loads(run_bounded(find_matches, f"looking for {' and '.join(classes)}"))
+    return [
+        np.stack([_overlaps(tokens, spans) for spans in class_spans])
+        for tokens, class_spans in zip(texts, text_spans, strict=True)
+    ]
+
+
+def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
+    """Returns a mask of the tokens that share a character with a match, ``(tokens,)``."""
+    is_matched = np.zeros(len(tokens.text) + 1, dtype=np.int64)
+    for start, stop in spans:
+        is_matched[start:stop] = 1
+    matches_before = np.concatenate([[0], np.cumsum(is_matched)])
+    starts, stops = tokens.offsets.T
+    return np.asarray(matches_before[stops] > matches_before[starts])

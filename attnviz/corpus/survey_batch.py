@@ -1,32 +1,92 @@
-"""Surveys one batch of texts: runs the model once and measures every attention call during the run."""
+"""Opens the model of a survey, and surveys one batch of texts or one picture with it."""
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from attnviz.base.arrays import IntArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import run_model
-from attnviz.corpus.measuring.measure import CallNumbers, measure_call
-from attnviz.corpus.measuring.text_batch import TextBatch
-from attnviz.corpus.measuring.texts_grid import CachedGrids
-from attnviz.corpus.sums.examples import Examples
-from attnviz.corpus.sums.survey import Survey, SurveyedHead
-from attnviz.corpus.sums.tallies import Tallies, TextNumbers
-from attnviz.corpus.texts.batches import Batch, SurveyOptions
-from attnviz.corpus.texts.text_models import BatchModel
+from attnviz.corpus.batches import Batch, SurveyOptions
+from attnviz.corpus.measure import CallNumbers, measure_call
+from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins
+from attnviz.corpus.survey import Examples, Survey, SurveyedHead
+from attnviz.corpus.texts_grid import CachedGrids, TextBatch
+from attnviz.maps.heads import maps_over_tokens
+from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.maps.recording import Recording
 from attnviz.metrics.grid import Columns
-from attnviz.metrics.metrics import Metric
+from attnviz.metrics.metrics import Metric, measure_queries, query_means, rest_of_heads
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader, reader_class, refuse_unused
 from attnviz.text.selection import Selection, refuse_missing
+from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
+
+SINGLE_TEXT_SETTINGS = ("context", "attention", "pair", "chat", "generate", "truncate")
+
+
+class BatchModel(Protocol):
+    """A model that can run a batch of a survey, such as every `Reader`."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is called."""
+
+    @property
+    def name(self) -> str:
+        """The model's name in captions."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its weights."""
+
+    def inputs_of_batch(self, texts: Sequence[Tokens]) -> Any:
+        """Returns the arguments of the module for texts, padded at their ends."""
+
+
+def open_survey_model(
+    settings: ModelSettings, selection: Selection, window: int | None, pictures: bool = False
+) -> Reader:
+    """Returns the reader of a model, opened for many texts or for pictures.
+
+    Raises:
+        AttnvizError: if there is no such model, it is untrained, a setting applies to single texts only, a selected
+            layer or head does not exist, or the window is longer than the model reads.
+    """
+    if not reader_class(settings.model).is_trained:
+        advice = f"{option('model', 'trained')} or {option('model', './my-bert')}"
+        raise AttnvizError(f"the {settings.model} model is untrained, and a survey needs a trained one; use {advice}")
+    if pictures:
+        reader = open_reader(settings, "images", selection.tower)
+        reader.refuse_absent(selection)
+        return reader
+    refuse_unused(settings)
+    inapplicable = [name for name in SINGLE_TEXT_SETTINGS if getattr(settings, name)]
+    if inapplicable:
+        raise AttnvizError(f"{option(inapplicable[0])} is for a single text, and a survey reads many; leave it out")
+    reader = open_reader(settings, "texts", selection.tower)
+    reader.refuse_absent(selection)
+    refuse_long_window(reader, window)
+    return reader
+
+
+def refuse_long_window(reader: Reader, window: int | None) -> None:
+    """Raises AttnvizError if a window has more tokens than the model reads."""
+    if window is not None and reader.limit is not None and window > reader.limit:
+        raise AttnvizError(
+            f"{option('window', window)} is more tokens than {reader.name} reads; use {option('window', reader.limit)}"
+        )
 
 
 class BatchMeasurements(NamedTuple):
@@ -183,3 +243,87 @@ def survey_of_measurements(measurements: BatchMeasurements, model: str, batch: B
         sink_labels=measurements.sink_labels,
         version=__version__,
     )
+
+
+def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> Survey:
+    """Returns the survey of a batch that holds one picture.
+
+    Raises:
+        AttnvizError: if the model refuses the picture, has no self-attention over it, or its cells are unknown.
+    """
+    [window] = batch.windows
+    recording = reader.record(Example(image=window.text.image), options.selection)
+    measurements = measure_picture(self_attention(recording), options.metrics)
+    return survey_of_measurements(measurements, reader.name, batch, options)
+
+
+def self_attention(recording: Recording) -> list[CellMaps]:
+    """Returns the maps over tokens of all calls of self-attention.
+
+    Raises:
+        AttnvizError: if there is no self-attention, or the cells of a call are unknown.
+    """
+    calls = [cell_maps(maps_over_tokens(maps)) for maps in recording.maps if maps.kind == "self"]
+    if not calls:
+        raise AttnvizError("the model has no self-attention over a picture; use a vision model")
+    return calls
+
+
+class _HeadRow(NamedTuple):
+    """The numbers of one head over a picture."""
+
+    head: SurveyedHead
+    values: Float64Array
+    places: IntArray
+    sink_label: str
+    beside_sink: Float64Array
+
+
+def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> BatchMeasurements:
+    """Returns the numbers of every head over one picture, sorted by layer and head.
+
+    Weights by offset and entropies by position are not counted: a patch has neighbours on four sides.
+    """
+    rows = list[_HeadRow]()
+    for maps in sorted(calls, key=lambda maps: maps.layer):
+        for heads in maps.head_groups(maps.heads):
+            values, places, sinks, beside_sink = _numbers(maps, heads, metrics)
+            labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]
+            names = [SurveyedHead(maps.layer, head, maps.module) for head in heads]
+            rows += map(_HeadRow, names, values.T, places.T, labels, beside_sink)
+    rows.sort(key=lambda row: (row.head.layer, row.head.module, row.head.head))
+    count = len(rows)
+    numbers = TextNumbers(
+        values=np.stack([row.values for row in rows])[None],
+        places=np.stack([row.places for row in rows])[None],
+        sinks=np.array([[label_number(row.sink_label) for row in rows]], dtype=np.int64),
+        beside_sink=np.stack([row.beside_sink for row in rows])[None],
+        weights=np.zeros((1, count, offset_bins())),
+        scores=np.zeros((1, count, offset_bins())),
+        pairs=np.zeros((count, offset_bins()), dtype=np.int64),
+        entropies=np.zeros((1, count, position_bins())),
+        rows=np.zeros((count, position_bins()), dtype=np.int64),
+    )
+    sink_labels = {label_number(row.sink_label): row.sink_label for row in rows}
+    return BatchMeasurements(tuple(row.head for row in rows), numbers, sink_labels)
+
+
+def _numbers(
+    maps: CellMaps, heads: tuple[int, ...], metrics: Sequence[Metric]
+) -> tuple[Float64Array, IntArray, IntArray, Float64Array]:
+    """Returns the numbers of heads that share their visible cells; queries that see a single key do not count."""
+    names = tuple(metric.name for metric in metrics)
+    measured = measure_queries(maps, names, heads)
+    query_numbers, columns, visible_counts = measured
+    has_choice = visible_counts > 0
+    is_counted = has_choice & ~np.isnan(query_numbers)
+    means, counts = query_means(query_numbers, has_choice, names)
+    largest_queries = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
+    row_metrics = [index for index, metric in enumerate(metrics) if metric.columns is None]
+    values = np.full((len(metrics), len(heads)), np.nan)
+    places = np.full(values.shape, -1, dtype=np.int64)
+    values[row_metrics], places[row_metrics] = means, largest_queries
+    for index, metric in enumerate(metrics):
+        if metric.columns is not None and has_choice.any():
+            values[index] = metric.columns(columns)
+    return values, places, columns.received.argmax(axis=-1), rest_of_heads(maps, heads, names, measured, means)

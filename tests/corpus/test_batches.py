@@ -1,4 +1,4 @@
-"""Pictures of a corpus: which paths name them, what is skipped with a line, and their numbers in a survey."""
+"""A corpus is read in lists of bounded size, and each list is run in batches of bounded size."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.corpus import batches
+from attnviz.corpus.batches import CorpusPictures, SurveyOptions, chunks_of, pack, picture_files
+from attnviz.corpus.read import CorpusText
 from attnviz.corpus.saved import load_survey, save_survey
-from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.texts.batches import SurveyOptions
-from attnviz.corpus.texts.pictures import CorpusPictures, picture_files
 from attnviz.metrics.metrics import METRICS, measure
 from attnviz.models.huggingface import patch_places
 from attnviz.models.reading.example import Example
@@ -27,6 +28,32 @@ from attnviz.text.selection import Selection
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 OPTIONS = SurveyOptions(corpus=("photos",), settings={"model": "vit"}, pictures=True)
 SIZES = {"a.png": (96, 64), "b.jpg": (50, 80), "c.webp": (96, 64), "deep/d.png": (30, 30)}
+
+
+def texts_of(*lengths: int) -> list[CorpusText]:
+    return [CorpusText("a.txt", row, "x" * length) for row, length in enumerate(lengths, 1)]
+
+
+def test_a_list_ends_with_the_text_that_reaches_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "CHUNK_TEXTS", 3)
+    monkeypatch.setattr(batches, "CHUNK_CHARACTERS", 10)
+    rows = [[text.row for text in chunk] for chunk in chunks_of(texts_of(1, 1, 1, 4, 5, 1, 9, 10, 2))]
+    assert rows == [[1, 2, 3], [4, 5, 6], [7, 8], [9]]
+    assert list(chunks_of([])) == []
+
+
+def test_a_batch_has_no_more_tokens_or_cells_than_its_device_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH_TOKENS", {"cpu": 12, "cuda": 100})
+    monkeypatch.setattr(batches, "BATCH_CELLS", 60)
+    assert pack([3, 20, 4, 4, 3], "cpu") == [[1], [0, 2, 3], [4]]
+    assert pack([5, 5, 5], "cuda") == [[0, 1], [2]]  # a third text would make 75 cells
+    assert pack([], "cpu") == []
+
+
+@pytest.mark.parametrize("chosen", [{"heads": "encoder:0.0"}, {"layers": "encoder:0-1"}])
+def test_a_survey_refuses_parts_that_it_does_not_tell_apart(chosen: dict[str, str]) -> None:
+    with pytest.raises(AttnvizError, match=f"{next(iter(chosen))} names a part of the model, encoder, but a survey"):
+        SurveyOptions(selection=Selection.parse(**chosen))
 
 
 @pytest.fixture(scope="module")

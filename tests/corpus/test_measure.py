@@ -1,3 +1,5 @@
+"""Rows weighed by one exponential a cell, beside the maps that a capture computes."""
+
 import math
 from collections.abc import Iterator
 from functools import cache
@@ -8,22 +10,78 @@ import torch
 from torch import nn
 
 from attnviz.api.record import record
-from attnviz.corpus.measuring import measure
-from attnviz.corpus.measuring.survey_batch import BatchMeasurements, measure_batch
-from attnviz.corpus.measuring.text_batch import Diagonals
-from attnviz.corpus.sums import bins
-from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.texts.custom_classes import class_masks
-from attnviz.corpus.texts.read import CorpusText
+from attnviz.capture.calls.attention_call import FactoredCall
+from attnviz.corpus import measure, sums
+from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
+from attnviz.corpus.measure import SoftmaxRows, softmax_rows
+from attnviz.corpus.read import CorpusText
+from attnviz.corpus.survey_batch import BatchMeasurements, measure_batch
+from attnviz.corpus.texts_grid import CachedGrids, Diagonals, TextBatch
+from attnviz.corpus.token_classes import class_masks
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.metrics import patterns
 from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric
 from attnviz.metrics.metrics import measure as measure_maps
+from attnviz.text.tokens import tokenize
 from tests import room
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.metrics.examples import refuse_impossible_shares
+
+TEXT = "a b c d e f g"
+HEADS = [0, 1, 2]
+
+
+def weighed(call: FactoredCall) -> SoftmaxRows:
+    batch = TextBatch([tokenize(TEXT, vocabulary_text=TEXT)] * 2, torch.device("cpu"))
+    alone = [softmax_rows(call, [head], CachedGrids(batch, ()), slice(0, 2), slice(0, 7)) for head in HEADS]
+    together = softmax_rows(call, HEADS, CachedGrids(batch, ()), slice(0, 2), slice(0, 7))
+    found = alone if together is None else [together]
+    return SoftmaxRows(
+        *(torch.cat(each, dim=1) for each in zip(*(rows.softmax for rows in found if rows), strict=True))
+    )
+
+
+def calls() -> dict[str, FactoredCall]:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5)
+    whole = FactoredCall(queries=queries, keys=keys, scale=2.0)
+    by_head = torch.rand(2, 3, 7, 7) > 0.4
+    by_head[0, 1, 4] = False
+    padding = torch.ones(2, 1, 1, 7, dtype=torch.bool)
+    padding[1, ..., 5:] = False
+    not_numbers = keys.clone()
+    not_numbers[1, :, 5:] = math.nan
+    return {
+        "all seen": whole,
+        "steep": FactoredCall(queries=queries, keys=keys, scale=300.0),
+        "causal": FactoredCall(queries=queries, keys=keys, scale=2.0, causal=True),
+        "sinks": FactoredCall(queries=queries, keys=keys, scale=2.0, causal=True, sinks=torch.tensor([9.0, -9.0, 0.0])),
+        "a mask for each head": FactoredCall(queries=queries, keys=keys, scale=2.0, mask=by_head),
+        "no number where hidden": FactoredCall(queries=queries, keys=not_numbers, scale=2.0, mask=padding),
+    }
+
+
+@pytest.mark.parametrize("name", calls())
+def test_rows_are_those_of_the_maps_of_a_capture(name: str) -> None:
+    call = calls()[name]
+    rows, maps = weighed(call), call.maps(HEADS)
+    torch.testing.assert_close(rows.weights, maps.weights, atol=1e-5, rtol=0)
+    torch.testing.assert_close(rows.peak, maps.weights.amax(-1), atol=1e-5, rtol=0)
+    entropy = -torch.special.xlogy(maps.weights, maps.weights).sum(-1) / math.log(2)
+    has_key = maps.weights.sum(-1) > 0
+    torch.testing.assert_close(rows.entropy[has_key], entropy[has_key], atol=1e-5, rtol=0)
+    shown = maps.visible.expand_as(rows.scores)
+    torch.testing.assert_close(rows.scores[shown], maps.scores[shown])
+    assert not rows.scores[~shown].any()
+    assert not rows.weights[~shown].any()
+
+
+def test_what_a_causal_mask_hid_is_its_share_of_the_whole_softmax() -> None:
+    call = calls()["causal"]
+    hidden = (call.queries @ call.keys.mT * 2.0).softmax(-1).triu(1).sum(-1)
+    torch.testing.assert_close(weighed(call).hidden, hidden, atol=1e-5, rtol=0)
 
 
 def batch_of(model: RandomTexts, own: dict[str, str] | None = None) -> Batch:
@@ -144,7 +202,7 @@ def test_a_metric_of_one_function_and_a_line_is_measured_in_surveys_and_heads(
 def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     model = RandomTexts(MODELS["bert"])
     needing = ("first", "previous", "next", "induction", "distance", "spread", "locality")
-    for module in ("attnviz.corpus.measuring.text_batch", "attnviz.metrics.row_blocks"):
+    for module in ("attnviz.corpus.texts_grid", "attnviz.metrics.row_blocks"):
         monkeypatch.setattr(f"{module}.is_sequence", lambda tokens: False)
     found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
     for number, metric in enumerate(SurveyOptions().metrics):
@@ -162,12 +220,12 @@ def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: 
             for place in range(len(maps.heads)):
                 places = np.arange(len(tokens))
                 visible = np.broadcast_to(window.visible, window.weights.shape)[place]
-                wanted = bins.offset_bin(places - places[:, None])[visible]
-                middle = bins.offset_bins() // 2 - measured.numbers.weights.shape[-1] // 2
+                wanted = sums.offset_bin(places - places[:, None])[visible]
+                middle = sums.offset_bins() // 2 - measured.numbers.weights.shape[-1] // 2
                 for name in ("weights", "scores"):
                     cells = getattr(window, name)[place][visible]
-                    sums = np.bincount(wanted - middle, cells, measured.numbers.weights.shape[-1])
-                    np.testing.assert_allclose(getattr(measured.numbers, name)[item, head], sums, atol=2e-4)
+                    found = np.bincount(wanted - middle, cells, measured.numbers.weights.shape[-1])
+                    np.testing.assert_allclose(getattr(measured.numbers, name)[item, head], found, atol=2e-4)
                 head += 1
 
 

@@ -1,1 +1,0 @@
-"""Measures the attention calls of a batch of texts on the device where the model runs."""

@@ -1,1 +1,0 @@
-"""Counts, exact sums and examples over texts, and the `Survey` that holds them."""

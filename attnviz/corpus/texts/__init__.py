@@ -1,1 +1,0 @@
-"""Reads the texts of a corpus, tokenizes them, packs them into batches, and classifies their tokens."""
