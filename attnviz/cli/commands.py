@@ -13,10 +13,10 @@ import typer
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
+from attnviz.cli.completion import other_suffixes
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
-    TYPED,
     AblateTop,
     AllSteps,
     At,
@@ -45,6 +45,7 @@ from attnviz.cli.options import (
     Window,
     WithModel,
     expand_options,
+    refuse_typed,
 )
 from attnviz.cli.output import (
     deliver,
@@ -119,21 +120,30 @@ def show(
     output: Output,
     reduction: Reduction,
     drawn: Drawn,
+    recordings: Recordings = None,
     batch: Batch = None,
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.recordings import record, record_batch
-    from attnviz.maps.saved import SUFFIX as RECORDING
-    from attnviz.media.timed_words import WORD_SUFFIXES
 
-    refuse_output(output, others=(*WORD_SUFFIXES, RECORDING))
+    refuse_output(output, others=other_suffixes("show"))
+    if recordings or film_suffix(output) is not None:
+        from attnviz.cli.decoding import write_film_of_recordings
+
+        film_options = ("text", "recordings", *vars(selection), *vars(grouping), *FILM_LOOK, *declared_options(Output))
+        refuse_typed(film_options, "does not apply to a film; leave it out")
+        film_look = Look(**{name: getattr(look, name) for name in FILM_LOOK})
+        options = ReportOptions(selection=selection, grouping=grouping, look=film_look)
+        paths = [str(input.text), *(recordings or ())]
+        write_film_of_recordings(paths, options, output)
+        return
     path = recording_path(output)
     if path is not None:
         _save_recording(path, input, settings, selection, output, drawn, batch)
         return
     if drawn.half:
-        raise AttnvizError(f"{option('half')} is for a recording, which -o run{RECORDING} writes; leave it out")
+        raise AttnvizError(f"{option('half')} is for a recording, which -o run.safetensors writes; leave it out")
     options = drawn.report_options(rank, reduction, selection, grouping, look)
     if drawn.check is not None:
         if drawn.logits is not None or batch is not None:
@@ -308,13 +318,10 @@ def _list_types(settings: ModelSettings, look: Look, output: Output) -> None:
     """Lists the known types of the heads of a model, each tested against a control."""
     from attnviz.base.machine import refuse_little_memory
 
-    for name in TYPED.get():
-        if name not in ("types", *TESTED_MODEL, *RESULTS_LOOK, *declared_options(Output)):
-            given = name.upper() if name == "text" else option(name)
-            raise AttnvizError(
-                f"{given} does not apply to {option('types')}, which tests a whole model on texts of its own; "
-                "leave it out"
-            )
+    refuse_typed(
+        ("types", *TESTED_MODEL, *RESULTS_LOOK, *declared_options(Output)),
+        f"does not apply to {option('types')}, which tests a whole model on texts of its own; leave it out",
+    )
     refuse_little_memory()
     from attnviz.battery.head_types import head_types
     from attnviz.battery.probed_model import open_probed
@@ -462,33 +469,14 @@ def steps(
     from attnviz.cli.decoding import show_steps
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
-    from attnviz.render.formats import FILMS
 
-    refuse_output(output, "atlas", others=FILMS)
+    refuse_output(output, "atlas", others=other_suffixes("steps"))
     if film_suffix(output) is not None and look.title is not None:
         raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
     subject = read_input(input, settings)
     if subject.survey is not None:
         raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
-
-
-@command()
-@expand_options
-def film(
-    *,
-    recordings: Recordings,
-    selection: Selection,
-    grouping: Grouping,
-    look: Annotated[Look, FILM_LOOK],
-    output: Output,
-) -> None:
-    """Draw several recordings as a film on one colour scale."""
-    from attnviz.cli.decoding import write_film_of_recordings
-    from attnviz.render.formats import FILMS
-
-    refuse_output(output, "film", others=FILMS)
-    write_film_of_recordings(recordings, ReportOptions(selection=selection, grouping=grouping, look=look), output)
 
 
 @command()

@@ -42,8 +42,18 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
     from attnviz.render.formats import FORMATS, TERMINAL
 
     stem, _ = os.path.splitext(incomplete)
-    files = (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL)
+    suffixes = (*FORMATS, *other_suffixes(context.command.name))
+    files = (stem + suffix for suffix in suffixes if stem and suffix != TERMINAL)
     return list(filter(_is_plain, (*_folders(incomplete), *_names_starting_with(incomplete, files))))
+
+
+def other_suffixes(command: str | None) -> tuple[str, ...]:
+    """Returns the suffixes of what a command writes beside reports: films, words with their seconds, a recording."""
+    from attnviz.maps.saved import SUFFIX as RECORDING
+    from attnviz.media.timed_words import WORD_SUFFIXES
+    from attnviz.render.formats import FILMS
+
+    return {"show": (*WORD_SUFFIXES, *FILMS, RECORDING), "steps": FILMS}.get(command or "", ())
 
 
 def _is_plain(name: str) -> bool:

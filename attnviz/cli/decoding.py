@@ -60,14 +60,12 @@ def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, outpu
     Raises:
         AttnvizError: if the output is no film, there are fewer than two paths, or one is not of a recording or arrays.
     """
-    if output.file is None:
-        raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
     if film_suffix(output) is None:
-        format_or_name = output.format or output.file.name
-        advice = "-o film.gif or film.apng" if output.format is None else "--format gif or apng"
-        raise AttnvizError(f"a film is a .gif or .apng file, and not {format_or_name!r}; use {advice}")
+        raise AttnvizError("several recordings are a film; use -o film.gif or film.apng, or attnviz compare for two")
     if len(paths) < 2:
-        raise AttnvizError("a film needs two recordings or more; attnviz show draws one")
+        raise AttnvizError(
+            "a film shows two recordings or more; give another one, or draw the steps of one with attnviz steps"
+        )
     recordings = [_recording(path) for path in paths]
     from attnviz.report.film import film_of_recordings
 

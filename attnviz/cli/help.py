@@ -63,7 +63,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz steps chat.json --model ./my-llama --generate 40",
         'attnviz steps "the cat sat. the cat sat" --model trained --heads 1.1',
     ),
-    "film": ("attnviz film before.safetensors after.safetensors --heads 1.1 -o film.gif",),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',
         "attnviz browse run.safetensors",
@@ -81,12 +80,14 @@ class Command(TyperCommand):
             AttnvizError: if an option is given twice.
             TyperException: if there are words, options or values that the command does not take.
         """
-        from attnviz.cli.suggestions import refuse_repeated
+        from attnviz.cli.suggestions import refuse_repeated, refuse_unquoted
 
         refuse_repeated(self, args)
         convert_plain_values(self.get_params(ctx))
         try:
-            return super().parse_args(ctx, [*args])
+            rest = super().parse_args(ctx, [*args])
+            refuse_unquoted(ctx)
+            return rest
         except typer.TyperException as error:
             error.arguments = args  # type: ignore[attr-defined]  # the refusal of an old option quotes its value
             text = str(ctx.params.get("text"))

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -200,7 +200,9 @@ Step = Annotated[
 AllSteps = Annotated[
     bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
 ]
-Recordings = Annotated[list[str], Option("Saved recordings, in the order of the film.", panel="Input")]
+Recordings = Annotated[
+    list[str] | None, Option("More saved recordings, which -o film.gif shows one after another.", panel="Input")
+]
 Check = Annotated[
     int | None,
     Option(
@@ -373,6 +375,13 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
+def refuse_typed(allowed: Container[str], reason: str) -> None:
+    """Raises AttnvizError for the first typed option that is not allowed; its name stands before the reason."""
+    for name in TYPED.get():
+        if name not in allowed:
+            raise AttnvizError(f"{name.upper() if name in ARGUMENTS else option(name)} {reason}")
+
+
 def _refuse_ignored(
     typed_options: list[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
 ) -> None:
@@ -417,6 +426,7 @@ def _saved_input(values: Mapping[str, Any]) -> str | None:
     if any(values.get(name) for name in ("file", "sample", "batch", "with_model")) or values.get("text") is None:
         return None
     arguments = [values[name] for name in ("text", "second", "other") if values.get(name) is not None]
+    arguments += values.get("recordings") or ()
     return arguments[0] if all(map(is_saved, arguments)) else None
 
 

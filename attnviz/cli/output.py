@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, flag, option, or_list
 from attnviz.base.options import declared_options
 from attnviz.base.printable import printable
-from attnviz.cli.options import STANDARD_OUTPUT, TYPED, Input, Output
+from attnviz.cli.options import STANDARD_OUTPUT, TYPED, Input, Output, refuse_typed
 from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 
@@ -120,14 +120,13 @@ def recording_path(output: Output) -> Path | None:
 
 def refuse_unsaved(path: Path) -> None:
     """Raises AttnvizError for a typed option that changes nothing in the recording that is written to ``path``."""
-    for name in TYPED.get():
-        if name in ("logits", "check"):
+    for name in ("logits", "check"):
+        if name in TYPED.get():
             raise AttnvizError(f"{option(name)} needs a model, and {str(path)!r} would save maps alone; leave one out")
-        if name not in (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS):
-            raise AttnvizError(
-                f"a recording holds all numbers of its heads; give {option(name)} to attnviz show {path}, which draws "
-                "it"
-            )
+    refuse_typed(
+        (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS),
+        f"changes nothing in a recording, which holds all numbers of its heads; give it to attnviz show {path}",
+    )
 
 
 def _suffix(output: Output) -> str | None:

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 # Of the seeded model, each with a value to try.
-COMPARABLE_SETTINGS = {"causal": True, "scale": "none", "temperature": 2, "seed": 3, "dropout": 0.5}
+COMPARABLE_SETTINGS: dict[str, str | float] = {
+    "causal": True,
+    "scale": "none",
+    "temperature": 2,
+    "seed": 3,
+    "dropout": 0.5,
+}
 
 
 def record(

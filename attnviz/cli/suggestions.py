@@ -46,6 +46,7 @@ OLD_OPTIONS = {
 }
 OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
     "battery": "attnviz heads --types",
+    "film": "attnviz show a.safetensors b.safetensors -o film.gif",
     "kept": None,
     "record": "attnviz show … -o run.safetensors",
 }
@@ -117,6 +118,15 @@ def _value(arguments: list[str], index: int) -> str:
     return value if sign else "".join(arguments[index + 1 : index + 2])
 
 
+def refuse_unquoted(context: Any) -> None:
+    """Refuses words after the first that are no recordings, as the parser does where a command takes a single text."""
+    from attnviz.cli.subject import ARRAYS, RECORDING
+
+    first_word, other_words = str(context.params.get("text")), context.params.get("recordings") or ()
+    if other_words and not all(word.lower().endswith((RECORDING, *ARRAYS)) for word in (first_word, *other_words)):
+        context.fail(f"Got unexpected extra argument(s) ({' '.join(other_words)})")
+
+
 def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
     """Returns the line for superfluous words, with a proposal to quote the text or to leave the words out."""
     from attnviz.cli.subject import is_file, is_saved
@@ -185,7 +195,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     usual_suffix = next(name for name in suffixes if name != ".txt")
     if suffix in FILMS:
         raise AttnvizError(
-            f"{suffix} is a film, which only the commands steps and film write; use {writes}{usual_suffix}"
+            f"{suffix} is a film, which attnviz show draws of several recordings and attnviz steps of one; "
+            f"use {writes}{usual_suffix}"
         )
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{usual_suffix}")

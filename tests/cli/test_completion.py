@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -66,3 +67,13 @@ def test_a_folder_whose_name_a_shell_would_obey_is_not_completed(in_folder: Path
     assert [each for each in complete_output(context, "ob") if each.endswith("/")] == ["obä-1.2_+,@/"]
     assert complete_output(context, f"{name}/in") == []
     assert "~/fig.png" in complete_output(context, "~/fig")
+
+
+def test_a_command_completes_the_suffixes_of_all_that_it_writes(in_folder: Path) -> None:
+    program: Any = typer.main.get_command(app)
+    completed = {
+        name: {Path(path).suffix for path in complete_output(typer.Context(program.commands[name]), "run.")}
+        for name in ("show", "steps", "heads")
+    }
+    assert {".png", ".safetensors", ".gif", ".vtt"} <= completed["show"]
+    assert completed["steps"] - completed["heads"] == {".gif", ".apng"}

@@ -80,7 +80,7 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
 
 def test_a_command_without_a_model_takes_defaults_too(attnviz: Streams) -> None:
     Path("attnviz.toml").write_text('theme = "dark"\n')
-    assert "a film needs two recordings or more" in attnviz.refused("film", "run.safetensors", "-o", "film.gif")
+    assert "a film shows two recordings or more" in attnviz.refused("show", "run.safetensors", "-o", "film.gif")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ COMMANDS = (
     "explain",
     "ablate",
     "steps",
-    "film",
     "browse",
     "survey",
     "samples",

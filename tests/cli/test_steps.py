@@ -87,7 +87,7 @@ def test_recordings_on_one_scale(tmp_path: Path) -> None:
     for name, text in (("a", "the cat sat. the cat sat"), ("b", "the cat sat. a dog sat")):
         assert main(["show", text, "--model", "trained", "-o", str(tmp_path / f"{name}.safetensors")]) == 0
     given = [str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors")]
-    assert main(["film", *given, "--heads", "1.1", "-o", str(tmp_path / "film.gif")]) == 0
+    assert main(["show", *given, "--heads", "1.1", "-o", str(tmp_path / "film.gif")]) == 0
     with Image.open(tmp_path / "film.gif") as film:
         assert getattr(film, "n_frames", 1) == 2
 
@@ -98,13 +98,9 @@ def test_recordings_on_one_scale(tmp_path: Path) -> None:
         (["steps", "a cat. a cat"], "steps need a model that writes from left to right"),
         (["steps", "a cat. a cat", "--causal", "--by", "turns"], "--by turns needs a chat"),
         (["steps", "a cat", "-o", "x.npz"], "unknown suffix '.npz'"),
-        (["film", "a.safetensors", "-o", "x.gif"], "a film needs two recordings or more"),
-        (["film", "a", "b", "-o", "x.gif"], "is no recording"),
-        (
-            ["film", "a.safetensors", "b.safetensors", "-o", "x.png"],
-            "a film is a .gif or .apng file, and not 'x.png'; use -o film.gif",
-        ),
-        (["show", "a cat", "-o", "x.gif"], ".gif is a film, which only the commands steps and film write"),
+        (["show", "a.safetensors", "-o", "x.gif"], "a film shows two recordings or more"),
+        (["show", "a.safetensors", "b.safetensors", "-o", "x.gif"], "cannot read 'a.safetensors'"),
+        (["show", "a.safetensors", "b.safetensors", "-o", "x.png"], "several recordings are a film; use -o film.gif"),
     ],
 )
 def test_refusals_are_one_line(

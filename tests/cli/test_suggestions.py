@@ -163,14 +163,17 @@ WRONG = {
     "explain Life -o x.png": "choose .txt, .html or .md",
     "heads Life -o run2.safetensors": "use attnviz show TEXT -o run2.safetensors",
     "show Life -o x.pgn": "did you mean .png?",
-    "show Life -o x.gif": ".gif is a film, which only the commands steps and film write; use picture.png",
+    "show Life -o x.gif": "a film shows two recordings or more; give another one, or draw the steps of one",
+    "heads Life -o x.gif": ".gif is a film, which attnviz show draws of several recordings and attnviz steps of one",
+    "show run.safetensors run.safetensors": "several recordings are a film; use -o film.gif or film.apng",
+    "show run.safetensors run.safetensors -o x.gif --sort sink": "--sort does not apply to a film; leave it out",
     "show Life -o nowhere/x.png": "no folder 'nowhere'",
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
     "show Life -o x.png --json": "use one of them",
     "show Life -o - --format safetensors": "use -o run.safetensors",
     "show Life -o run2.safetensors --json": "both name the output",
     "show Life --set half": "half is for a recording, which -o run.safetensors writes; leave it out",
-    "show Life -o run2.safetensors --theme dark": "give --theme to attnviz show run2.safetensors, which draws it",
+    "show Life -o run2.safetensors --theme dark": "--theme changes nothing in a recording, which holds all numbers",
     "show Life -o run2.safetensors --logits a": "--logits needs a model, and 'run2.safetensors' would save maps alone",
     "show run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
     "show Life --file notes.txt": "TEXT and --file both give the input; use one of them",
@@ -197,7 +200,7 @@ WRONG = {
 # What is typed, the advice, and what somebody types who takes it.
 ADVISED = {
     "show Life -o r.safetensors --queries 0:1": (
-        "give --queries to attnviz show r.safetensors, which draws it",
+        "give it to attnviz show r.safetensors",
         "show run.safetensors --queries 0:1",
     ),
     "compare run.safetensors Life": ("give it after --with", "compare run.safetensors --with 'Time is money'"),

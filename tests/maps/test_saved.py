@@ -512,7 +512,7 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
     ("command", "message"),
     [
         ("show abc -o - --format safetensors", "a recording is written to a file; use -o run.safetensors"),
-        ("show abc -o new.safetensors --queries :1", "give --queries to attnviz show new.safetensors, which draws it"),
+        ("show abc -o new.safetensors --queries :1", "--queries changes nothing in a recording"),
         ("show {file} -o new.safetensors", "is saved already"),
         (
             "show {file}.npy --heads 0 -o new.safetensors",
