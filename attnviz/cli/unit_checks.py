@@ -166,7 +166,7 @@ class _Check:
     ) -> "tuple[Float64Array, float]":
         """Returns the loss of the answer's log-probability without each hidden unit, and the log-probability itself."""
         from attnviz.base.progress import track
-        from attnviz.effects.hidden_units import answer_log_probabilities
+        from attnviz.effects.measures import answer_log_probabilities
 
         tokens = shares.maps.query_tokens
         answer_tokens = queries[queries > 0]  # no token predicts the first token of a text

@@ -21,11 +21,10 @@ from attnviz.capture.flow.functions import tensors_in
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import TorchCall
 from attnviz.capture.runs import arguments_of
-from attnviz.effects.head_sites import SiteFinder, SiteObserver, run_observed
+from attnviz.effects.head_sites import SiteFinder, SiteObserver, restore_afterwards, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
-from attnviz.effects.module_calls import restore_afterwards
 
 TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")

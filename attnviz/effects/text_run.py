@@ -17,9 +17,8 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
-from attnviz.effects.head_sites import CleanRun, HeadSite
+from attnviz.effects.head_sites import CleanRun, Edit, EditingMode, HeadSite, Key, ModuleCalls, record_calls
 from attnviz.effects.measures import MeasuredRun, ids_of, token_mask
-from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls
 from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads

@@ -11,10 +11,13 @@ from torch import Tensor, nn
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.runs import run_model
+from attnviz.effects import ablation
+from attnviz.effects.ablation import chosen_sets
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
+from attnviz.text.head_name import KnownHead
 from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
 
 BLOOM = {"vocab_size": 50, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
@@ -30,6 +33,9 @@ PROJECTIONS: dict[str, tuple[dict[str, Any], str]] = {  # what makes a model sma
     "MixtralForCausalLM": (MIXTRAL, "model.layers.{}.self_attn.o_proj"),
 }
 IDS = torch.arange(2 * TOKENS).reshape(2, TOKENS) * 7 % 47 + 3
+T5 = {"vocab_size": 50, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2}
+SELF, OTHER = "layer.0.SelfAttention", "layer.1.EncDecAttention"
+KNOWN_HEADS = [KnownHead(layer, head) for layer in (0, 1) for head in (0, 1)]
 
 
 def model_of(name: str) -> nn.Module:
@@ -311,10 +317,6 @@ class Towers(nn.Module):
         return features
 
 
-T5 = {"vocab_size": 50, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2}
-SELF, OTHER = "layer.0.SelfAttention", "layer.1.EncDecAttention"
-
-
 @pytest.mark.parametrize(
     ("model", "inputs", "heads", "set_name", "projections"),
     [
@@ -371,3 +373,16 @@ def test_heads_of_one_number_have_names_and_are_removed_by_them(
         attnviz.ablate(module, inputs, cubes, heads=["0.1"])
     with pytest.raises(AttnvizError, match=r"no head or layer 'elsewhere:0\.1' is in that part of the model; write "):
         attnviz.ablate(module, inputs, cubes, sets=["elsewhere:0.1"])
+
+
+def test_pairs_up_to_the_limit_are_run_and_more_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablation, "MAX_PAIRS", 6)
+    assert len(chosen_sets(KNOWN_HEADS, None, None, True)) == 4 + 6
+    monkeypatch.setattr(ablation, "MAX_PAIRS", 5)
+    with pytest.raises(AttnvizError, match="4 heads make 6 pairs, and at most 5 are run"):
+        chosen_sets(KNOWN_HEADS, None, None, True)
+
+
+def test_an_empty_list_of_heads_is_refused() -> None:
+    with pytest.raises(AttnvizError, match="no heads to remove; give at least one"):
+        chosen_sets(KNOWN_HEADS, [], None, False)

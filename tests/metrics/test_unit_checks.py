@@ -9,7 +9,7 @@ import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.effects.hidden_units import answer_log_probabilities
+from attnviz.effects.measures import answer_log_probabilities
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.unit_checks import calibrated_score, question_scores, strongest_sum
 from attnviz.metrics.unit_shares import unit_shares

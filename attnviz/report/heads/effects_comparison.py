@@ -4,8 +4,7 @@ import math
 from dataclasses import fields
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.effects.effect_changes import effect_changes
-from attnviz.effects.effect_table import Effects
+from attnviz.effects.effect_table import Effects, effect_changes
 from attnviz.metrics.head_frame import HeadChanges
 from attnviz.report.heads.head_columns import Column, bar_lengths, listed
 from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, name_with_unit, single_heads_panel

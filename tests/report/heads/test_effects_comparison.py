@@ -10,8 +10,7 @@ import pytest
 from attnviz.api import drawing
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.effects.effect_changes import effect_changes
-from attnviz.effects.effect_table import Effect, Effects
+from attnviz.effects.effect_table import Effect, Effects, effect_changes
 from attnviz.render.formats import draw
 from attnviz.report.heads.effects_comparison import effects_comparison_report
 from attnviz.report.heads.head_effects import effects_report
