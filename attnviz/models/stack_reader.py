@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
-from attnviz.text.selection import Selection, refuse_missing, resolve_span
+from attnviz.text.selection import Selection, resolve_span
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class StackReader(Reader):
     def module(self) -> "AttentionStack":
         """The stack."""
 
+    @property
+    def known_counts(self) -> tuple[int, int]:
+        """The numbers of layers and heads of the settings."""
+        return self.settings.num_layers, self.settings.num_heads
+
     @abstractmethod
     def _axes(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
         """Returns the tokens of each text's queries and keys: the same list, or the context once per text."""
@@ -111,7 +116,7 @@ class StackReader(Reader):
 
     def compute(self, example: Example, layer: int) -> "Computation":
         """Returns every number of one layer over one example."""
-        refuse_missing((layer,), tuple(range(self.settings.num_layers)), "layer")
+        self.refuse_absent(Selection(layers=(layer,)))
         queries, keys = self._axes([example])
         self._refuse_map_size(queries, keys, 1)
         batch = PaddedBatch.of(queries, keys, self.settings.causal)
@@ -120,9 +125,7 @@ class StackReader(Reader):
 
     def _recording(self, examples: Sequence[Example], selection: Selection, values: bool) -> "Recording":
         """Returns one recording of several examples, with maps for each chosen layer and text."""
-        refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
-        for layer in selection.chosen_layers or (0,):
-            refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
+        self.refuse_absent(selection)
         from attnviz.maps.recording import Recording
 
         queries, keys = self._axes(examples)

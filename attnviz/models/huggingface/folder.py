@@ -18,7 +18,6 @@ from attnviz.models.huggingface.safety import (
     refuse_unsafe_paths,
     refuse_unsafe_weights,
 )
-from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
@@ -200,20 +199,14 @@ def _has_tokenizer(folder: Path) -> bool:
     return settings.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(settings)))
 
 
-def refuse_absent(folder: Path, selection: Selection) -> None:
-    """Raises AttnvizError if a selected layer or head is beyond the largest count in the configuration.
-
-    Loads no model. Nothing is checked without a count, or if a count is no integer.
-    """
+def known_counts(folder: Path) -> tuple[int | None, int | None]:
+    """Returns the largest numbers of layers and heads in the configuration; ``None`` without a whole number."""
     config = _config(folder, str(folder))
-    heads = selection.heads if selection.pairs is None else tuple(pair[1] for pair in selection.pairs)
-    for setting_names, numbers, noun in (
-        (LAYER_COUNTS, selection.chosen_layers, "layer"),
-        (HEAD_COUNTS, heads, "head"),
-    ):
-        counts = list(_values(config, setting_names))
-        if counts and all(isinstance(count, int) for count in counts):
-            refuse_missing(numbers, range(max(counts)), noun)
+    counts = (list(_values(config, names)) for names in (LAYER_COUNTS, HEAD_COUNTS))
+    layers, heads = (
+        max(of_name) if of_name and all(isinstance(count, int) for count in of_name) else None for of_name in counts
+    )
+    return layers, heads
 
 
 def describe_name(name: str) -> str:

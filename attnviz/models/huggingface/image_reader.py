@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, did_you_mean, flag, option, or_list
-from attnviz.base.native_output import discard_output
 from attnviz.media.image import Image
-from attnviz.models.huggingface.folder_reader import MediaReader
 from attnviz.models.huggingface.loading import (
     IMAGE_CLASSIFIERS,
     load_model,
     load_part,
     refusals,
 )
+from attnviz.models.huggingface.reader import MediaReader
+from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Use
@@ -133,7 +133,7 @@ class ImageReader(MediaReader):
         image_file = open_image(example.image)
         if self.labels:
             return self._classifier_input(image_file, example.image.name)
-        with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
+        with self.reading(READ_TASK):
             pixels = self._pixels_of(image_file)
             try:
                 places = self._places(image_file)
@@ -162,7 +162,7 @@ class ImageReader(MediaReader):
         """Returns an image as the input of a classifier; the metric is the logit of the most probable label."""
         import torch
 
-        with self.running(), refusals(self.settings.model, READ_TASK), discard_output(), torch.inference_mode():
+        with self.reading(READ_TASK), torch.inference_mode():
             pixels = self._pixels_of(image_file)
             probabilities = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
         number = int(probabilities.argmax())
@@ -220,13 +220,8 @@ class ImageReader(MediaReader):
         if image.size in self._places_of_size:
             return self._places_of_size[image.size]
         pixels = self._pixels_of(image)
-        try:
+        with refusals_of_broken(self.module, {"pixel_values": pixels}, self.failure):
             places = measured_places(self.module, pixels, self._pixels_of, image.size, self._measured_pixels)
-        except AttnvizError:
-            raise
-        except Exception:
-            self.refuse_broken({"pixel_values": pixels})
-            raise
         self._places_of_size[image.size] = places
         return places
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
 from attnviz.base.native_output import discard_output
+from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # modules after the last layer, which change no map
@@ -27,7 +27,6 @@ MAX_GROWTH = 16  # ratio of weights in memory to weights in the file: numbers of
 SPARE_BYTES = 2**28  # for weights that no file holds: computed tables, and modules after the attention
 PROGRESS_BYTES = 500_000_000  # loading shows its progress if the weights are larger
 PACKAGE = Path(__file__).parents[1]
-MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
 IMAGE_CLASSIFIERS = ("ForImageClassification",)
 LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 GIGABYTE = 1e9
@@ -281,30 +280,7 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
             ) from error
         if is_out_of_memory(error) or _is_ours(error):
             raise
-        raise AttnvizError(f"{task} {name!r}: {_error_line(error)}") from error
-
-
-def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) -> None:
-    """Raises AttnvizError if a module fails on its inputs; an error for lack of memory is raised unchanged."""
-    import torch
-
-    try:
-        with torch.inference_mode():
-            module(**inputs)
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise AttnvizError(f"{refusal}: {_error_line(error)}") from error
-
-
-def _error_line(error: BaseException) -> str:
-    """Returns an error's message on one line, cut if it is long.
-
-    A message of a single word follows the error's type; without a message, the type stands alone.
-    """
-    message = " ".join(str(error).split())
-    short_message = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
-    return short_message if " " in message else f"{type(error).__name__} {short_message}".strip()
+        raise AttnvizError(f"{task} {name!r}: {error_line(error)}") from error
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
-from attnviz.base.native_output import discard_output
 from attnviz.base.reading import read_json
-from attnviz.models.huggingface.folder_reader import MediaReader
 from attnviz.models.huggingface.image_reader import OVERLAP, image_tokens, with_probe
 from attnviz.models.huggingface.loading import (
     load_model,
     load_part,
     load_tokenizer,
     refusals,
-    refuse_failing,
 )
+from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
+from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
 from attnviz.models.reading.prepared import FoundToken, Prepared
@@ -56,7 +55,7 @@ OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs 
 class PictureTextReader(MediaReader):
     """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3."""
 
-    reads = ("text", "images")
+    reads, noun = ("text", "images"), "text and picture"
 
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
@@ -147,7 +146,7 @@ class PictureTextReader(MediaReader):
 
         self.refuse_parts(example)
         pictures = [open_image(source) for source in example.images]
-        with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
+        with self.reading(READ_TASK):
             decoder, prompt = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
             picture_numbers, places, overlap = self._places(self.cross_module or decoder, inputs, pictures)
@@ -267,7 +266,7 @@ class PictureTextReader(MediaReader):
         from attnviz.media.image_file import image_of, open_image
 
         pictures = [open_image(source) for source in example.images]
-        with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
+        with self.reading(READ_TASK):
             inputs = self._inputs(self._prompt(example), pictures)
             first_module = self.module.get_submodule(maps[0].module)
             picture_numbers, places, overlap = self._places(first_module, inputs, pictures)
@@ -288,11 +287,6 @@ class PictureTextReader(MediaReader):
             else:
                 placed_maps.append(with_probe(replace(layer_maps, key_tokens=tokens)))
         return placed_maps, overlap
-
-    def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model, or its decoder for inputs without pixels, fails without the capture too."""
-        module = self.module if "pixel_values" in inputs else self.decoder
-        refuse_failing(module, inputs, f"{self.settings.model!r} cannot run on this text and picture")
 
     @property
     def _tokenizer(self) -> Any:
@@ -383,15 +377,11 @@ class PictureTextReader(MediaReader):
             return pixels
 
         try:
-            return picture_places(self.module, module, inputs, process, [picture.size for picture in pictures])
+            with refusals_of_broken(self.module, inputs, self.failure):
+                return picture_places(self.module, module, inputs, process, [picture.size for picture in pictures])
         except UnknownPlacesError:
             count = inputs["input_ids"].shape[1]
             return np.full(count, -1), np.zeros((count, 4), dtype=np.int64), False
-        except AttnvizError:
-            raise
-        except Exception:
-            self.refuse_broken(inputs)
-            raise
 
     def _generate(self, inputs: dict[str, Any]) -> list[int]:
         """Returns the ids of greedily generated tokens."""

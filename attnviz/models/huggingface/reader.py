@@ -1,28 +1,38 @@
-"""Reads examples with Hugging Face transformers, from a folder or the hub's cache."""
+"""Reads texts with Hugging Face transformers, from a folder or the hub's cache; media readers share its base."""
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, final
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.media.text import Text
-from attnviz.models.huggingface.folder import refuse_absent
-from attnviz.models.huggingface.folder_reader import FolderReader
+from attnviz.models.huggingface.folder import (
+    check_folder,
+    describe_name,
+    find_model,
+    known_counts,
+    refuse_missing_library,
+)
 from attnviz.models.huggingface.loading import (
     load_model,
     load_tokenizer,
     position_limit,
+    quiet_library,
     refusals,
     text_part,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import FoundToken, Prepared
-from attnviz.text.selection import ATTENTION_PARTS, Selection
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.selection import ATTENTION_PARTS
 from attnviz.text.towers import TEXT_TOWER, TOWERS
 
 if TYPE_CHECKING:
@@ -31,7 +41,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnviz.base.arrays import BoolArray, IntArray
-    from attnviz.models.huggingface.replay import LogprobCheck
     from attnviz.text.selection import AttentionPart
     from attnviz.text.server_answer import ServerAnswer
     from attnviz.text.tokens import Tokens
@@ -46,27 +55,72 @@ KEPT_GENERATION_SETTINGS = (  # of a folder: where a text begins and ends, and t
 )
 
 
-@dataclass(frozen=True, eq=False)
-class _ModelInput:
-    """The tokens of an example as a model reads them.
+class FolderReader(Reader):
+    """A reader of a model in a folder, in the hub's cache, or that the caller has loaded.
 
     Attributes:
-        tokens: the tokens of the queries; of an encoder-decoder, the tokens of its decoder.
-        context: the tokens of an encoder-decoder's encoder; ``None`` for other models.
-        types: token type ids, which number the texts of a pair; ``None`` if the tokenizer has none.
-        attention: the kind of attention of an encoder-decoder to record; ``None`` for other models.
-        remarks: remarks on the text, which are shown with its maps.
-        check: see ``Prepared``.
-        generated_ids: see ``Prepared``.
+        is_live: true if the caller has loaded the model, so that there is no folder.
+        noun: what the model reads, in the message if it fails.
     """
 
-    tokens: "Tokens"
-    context: "Tokens | None" = None
-    types: list[int] | None = None
-    attention: "AttentionPart | None" = None
-    remarks: tuple[str, ...] = ()
-    check: "LogprobCheck | None" = None
-    generated_ids: tuple[int, ...] = ()
+    noun: ClassVar[str] = "text"
+
+    def __init__(
+        self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
+    ) -> None:
+        super().__init__(settings, built_in, use)
+        self.is_live = loaded is not None
+        if self.is_live:
+            vars(self)["loaded"] = loaded  # in place of the cached property that subclasses define
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of a model that reads what this reader reads."""
+        images, sounds = not {"image", "images"}.isdisjoint(self.reads), "sound" in self.reads
+        folder = find_model(self.settings.model, self.built_in, images, sounds)
+        if images and "text" in self.reads:
+            check_folder(folder, self.settings.model)
+        if self.settings.device_map is not None:
+            refuse_missing_library("accelerate")
+        return folder
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the model's folder, or its name on the hub."""
+        return describe_name(self.settings.model)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Returns the context in which transformers writes no log."""
+        return quiet_library(None if self.is_live else self.folder)
+
+    @property
+    def failure(self) -> str:
+        """The begin of the refusal of an example on which the model fails, such as when its files do not match."""
+        return f"{self.settings.model!r} cannot run on this {self.noun}"
+
+    @contextmanager
+    def reading(self, task: str) -> Iterator[None]:
+        """Runs the block silently, and refuses in one line what a library fails at; ``task`` begins the refusal."""
+        with self.running(), refusals(self.settings.model, task), discard_output():
+            yield
+
+
+class MediaReader(FolderReader):
+    """A reader of pictures or sounds, which reads no text without them.
+
+    Attributes:
+        medium: the option that gives what the model reads, and an example of it.
+    """
+
+    medium: ClassVar[tuple[str, str]] = ("image", "photo.jpg")
+
+    def tokenize(self, text: str) -> NoReturn:
+        """Raises AttnvizError: the model reads no text alone."""
+        raise AttnvizError(f"{self.settings.model} reads no text alone; give it {option(*self.medium)}")
+
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
+        """Raises AttnvizError: the model reads more than token ids."""
+        raise AttnvizError(f"{self.settings.model} reads no token ids alone; give it {option(*self.medium)}")
 
 
 @final
@@ -123,10 +177,10 @@ class HuggingFaceReader(FolderReader):
         """The parameters of the module by name."""
         return inspect.signature(self.module.forward).parameters
 
-    def refuse_absent(self, selection: Selection) -> None:
-        """Raises AttnvizError if a selected layer or head is beyond the largest count in the folder's configuration."""
-        if not self.is_live:
-            refuse_absent(self.folder, selection)
+    @property
+    def known_counts(self) -> tuple[int | None, int | None]:
+        """The largest numbers of layers and heads in the folder's configuration, if there is a folder."""
+        return (None, None) if self.is_live else known_counts(self.folder)
 
     def tokenize(self, text: str) -> "Tokens":
         """Splits a text with the model's tokenizer."""
@@ -163,28 +217,21 @@ class HuggingFaceReader(FolderReader):
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with discard_output():
-                model_input = self._model_input(self.loaded[0], tokenizer, example)
+                prepared = self._model_input(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
-                    model_input = _truncated_input(model_input, position_limit(model))
-        self._refuse_unreadable(model_input, can_be_cut=example.answer is None)
-        encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
+                    prepared = _truncated(prepared, position_limit(model))
+        self._refuse_unreadable(prepared, can_be_cut=example.answer is None)
+        encoder_tokens = prepared.tokens if prepared.context is None else prepared.context
         inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
-        if model_input.context is not None:
-            inputs["decoder_input_ids"] = self.tensor(model_input.tokens.ids[None])
-        if model_input.check is not None and "logits_to_keep" in self.parameters:
-            inputs["logits_to_keep"] = model_input.check.kept_logits
-        if "token_type_ids" in self.parameters and model_input.types is not None:
-            inputs["token_type_ids"] = self.tensor(np.array([model_input.types]))
-        return Prepared(
-            inputs,
-            model_input.tokens,
-            model_input.context,
-            model_input.attention,
-            title=example.text if example.answer is None else model_input.tokens.text,
-            remarks=model_input.remarks,
-            check=model_input.check,
-            generated_ids=model_input.generated_ids,
-        )
+        if prepared.context is not None:
+            inputs["decoder_input_ids"] = self.tensor(prepared.tokens.ids[None])
+        if "logits_to_keep" in prepared.inputs and "logits_to_keep" in self.parameters:
+            inputs["logits_to_keep"] = prepared.inputs["logits_to_keep"]
+        types = prepared.inputs.get("token_type_ids")
+        if "token_type_ids" in self.parameters and types is not None:
+            inputs["token_type_ids"] = self.tensor(np.array([types]))
+        title = example.text if example.answer is None else prepared.tokens.text
+        return replace(prepared, inputs=inputs, title=title)
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Splits each text into windows of tokens.
@@ -217,20 +264,20 @@ class HuggingFaceReader(FolderReader):
         with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
             return unknown_remark(self.loaded[1], tokens)
 
-    def _refuse_unreadable(self, model_input: _ModelInput, can_be_cut: bool) -> None:
+    def _refuse_unreadable(self, prepared: Prepared, can_be_cut: bool) -> None:
         """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
         rows, name = vocabulary_size(self.text_model), self.settings.model
         for setting in PLACEHOLDERS:
             token_id = getattr(self.loaded[0].config, setting, None)
-            if isinstance(token_id, int) and token_id in model_input.tokens.ids:
+            if isinstance(token_id, int) and token_id in prepared.tokens.ids:
                 label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
                 advice = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
                 raise AttnvizError(
                     f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {advice}, or in "
                     "Python attnviz.record(model) records any input"
                 )
-        for tokens in filter(None, (model_input.tokens, model_input.context)):
-            self._refuse_long(tokens, can_be_cut and model_input.context is None and not self.settings.generate)
+        for tokens in filter(None, (prepared.tokens, prepared.context)):
+            self._refuse_long(tokens, can_be_cut and prepared.context is None and not self.settings.generate)
             max_id = int(tokens.ids.max())
             if rows is not None and max_id >= rows:
                 raise AttnvizError(
@@ -248,8 +295,8 @@ class HuggingFaceReader(FolderReader):
 
     def _model_input(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
-    ) -> _ModelInput:
-        """Returns the tokens of an example, followed by generated tokens if the settings ask for them."""
+    ) -> Prepared:
+        """Returns the tokens of an example, then generated ones if the settings ask; with inputs beside the ids."""
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
 
@@ -266,16 +313,16 @@ class HuggingFaceReader(FolderReader):
         tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
-            return _ModelInput(tokens, types=types, remarks=remarks)
+            return Prepared({"token_type_ids": types}, tokens, remarks=remarks)
         self._refuse_long(tokens, can_be_cut=False)
         new_ids = list(example.generated_ids) or generate(model, tokens, settings.generate)
         tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        return _ModelInput(tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
+        return Prepared({}, tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
 
-    def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> _ModelInput:
+    def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> Prepared:
         """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any."""
         from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 
@@ -284,12 +331,15 @@ class HuggingFaceReader(FolderReader):
                 f"{self.settings.model} is an encoder-decoder, which cannot read a server's answer; give a decoder"
             )
         refuse_unknown_ids(answer, vocabulary_size(self.text_model), self.settings.model)
-        check = None if answer.logprobs is None else LogprobCheck(answer, self.settings.model)
-        return _ModelInput(answer_tokens(tokenizer, answer), remarks=answer.remarks, check=check)
+        tokens = answer_tokens(tokenizer, answer)
+        if answer.logprobs is None:
+            return Prepared({}, tokens, remarks=answer.remarks)
+        check = LogprobCheck(answer, self.settings.model)
+        return Prepared({"logits_to_keep": check.kept_logits}, tokens, remarks=answer.remarks, check=check)
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
-    ) -> _ModelInput:
+    ) -> Prepared:
         """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text."""
         from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
@@ -309,12 +359,8 @@ class HuggingFaceReader(FolderReader):
             new_ids = generate(model, context, settings.generate)
             no_tokens = replace(context.first(0), media=(Text(),))
             generated_tokens = with_generated(tokenizer, no_tokens, new_ids[1:])  # without the start token
-            return _ModelInput(
-                shifted_right(tokenizer, generated_tokens, start),
-                context,
-                attention=attention,
-                remarks=remarks,
-            )
+            tokens = shifted_right(tokenizer, generated_tokens, start)
+            return Prepared({}, tokens, context, attention, remarks=remarks)
         if example.context is None and attention != "encoder":
             raise AttnvizError(
                 f"{option('attention', attention)} needs two texts: TEXT for the decoder and "
@@ -322,23 +368,27 @@ class HuggingFaceReader(FolderReader):
                 f"or {option('generate', 20)} to let the decoder write its text"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
-        return _ModelInput(tokens, context, attention=attention, remarks=remarks)
+        return Prepared({}, tokens, context, attention, remarks=remarks)
 
 
-def _truncated_input(model_input: _ModelInput, limit: int | None) -> _ModelInput:
+def _truncated(prepared: Prepared, limit: int | None) -> Prepared:
     """Returns the input cut to ``limit`` tokens, with a remark.
 
     Returns it unchanged if it fits, ``limit`` is ``None``, or it is for an encoder-decoder.
     """
-    count = len(model_input.tokens)
-    if limit is None or count <= limit or model_input.context is not None:
-        return model_input
-    tokens = model_input.tokens.shortened(limit)
-    types = model_input.types
+    count = len(prepared.tokens)
+    if limit is None or count <= limit or prepared.context is not None:
+        return prepared
+    types = prepared.inputs.get("token_type_ids")
     if types is not None:
         types = [*types[: limit - 1], types[-1]]  # the type of the last token, [SEP], which `shortened` keeps
     remark = f"Truncated: {limit} of {count} tokens, the most that the model reads."
-    return replace(model_input, tokens=tokens, types=types, remarks=(remark, *model_input.remarks))
+    return replace(
+        prepared,
+        inputs=prepared.inputs | {"token_type_ids": types},
+        tokens=prepared.tokens.shortened(limit),
+        remarks=(remark, *prepared.remarks),
+    )
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:

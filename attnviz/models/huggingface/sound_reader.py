@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.native_output import discard_output
 from attnviz.media.text import Text
-from attnviz.models.huggingface.folder_reader import MediaReader
 from attnviz.models.huggingface.loading import (
     load_model,
     load_part,
     load_tokenizer,
     refusals,
 )
+from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
 from attnviz.text.tokens import PADDING_LABEL, Tokens
@@ -91,7 +90,7 @@ class SoundReader(MediaReader):
         assert example.sound is not None
         samples, rate = open_sound(example.sound)
         sound = sound_of(samples, rate, example.sound.name)
-        with self.running(), refusals(self.settings.model), discard_output():
+        with self.reading("cannot load"):
             self._refuse_long(sound)
             model_samples = resampled(samples, rate, self.rate)
             features, frames = self._features(model_samples), self._frames(sound, model_samples)

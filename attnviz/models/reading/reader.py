@@ -96,6 +96,11 @@ class Reader(ABC):
         return "cpu" if self.device.type == "meta" else self.device
 
     @property
+    def failure(self) -> str:
+        """The begin of the refusal of an example on which the model fails without the capture too; "" for none."""
+        return ""
+
+    @property
     def tower(self) -> str:
         """The tower whose heads are recorded, ``text`` or ``picture``; "" for a model without both towers."""
         return ""
@@ -219,13 +224,21 @@ class Reader(ABC):
         """Returns remarks on the tokens of a text, which are shown with its maps; none unless a subclass has some."""
         return ()
 
-    def refuse_absent(self, selection: "Selection") -> None:
-        """Does nothing; a subclass raises AttnvizError for a missing layer or head that it knows before loading."""
-        return
+    @property
+    def known_counts(self) -> tuple[int | None, int | None]:
+        """The largest numbers of layers and heads, as far as they are known before the model is loaded."""
+        return None, None
 
-    def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Does nothing; a subclass raises AttnvizError if the model fails without the capture too."""
-        return
+    def refuse_absent(self, selection: "Selection") -> None:
+        """Raises AttnvizError if a selected layer or head is beyond the known counts."""
+        from attnviz.text.selection import refuse_missing
+
+        layers, heads = self.known_counts
+        if layers is not None:
+            refuse_missing(selection.chosen_layers, tuple(range(layers)), "layer")
+        if heads is not None:
+            for layer in selection.chosen_layers or (0,):
+                refuse_missing(selection.heads_of(layer), tuple(range(heads)), "head")
 
     @property
     def ablated_module(self) -> str | None:
@@ -258,7 +271,7 @@ class Reader(ABC):
                 values=values,
                 dense=self.settings.dense,
                 factors=self.keeps_factors,
-                refuse_broken=self.refuse_broken,
+                failure=self.failure,
             )
             doubts = self.doubts(prepared_input.tokens)
         tower_setting = {"tower": self.tower} if self.tower else {}  # absent in files of models with one tower
@@ -280,7 +293,7 @@ class Reader(ABC):
         from attnviz.text.selection import Selection
 
         self.refuse_absent(Selection(layers=(layer,)))
-        from attnviz.models.reading.captured_computation import computation_of
+        from attnviz.models.reading.captured import computation_of
 
         module, prepared_input = self.recorded_part(self.read(example))
         return computation_of(module, prepared_input, layer, self.name)

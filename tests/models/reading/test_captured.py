@@ -14,7 +14,7 @@ from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
 from attnviz.explain.explain import explain
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.models.reading.captured_computation import LayerCalls, computation_of
+from attnviz.models.reading.captured import LayerCalls, computation_of
 from attnviz.models.reading.computation import Computation
 from attnviz.models.reading.prepared import Prepared
 from attnviz.text.tokens import Tokens
