@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from attnviz.battery.probed_model import ProbedModel
-from attnviz.battery.random_tokens import detect_head_scores
+from attnviz.battery.probes import detect_head_scores
 
 TEXTS, TOKENS, SEEDS = 3, 24, (0, 1)
 NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}

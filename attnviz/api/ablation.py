@@ -9,8 +9,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.effects.ablation import Ablation, Metric
 from attnviz.effects.effect_table import LOGIT_PREFIX
 from attnviz.models.reading.example import Example
+from attnviz.text.head_name import tower_phrase
 from attnviz.text.selection import AttentionPart, Selection
-from attnviz.text.towers import tower_phrase
 
 if TYPE_CHECKING:
     from torch import nn

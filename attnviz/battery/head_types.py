@@ -10,10 +10,14 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.progress import track
-from attnviz.battery.needle import RetrievalScores, retrieval_scores
-from attnviz.battery.probed_model import Probe, ProbedModel
-from attnviz.battery.random_tokens import detect_head_scores, random_probes, segment_length
-from attnviz.battery.templates import delimiter_probes, template_probes
+from attnviz.battery.probed_model import Probe, ProbedModel, RetrievalScores, retrieval_scores
+from attnviz.battery.probes import (
+    delimiter_probes,
+    detect_head_scores,
+    random_probes,
+    segment_length,
+    template_probes,
+)
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
 from attnviz.metrics.measure import NORMAL_95, Measure, finite_number
 from attnviz.text.head_name import HeadName

@@ -18,7 +18,6 @@ from attnviz.metrics.measure import finite_number
 from attnviz.metrics.patterns import REST_METRICS, find_patterns
 from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
-from attnviz.text.towers import refuse_other_tower
 
 FORMAT, VERSION = "attnviz survey changes", 1
 SCHEMA_VERSION = 1

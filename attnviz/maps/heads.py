@@ -9,8 +9,8 @@ from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps
 from attnviz.maps.recording import Recording
+from attnviz.text.head_name import refuse_other_tower
 from attnviz.text.selection import Selection, resolve_span
-from attnviz.text.towers import refuse_other_tower
 
 HeadKey = tuple[str, int, str, int, int]
 

@@ -10,8 +10,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
-from attnviz.text.head_name import HeadsOfCall, distinguishing_parts
-from attnviz.text.towers import TOWERS
+from attnviz.text.head_name import TOWERS, HeadsOfCall, distinguishing_parts
 
 MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 SAMPLED_QUERIES = 8  # queries of each attention call: the first, the last, and some between

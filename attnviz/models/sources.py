@@ -9,7 +9,7 @@ from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.machine import refuse_little_memory
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.text.towers import PICTURE_TOWER, refuse_other_tower
+from attnviz.text.head_name import PICTURE_TOWER, refuse_other_tower
 
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")

@@ -12,14 +12,16 @@ from attnviz.base.reading import parse_json, read_json, read_start
 from attnviz.media.text import refuse_surrogates
 from attnviz.text.chat_passages import (
     DOCUMENTS,
+    SEPARATOR,
     TURN_KINDS,
     TurnPart,
     chat_passages,
+    content_parts,
     question_number,
+    read_document,
     with_parts_reversed,
     with_question_part,
 )
-from attnviz.text.message_parts import SEPARATOR, content_parts, read_document
 from attnviz.text.named_groups import QUESTION
 
 THINKING, TOOL_CALL, TOOLS, ANSWER = "thinking", "tool call", "tools", "answer"

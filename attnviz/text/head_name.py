@@ -1,9 +1,15 @@
-"""The name of a head: ``layer.head``, after the part of the model where two modules share a number: ``encoder:0.3``."""
+"""The name of a head: ``layer.head``, after the part of the model where two modules share a number: ``encoder:0.3``.
+
+A vision-language model has two towers: ``text 14.3`` is a head of one, ``picture 0.3`` of the other.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from attnviz.base.errors import AttnvizError, option
+
+TOWERS = TEXT_TOWER, PICTURE_TOWER = "text", "picture"
 NAME = re.compile(r"(?:([\w.-]+):)?(\d{1,7})\.(\d{1,7})")
 FILTER_WORDS = frozenset({"layer", "layers", "head", "heads", "kind", "sink"})  # `head:0.3` is a test of a filter
 
@@ -107,3 +113,33 @@ def _shortest_parts(sources: Sequence[tuple[str, str, int]]) -> list[str]:
                 if len(written) == len(parts) and "" not in written and not written & FILTER_WORDS:
                     return parts
     return [f"call{index}" for index in range(len(sources))]
+
+
+def split_tower(heads: str) -> tuple[str | None, str]:
+    """Returns the tower that a list of heads names, and the list without it; the tower is ``None`` if it names none.
+
+    The tower stands before the first head, as in ``picture 0.3,0.4``, and may be repeated before others.
+    """
+    matches = [re.fullmatch(rf"\s*(?:({'|'.join(TOWERS)})\s+)?(.*)", part, re.DOTALL) for part in heads.split(",")]
+    parts = [(match[1], match[2]) for match in matches if match]
+    first_tower = parts[0][0]
+    if any((tower or first_tower) != first_tower for tower, _ in parts):
+        raise AttnvizError(
+            f"{option('heads')} {heads!r} are not all of one tower; write 'picture 0.3,0.4' or 'text 14.3,14.5'"
+        )
+    return first_tower, ",".join(number for _, number in parts)
+
+
+def tower_phrase(tower: str, model: str) -> str:
+    """Returns the name of a model with its tower, ``the picture tower of llava``; the model's name if tower is ""."""
+    return f"the {tower} tower of {model}" if tower else model
+
+
+def refuse_other_tower(chosen_tower: str | None, tower: str, model: str, advice: str) -> None:
+    """Raises AttnvizError if the user chose heads of a tower that is not there."""
+    if chosen_tower in (None, tower):
+        return
+    named_tower = f"{option('heads')} name the {chosen_tower} tower"
+    if not tower:
+        raise AttnvizError(f"{named_tower}, and heads of {model} have no tower; leave out {chosen_tower!r}, as in 0.3")
+    raise AttnvizError(f"{named_tower}, and this is {tower_phrase(tower, model)}; {advice}")

@@ -11,8 +11,8 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.text import refuse_surrogates
+from attnviz.text.chat_passages import read_document
 from attnviz.text.groups import Groups
-from attnviz.text.message_parts import read_document
 from attnviz.text.named_groups import QUESTION, numbered_label
 from attnviz.text.tokens import Tokens
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option
 from attnviz.text.characters import WORDS
-from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import DOTTED_CIRCLE, VISIBLE_SIGNS, Tokens, visible_label
 
 NUMBER, PIXEL = re.compile(r"@?(\d{1,12})", re.ASCII), re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
@@ -146,6 +145,30 @@ class _Written:
     def _is_border(self, at: int) -> bool:
         """True if no word goes on from the character before a place to the one after it."""
         return not all(_is_of_word(character) for character in (self.text[at - 1 : at], self.text[at : at + 1]))
+
+
+def spaces_before(tokens: Tokens) -> str:
+    """Returns a character for the gap before each token: a newline, a space, or ``-`` if there is no gap.
+
+    A token that ends in a line end, such as a newline that is a token itself, stands at the end of its line.
+    If the tokens have no text, every gap is a space.
+    """
+    stops = np.maximum.accumulate(tokens.offsets[:, 1])  # the largest so far, as tokens without characters end at 0
+    previous_stops = np.concatenate([[0], stops])[:-1]
+    characters = []
+    previous_blanks = ""  # at the end of the token before
+    for previous_stop, (start, stop) in zip(previous_stops, tokens.offsets, strict=True):
+        gap = tokens.text[previous_stop:start]
+        if "\n" in gap or "\n" in previous_blanks:
+            characters.append("\n")
+        else:
+            characters.append(" " if gap or not tokens.text else "-")
+        if stop > start:
+            characters_of_token = tokens.text[start:stop]
+            previous_blanks = characters_of_token[len(characters_of_token.rstrip()) :]
+        else:
+            previous_blanks = ""
+    return "".join(characters)
 
 
 def _is_of_word(character: str) -> bool:

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, NoReturn, Self, TypedDict, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
 from attnviz.base.options import Option
-from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
-from attnviz.text.towers import split_tower
+from attnviz.text.head_name import HeadName, KnownHead, parse_head_name, split_tower
 
 MAX_LISTED_HEADS = 12  # names in a message
 MAX_NAMED_NUMBERS = 100_000  # in a list, after its ranges are expanded

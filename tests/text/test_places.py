@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.text.places import find_place, place_name
+from attnviz.text.places import find_place, place_name, spaces_before
 from attnviz.text.tokens import Tokens, tokenize
 from tests.languages import PLACES
 from tests.text.examples import drawn_tokens, labelled_tokens
@@ -74,3 +74,28 @@ def test_a_remark_advises_what_finds_the_other_token() -> None:
     assert find_place(tokens, "one") == (0, f"“one” is also at 4; {option('query', '@4')} chooses the one at 4.")
     assert find_place(tokens, "@4") == (4, "")
     assert [find_place(tokens, name)[0] for name in ("4", "7", "3")] == [2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "gaps"),
+    [
+        (("a", " ", "b"), "- "),
+        (("a", "\n", "b"), "-\n"),
+        (("one", " two", "\n\n", "three"), "---\n"),  # a newline that is a token ends its line
+        (("one.\n", "two"), "-\n"),
+        (("one.\r\n", " two"), "-\n"),
+        (("a\nb", "c"), "--"),
+        (("\n", "a"), "-\n"),
+    ],
+)
+def test_a_line_breaks_after_a_newline_between_tokens_or_at_the_end_of_one(pieces: tuple[str, ...], gaps: str) -> None:
+    # Pieces of blanks alone lie between tokens in the first two rows, where there are fewer gaps than pieces.
+    kept = [place for place, piece in enumerate(pieces) if len(gaps) == len(pieces) or piece.strip()]
+    stops = np.cumsum([len(piece) for piece in pieces])
+    offsets = np.array([[stops[place] - len(pieces[place]), stops[place]] for place in kept])
+    count = np.arange(len(kept))
+    tokens = Tokens.of_text(
+        text="".join(pieces), labels=tuple(pieces[place] for place in kept), ids=count, offsets=offsets,
+        words=count, special=count < 0,
+    )  # fmt: skip
+    assert spaces_before(tokens) == gaps

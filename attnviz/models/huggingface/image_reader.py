@@ -22,9 +22,9 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.head_name import PICTURE_TOWER
 from attnviz.text.selection import ATTENTION_PARTS, Selection
 from attnviz.text.tokens import Tokens
-from attnviz.text.towers import PICTURE_TOWER
 
 if TYPE_CHECKING:
     import torch

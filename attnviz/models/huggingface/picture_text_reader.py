@@ -26,10 +26,10 @@ from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
 from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import AttentionPart, Selection
 from attnviz.text.tokens import Tokens, readable_label
-from attnviz.text.towers import PICTURE_TOWER, TEXT_TOWER, TOWERS
 
 if TYPE_CHECKING:
     import torch

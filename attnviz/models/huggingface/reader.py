@@ -32,8 +32,8 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.head_name import TEXT_TOWER, TOWERS
 from attnviz.text.selection import ATTENTION_PARTS
-from attnviz.text.towers import TEXT_TOWER, TOWERS
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import DTYPES
 from attnviz.base.options import OneOf, Option, check_options, in_range, name_lister
+from attnviz.text.head_name import TOWERS
 from attnviz.text.selection import ATTENTION_PARTS
-from attnviz.text.towers import TOWERS
 
 SAVED_ORDER = """
 model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device

@@ -27,9 +27,9 @@ from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.characters import WORDS
-from attnviz.text.spaces import spaces_before
+from attnviz.text.head_name import TOWERS
+from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
-from attnviz.text.towers import TOWERS
 from attnviz.text.units import Units
 
 NO_SINGLE_CELLS = (

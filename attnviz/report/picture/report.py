@@ -203,7 +203,7 @@ class ShownText:
 
     Attributes:
         labels: the labels of its tokens.
-        spaces: the white space before each token, as ``attnviz.text.spaces`` writes it.
+        spaces: the white space before each token, as ``attnviz.text.places`` writes it.
         place: its position in the corpus.
         whole: True if it is a whole text, False for a part.
         command: the command that draws a head over it again, as the words before the head's name and those after

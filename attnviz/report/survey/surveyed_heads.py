@@ -20,7 +20,7 @@ from attnviz.report.survey.survey_heads import survey_remarks, survey_title
 from attnviz.report.words.captions import count_phrase
 from attnviz.report.words.head_names import read_names
 from attnviz.report.words.reproducing import head_command
-from attnviz.text.spaces import spaces_before
+from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:

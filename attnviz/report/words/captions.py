@@ -17,8 +17,8 @@ from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import HEAD, PERCENT, Axis, Heading, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, NumberTables, ShadedText
+from attnviz.text.head_name import tower_phrase
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, character_owners, plural
-from attnviz.text.towers import tower_phrase
 
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens

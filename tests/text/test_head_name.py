@@ -3,8 +3,8 @@
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.text.head_name import refuse_other_tower
 from attnviz.text.selection import Selection
-from attnviz.text.towers import refuse_other_tower
 
 
 @pytest.mark.parametrize(
