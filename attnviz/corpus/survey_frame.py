@@ -16,7 +16,7 @@ from attnviz.corpus.survey import DECILES, NO_TEXT, Survey
 from attnviz.metrics.head_frame import NUMBERS, HeadChanges, HeadFrame, HeadRow, number_changes
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.patterns import REST_METRICS, find_patterns
-from attnviz.text.head_name import HeadName
+from attnviz.text.head_name import HeadName, refuse_other_tower
 from attnviz.text.selection import Selection
 
 FORMAT, VERSION = "attnviz survey changes", 1

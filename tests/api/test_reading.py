@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.models.huggingface.patch_places import coded_gradients
+from attnviz.models.huggingface.token_inputs import OwnValueAttention, coded_gradients
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -145,7 +145,7 @@ def test_half_precision_returns_after_a_failure(vit: Any) -> None:
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011  # any error
-        coded_gradients(vit, torch.zeros(1, 3, 32, 48, dtype=torch.float16), fail)
+        coded_gradients(vit, torch.zeros(1, 3, 32, 48, dtype=torch.float16), fail, OwnValueAttention())
     assert {weight.dtype for weight in vit.parameters()} == {torch.float16}
 
 

@@ -18,7 +18,7 @@ from attnviz.corpus.saved import load_survey, save_survey
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.metrics.metrics import METRICS, measure
-from attnviz.models.huggingface import patch_places
+from attnviz.models.huggingface import image_places
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
@@ -124,13 +124,13 @@ def test_pictures_of_one_shape_share_the_forward_passes_that_measure_places(
     vit: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = []
-    token_of_pixel = patch_places.token_of_pixel
+    token_of_pixel = image_places.token_of_pixel
 
     def counted(module: Any, pixels: Any) -> Any:
         shapes.append(pixels.shape)
         return token_of_pixel(module, pixels)
 
-    monkeypatch.setattr(patch_places, "token_of_pixel", counted)
+    monkeypatch.setattr(image_places, "token_of_pixel", counted)
     surveyed(reader_of(vit), photos)
     assert len(shapes) == 1  # the processor makes one shape of all three sizes
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.models.huggingface.patch_places import PixelTokens
+    from attnviz.models.huggingface.image_places import PixelTokens
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 MAX_LISTED_LABELS = 8
@@ -127,7 +127,7 @@ class ImageReader(MediaReader):
     def _image_input(self, example: Example) -> Prepared:
         """Returns an image as the input of the model."""
         from attnviz.media.image_file import image_of, open_image
-        from attnviz.models.huggingface.patch_places import UnknownPlacesError
+        from attnviz.models.huggingface.token_inputs import UnknownPlacesError
 
         assert example.image is not None
         image_file = open_image(example.image)
@@ -215,7 +215,7 @@ class ImageReader(MediaReader):
 
     def _places(self, image: "PillowImage") -> "IntArray":
         """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``."""
-        from attnviz.models.huggingface.patch_places import measured_places
+        from attnviz.models.huggingface.image_places import measured_places
 
         if image.size in self._places_of_size:
             return self._places_of_size[image.size]

@@ -240,7 +240,7 @@ class PictureTextReader(MediaReader):
             return self.module, prepared_input
         import torch
 
-        from attnviz.models.huggingface.picture_places import module_arguments
+        from attnviz.models.huggingface.token_inputs import module_arguments
 
         with torch.inference_mode():
             arguments = module_arguments(self.module, self.decoder, prepared_input.inputs)
@@ -368,8 +368,8 @@ class PictureTextReader(MediaReader):
         """Returns the picture of each token of the inputs, -1 for none, its rectangle, and whether tokens overlap."""
         import numpy as np
 
-        from attnviz.models.huggingface.patch_places import UnknownPlacesError
-        from attnviz.models.huggingface.picture_places import picture_places
+        from attnviz.models.huggingface.image_places import picture_places
+        from attnviz.models.huggingface.token_inputs import UnknownPlacesError
 
         def process(images: "Sequence[PillowImage]") -> "torch.Tensor":
             """Returns the ``pixel_values`` that the image processor of the model computes for images."""

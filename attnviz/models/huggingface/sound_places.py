@@ -13,8 +13,9 @@ the patch. Neighbours meet in the middle between such numbers.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,14 @@ import torch
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image_file import image_of
+from attnviz.models.huggingface.image_places import lattice_boxes
 from attnviz.models.huggingface.image_reader import image_tokens
-from attnviz.models.huggingface.patch_places import (
+from attnviz.models.huggingface.token_inputs import (
+    OwnFrameConvolution,
     OwnValueAttention,
     coded_gradients,
-    extent_of,
-    in_precision,
+    projected_tokens,
     whole_token_numbers,
-    without_gaps,
 )
 from attnviz.text.tokens import PADDING_LABEL, Tokens
 
@@ -39,58 +40,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from attnviz.media.image import Image
-
-
-class _OwnFrameConvolution(OwnValueAttention):
-    """Attention that gives each query its own value, and convolutions over frames that give each frame its own value.
-
-    A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Only the middle
-    of its kernel is used, or the end if it is causal. Convolutions with strides, which make frames of samples, stay.
-
-    Attributes:
-        lengths: the numbers of values that attention got: one for each frame over which it ran.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lengths: set[int] = set()
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Returns a function's result; a convolution that mixes frames uses one tap of its kernel.
-
-        Other convolutions run unchanged, and all other functions as in `OwnValueAttention`. Adds the number of frames
-        of each softmax and each call of torch's attention to ``lengths``.
-        """
-        name = getattr(func, "__name__", "")
-        if name in ("softmax", "scaled_dot_product_attention"):
-            tensor = args[0] if args else next(iter((kwargs or {}).values()))
-            self.lengths.add(tensor.shape[-1 if name == "softmax" else -2])
-        if name != "conv1d":
-            return super().__torch_function__(func, types, args, kwargs)
-        names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-        arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
-        weight, stride = arguments["weight"], arguments.get("stride", 1)
-        width = weight.shape[-1]
-        # a depthwise convolution, whose shape[1] is 1, may be causal and padded before the call
-        is_mixing = stride in (1, (1,), [1]) and width > 1 and (weight.shape[1] == 1 or _keeps_length(arguments))
-        if is_mixing:
-            tap = width // 2 if _keeps_length(arguments) else width - 1
-            single_tap = torch.zeros_like(weight)
-            single_tap[..., tap] = weight[..., tap]
-            arguments["weight"] = single_tap
-        return func(**arguments)
-
-
-def _keeps_length(arguments: dict[str, Any]) -> bool:
-    """True if a convolution of stride 1, without dilation, returns as many frames as it reads, or one more."""
-    padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
-    if isinstance(padding, str):
-        return padding == "same"
-    padding_length = padding if isinstance(padding, int) else padding[0]
-    return 2 * int(padding_length) in (width - 1, width)
-
 
 Extract = Callable[[FloatArray], "Tensor"]
 CLICKS = (0.2, 0.5, 0.8)  # of the sound's length, where a sample is changed
@@ -196,13 +145,7 @@ def _columns_of_frames(
     encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
 ) -> tuple[IntArray, Float64Array, int]:
     """Returns the indices of some frames, the mean column that each comes from, and the number of frames."""
-    dtype = torch.promote_types(features.dtype, torch.float32)
-    leaf = features.detach().to(dtype, copy=True).requires_grad_()
-    with in_precision(encoder, dtype), torch.inference_mode(mode=False), torch.enable_grad():
-        features_of_frames = _features_of_frames(encoder, leaf, name)
-        # random, because a plain sum over the output of a LayerNorm hardly depends on its input
-        directions = torch.randn(features_of_frames.shape[-1], generator=torch.Generator().manual_seed(1))
-        frames = (features_of_frames * directions.to(features_of_frames)).sum(-1)
+    with projected_tokens(encoder, features, partial(_features_of_frames, encoder, name)) as (leaf, frames):
         count = len(frames)
         probes = min(PROBES, max(MIN_PROBES, count // APART))
         probe_indices = [int((part + 0.5) * count / probes) for part in range(probes)]  # the middle of each part
@@ -214,9 +157,9 @@ def _columns_of_frames(
     return np.array(probe_indices), np.array(columns), count
 
 
-def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> "Tensor":
-    """Returns the encoder's output, ``(frames, features)``, computed with `_OwnFrameConvolution`."""
-    with _OwnFrameConvolution() as own_frames:
+def _features_of_frames(encoder: "nn.Module", name: str, features: "Tensor") -> "Tensor":
+    """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`."""
+    with OwnFrameConvolution() as own_frames:
         output: Any = getattr(encoder(**{name: features}), "last_hidden_state", None)
     if output is None or output.dim() != 3:
         fault = "has no" if output is None else f"is {tuple(output.shape)}, not a"
@@ -255,13 +198,18 @@ def spectrogram_tokens(
             "cut it into parts"
         )
     numbers, count = _patch_numbers(encoder, features, name)
-    boxes = _boxes(_time_across(numbers, time_axis), count)
+    boxes = lattice_boxes(_time_across(numbers, time_axis), count)
     has_place = boxes[:, 2] > 0
+    edges = [np.unique(boxes[has_place, side]) for side in (0, 1)]
+    if (
+        has_place.sum() < 2 or len(edges[0]) * len(edges[1]) != has_place.sum()
+    ):  # a lattice has a patch at each crossing
+        raise UnevenFramesError
     seconds = np.maximum(first + step * (boxes[:, [0, 2]].mean(axis=1) - 0.5), 0) / rate
     is_in_sound = has_place & (boxes[:, [0, 2]].mean(axis=1) < width)
     places = np.where(is_in_sound[:, None], np.rint(boxes), 0).astype(np.int64)
     places[:, 2] = np.minimum(places[:, 2], width)
-    tops = np.unique(boxes[has_place, 1])[::-1].tolist()
+    tops = edges[1][::-1].tolist()
     image = _image(spectrogram[:, :width], f"{title}, spectrogram of {read_seconds:.2f} s", read_seconds)
     places[:, [1, 3]] *= image.height // len(spectrogram)
     tokens = image_tokens(image, places)
@@ -307,28 +255,12 @@ def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple
     encoder.to(exact_device)
     try:
         exact_features = features.to(device=exact_device, dtype=torch.float64)
-        gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features)
+        gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features, OwnValueAttention())
     finally:
         encoder.to(device)
     numbers = whole_token_numbers(gradient[0], coded_gradient[0], MAX_CODE_ERROR, max_unsure=1)
     assert numbers is not None
     return numbers, count
-
-
-def _boxes(numbers: IntArray, count: int) -> Float64Array:
-    """Returns left, top, right and bottom of each patch, ``(tokens, 4)``, in columns and bands; all 0 for no place."""
-    boxes = np.array([extent_of(numbers == token) for token in range(count)], dtype=np.float64)
-    has_place = boxes[:, 2] > 0
-    if has_place.sum() < 2:
-        raise UnevenFramesError
-    for sides in ([0, 2], [1, 3]):
-        spans = boxes[:, sides]
-        spans[has_place] = without_gaps(spans[has_place].astype(np.int64))
-        boxes[:, sides] = spans
-    placed_count, corners = int(has_place.sum()), (np.unique(boxes[has_place, side]) for side in (0, 1))
-    if np.prod([len(edges) for edges in corners]) != placed_count:  # a lattice has a patch at each crossing
-        raise UnevenFramesError
-    return boxes
 
 
 def _image(spectrogram: Float64Array, title: str, seconds: float) -> "Image":

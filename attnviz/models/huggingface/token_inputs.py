@@ -1,0 +1,263 @@
+"""Measures which numbers of its input a model computes each token from; no model or grid is known by name.
+
+The model runs with attention that gives each query the value of its own key (*own values*). Attention then mixes no
+tokens, so that the gradient of a token reaches only the numbers from which it is computed. With yⱼ a random projection
+of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a number have the ratio j, which tells the token of the number.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.errors import AttnvizError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FeaturesOf = Callable[["Tensor"], "Tensor"]  # of each token, ``(tokens, features)``, for an input
+NO_TOKEN = -1
+MIN_GRADIENT = 1e-3  # as a share of the largest gradient; smaller ones are noise of float32
+MAX_CODE_ERROR = 0.2  # the largest distance of a token's measured number from a whole number
+MAX_UNSURE = 0.05  # tokens overlap if a larger share of pixels has no whole number
+# The names under which modules get the features of tokens; a layer with cross-attention gets two, of keys first.
+FEATURE_ARGUMENTS = ("cross_attention_states", "inputs_embeds", "hidden_states")
+
+
+class UnknownPlacesError(AttnvizError):
+    """The model or its image processor does not give each token a part of the image; the message says why."""
+
+
+class OwnValueAttention(TorchFunctionMode):
+    """Attention that gives each query the value of its own key, and nothing if the keys are other tokens."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns the result of a function of torch, with attention replaced.
+
+        An attention kernel with as many queries as keys returns its values, repeated for each query head. A softmax
+        over square scores returns the identity. With another number of keys, as for latents that read an image, both
+        return zeros. Other functions run unchanged.
+        """
+        arguments = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            query = args[0] if args else arguments["query"]
+            value = args[2] if len(args) > 2 else arguments["value"]
+            if query.dim() == 4:  # (batch, heads, tokens, features)
+                if query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
+                    return value.new_zeros(*query.shape[:-1], value.shape[-1])
+                return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        if name == "softmax" and args and args[0].dim() >= 3:
+            scores = args[0]
+            query_count, key_count = scores.shape[-2:]
+            if query_count == key_count:
+                return torch.eye(key_count, dtype=scores.dtype, device=scores.device).expand(scores.shape)
+            if scores.dim() == 4:  # (batch, heads, queries, keys)
+                return torch.zeros_like(scores)
+        return func(*args, **arguments)
+
+
+class _CentralTaps(OwnValueAttention):
+    """The same attention, and convolutions that read only the middle of windows that overlap.
+
+    A token then reaches the middle pixel of the windows from which it is computed.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns the result of a function of torch, with attention and 2-D convolutions replaced."""
+        if getattr(func, "__name__", "") == "conv2d" and len(args) > 3:  # input, weight, bias, stride, …
+            strides = (args[3],) * 2 if isinstance(args[3], int) else args[3]
+            args = (args[0], _central_taps(args[1], strides), *args[2:])
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def _central_taps(weight: "Tensor", strides: Sequence[int]) -> "Tensor":
+    """Returns the weight of a convolution, with zeros beside the middle of each axis whose windows overlap."""
+    is_kept = torch.zeros_like(weight)
+    rows, columns = (
+        slice((size - 1) // 2, (size - 1) // 2 + 1) if size > stride else slice(None)
+        for size, stride in zip(weight.shape[2:], strides, strict=True)
+    )
+    is_kept[:, :, rows, columns] = 1
+    return weight * is_kept
+
+
+class OwnFrameConvolution(OwnValueAttention):
+    """Attention that gives each query its own value, and convolutions over frames that give each frame its own value.
+
+    A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Only the middle
+    of its kernel is used, or the end if it is causal. Convolutions with strides, which make frames of samples, stay.
+
+    Attributes:
+        lengths: the numbers of values that attention got: one for each frame over which it ran.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: set[int] = set()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns a function's result; a convolution that mixes frames uses one tap of its kernel.
+
+        Other convolutions run unchanged, and all other functions as in `OwnValueAttention`. Adds the number of frames
+        of each softmax and each call of torch's attention to ``lengths``.
+        """
+        name = getattr(func, "__name__", "")
+        if name in ("softmax", "scaled_dot_product_attention"):
+            tensor = args[0] if args else next(iter((kwargs or {}).values()))
+            self.lengths.add(tensor.shape[-1 if name == "softmax" else -2])
+        if name != "conv1d":
+            return super().__torch_function__(func, types, args, kwargs)
+        names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+        arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
+        weight, stride = arguments["weight"], arguments.get("stride", 1)
+        width = weight.shape[-1]
+        # a depthwise convolution, whose shape[1] is 1, may be causal and padded before the call
+        is_mixing = stride in (1, (1,), [1]) and width > 1 and (weight.shape[1] == 1 or _keeps_length(arguments))
+        if is_mixing:
+            tap = width // 2 if _keeps_length(arguments) else width - 1
+            single_tap = torch.zeros_like(weight)
+            single_tap[..., tap] = weight[..., tap]
+            arguments["weight"] = single_tap
+        return func(**arguments)
+
+
+def _keeps_length(arguments: dict[str, Any]) -> bool:
+    """True if a convolution of stride 1, without dilation, returns as many frames as it reads, or one more."""
+    padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
+    if isinstance(padding, str):
+        return padding == "same"
+    padding_length = padding if isinstance(padding, int) else padding[0]
+    return 2 * int(padding_length) in (width - 1, width)
+
+
+def token_of_number(module: "nn.Module", pixels: "Tensor", features_of: FeaturesOf) -> tuple[IntArray, int, bool]:
+    """Returns the token of each number of ``pixels``, -1 for none, how many tokens there are, and if they overlap.
+
+    Of tokens that overlap because of convolutions, only the middle has numbers.
+    """
+    for attention in (OwnValueAttention(), _CentralTaps()):
+        gradient, coded_gradient, count = coded_gradients(module, pixels, features_of, attention)
+        numbers = whole_token_numbers(gradient, coded_gradient)
+        if numbers is not None:
+            return numbers, count, isinstance(attention, _CentralTaps)
+    raise UnknownPlacesError("each pixel belongs to several tokens of this model")
+
+
+def coded_gradients(
+    module: "nn.Module", numbers: "Tensor", features_of: FeaturesOf, attention: OwnValueAttention
+) -> tuple[Float64Array, Float64Array, int]:
+    """Returns the gradients of Σ yⱼ and of Σ (j + 1) yⱼ with respect to the numbers, and how many tokens there are.
+
+    At a number of token j alone, the second gradient divided by the first is j + 1.
+    """
+    with attention, projected_tokens(module, numbers, features_of) as (leaf, projections):
+        codes = torch.arange(1, len(projections) + 1).to(projections)
+        if not projections.requires_grad:  # no number reaches a token
+            return np.zeros(leaf.shape), np.zeros(leaf.shape), len(projections)
+        (gradient,) = torch.autograd.grad(projections.sum(), leaf, retain_graph=True, materialize_grads=True)
+        (coded_gradient,) = torch.autograd.grad((projections * codes).sum(), leaf, materialize_grads=True)
+    return gradient.double().cpu().numpy(), coded_gradient.double().cpu().numpy(), len(projections)
+
+
+@contextmanager
+def projected_tokens(
+    module: "nn.Module", numbers: "Tensor", features_of: FeaturesOf
+) -> "Iterator[tuple[Tensor, Tensor]]":
+    """Yields a copy of the numbers, with gradients, and the projection of each token's features, ``(tokens,)``.
+
+    The direction is random, because a plain sum over the output of a LayerNorm hardly depends on its input. At least
+    float32 is used.
+    """
+    dtype = torch.promote_types(numbers.dtype, torch.float32)
+    leaf = numbers.detach().to(dtype, copy=True).requires_grad_()
+    with in_precision(module, dtype), torch.inference_mode(mode=False), torch.enable_grad():
+        features = features_of(leaf)
+        directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
+        yield leaf, (features * directions.to(features)).sum(-1)
+
+
+def whole_token_numbers(
+    gradient: Float64Array,
+    coded_gradient: Float64Array,
+    max_code_error: float = MAX_CODE_ERROR,
+    max_unsure: float = MAX_UNSURE,
+) -> IntArray | None:
+    """Returns the token index of each input value, in the shape of the gradients; -1 for none or several tokens.
+
+    Returns ``None`` if a larger share of the input values than ``max_unsure`` belongs to several tokens.
+    """
+    has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
+    ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)
+    is_whole = np.abs(ratio - np.rint(ratio)) < max_code_error
+    if (has_gradient & ~is_whole).sum() > max_unsure * has_gradient.sum():
+        return None
+    return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN)
+
+
+@contextmanager
+def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
+    """Converts weights and buffers of a lower precision to ``dtype``; restores each old dtype after the block.
+
+    The conversion loses no values. Tensors of ``dtype``, such as rotary frequencies in float32, are not changed.
+    """
+    precision = torch.finfo(dtype).eps
+    dtypes = [(tensor, tensor.dtype) for tensor in chain(module.parameters(), module.buffers())]
+    dtypes = [(tensor, old) for tensor, old in dtypes if old.is_floating_point and torch.finfo(old).eps > precision]
+    for tensor, _ in dtypes:
+        tensor.data = tensor.data.to(dtype)
+    try:
+        yield
+    finally:
+        for tensor, old in dtypes:
+            tensor.data = tensor.data.to(old)
+
+
+class _ModuleReached(Exception):
+    """Ends a forward pass where a part of the model begins, with the arguments of the part by name."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        super().__init__()
+        self.arguments = arguments
+
+
+def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments, by name, of the model's first call of a part with features of tokens."""
+    names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
+
+    def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # torch calls this hook before the part
+        arguments = dict(zip(names, args, strict=False)) | kwargs
+        if features_among(arguments) is not None:
+            raise _ModuleReached(arguments)
+
+    hook = module.register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        model(**inputs)
+    except _ModuleReached as reached:
+        return reached.arguments
+    finally:
+        hook.remove()
+    raise AttnvizError(
+        f"places of pictures are not known: {type(module).__name__} gets no features of tokens; use "
+        "attnviz.record(model) in Python"
+    )
+
+
+def features_among(arguments: dict[str, Any]) -> "Tensor | None":
+    """Returns the features of tokens among the arguments of a module; ``None`` if there are none."""
+    tensors = (arguments.get(name) for name in (*FEATURE_ARGUMENTS, *arguments))
+    # ``bool()`` is False, so arguments that are no tensors do not count.
+    return next((tensor for tensor in tensors if getattr(tensor, "is_floating_point", bool)()), None)
