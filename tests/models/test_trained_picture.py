@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from attnviz.models.huggingface.patch_places import measured_places
 from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
@@ -25,6 +24,7 @@ from attnviz.models.digit_picture import (
     patches_of_cells,
     sample_picture,
 )
+from attnviz.models.huggingface.image_places import measured_places
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.trained_picture import (
