@@ -25,21 +25,13 @@ from attnviz.maps.recording import Recording
 
 @dataclass(eq=False)
 class _ForeignThread:
-    """A thread that runs a module of a block's model without a block of its own.
+    """A thread that runs a module of a block's model without a block of its own."""
 
-    Attributes:
-        capture: the capture that receives its calls.
-        observer: the observer of its calls, while it is in the module.
-        module: the outermost module that it called.
-        is_separate_run: True if it is a run of its own; False if it is part of a pass of the block's thread.
-        depth: the number of nested calls of that module.
-    """
-
-    capture: Capture
-    observer: Observer
-    module: nn.Module
-    is_separate_run: bool
-    depth: int = 1
+    capture: Capture  # the capture that receives its calls
+    observer: Observer  # the observer of its calls, while it is in the module
+    module: nn.Module  # the outermost module that it called
+    is_separate_run: bool  # True if it is a run of its own; False if it is part of a pass of the block's thread
+    depth: int = 1  # the number of nested calls of that module
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...]) -> None:
         """Notes that the thread calls a module: as a call in a separate run, or as a part of the block's pass."""

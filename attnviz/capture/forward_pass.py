@@ -26,20 +26,15 @@ class OtherCall:
     """A result of a module that is not a map of queries and keys.
 
     Attributes:
-        layer: the number of its block; ``None`` if it has none.
-        module: the path of the module.
-        shape: the shape of the result.
-        kind: a noun phrase that describes the result; "" if no more is known.
-        is_attention: True if the module attends in another way.
         is_called_attention: True if the module's class is named attention, such as deformable attention. A module with
             neither flag is mentioned only if nothing else was found.
     """
 
-    layer: int | None
-    module: str
-    shape: tuple[int, ...]
-    kind: str = ""
-    is_attention: bool = True
+    layer: int | None  # the number of its block; ``None`` if it has none
+    module: str  # the path of the module
+    shape: tuple[int, ...]  # the shape of the result
+    kind: str = ""  # a noun phrase that describes the result; "" if no more is known
+    is_attention: bool = True  # True if the module attends in another way
     is_called_attention: bool = False
 
     def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
@@ -68,26 +63,18 @@ class ForwardPass:
     """The attention calls of one recording.
 
     Attributes:
-        model: the model.
-        modules: the modules of the model by path.
-        options: the choice of calls to record.
-        runs: the forward passes of the model.
         head_counts: the number of heads of each layer up to each call; 0 if they were not looked at.
-        texts: the chosen calls.
-        others: the results that are no maps of queries and keys.
-        parts: the attention of an encoder-decoder that the model has.
-        unreadable: the kind of tensors that could not be read, by module.
     """
 
-    model: nn.Module
-    modules: Mapping[str, nn.Module]
-    options: CaptureOptions
-    runs: RunCounter
+    model: nn.Module  # the model
+    modules: Mapping[str, nn.Module]  # the modules of the model by path
+    options: CaptureOptions  # the choice of calls to record
+    runs: RunCounter  # the forward passes of the model
     head_counts: Mapping[CallSite, int]
-    texts: TextCollector
-    others: Sequence[OtherCall]
-    parts: Collection[AttentionPart]
-    unreadable: Mapping[str, str]
+    texts: TextCollector  # the chosen calls
+    others: Sequence[OtherCall]  # the results that are no maps of queries and keys
+    parts: Collection[AttentionPart]  # the attention of an encoder-decoder that the model has
+    unreadable: Mapping[str, str]  # the kind of tensors that could not be read, by module
 
     def recording(self) -> Recording:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys.

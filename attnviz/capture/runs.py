@@ -49,11 +49,9 @@ class RunCounter:
     called by itself, as generation calls the encoder before the model.
 
     Attributes:
-        was_called: True if a module of the model was called.
         batches: the number of texts that each top-level module reads at once; "" is the model itself.
         second_axes: the sizes of the second and of the first axis of each input with three axes, by top-level module.
         shapes: the sizes of the first two axes of each input, by top-level module.
-        depth: the number of modules that run now, one within the other.
     """
 
     def __init__(
@@ -65,11 +63,11 @@ class RunCounter:
     ) -> None:
         self.model, self.modules = model, modules
         self.on_next, self.on_start = on_next, on_start
-        self.was_called = False
+        self.was_called = False  # True if a module of the model was called
         self.batches: dict[str, int] = {}
         self.second_axes: dict[str, set[tuple[int, int]]] = {}
         self.shapes: dict[str, list[BatchShape]] = {}
-        self.depth = 0
+        self.depth = 0  # the number of modules that run now, one within the other
         self._outermost: int | None = None
         self._attended: set[int | None] = set()
 

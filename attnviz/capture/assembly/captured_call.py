@@ -33,15 +33,10 @@ MAX_CACHED = 16
 
 @dataclass(frozen=True, eq=False)
 class KeyMarks:
-    """The marks of a call's keys, or of its values if the keys are unknown.
+    """The marks of a call's keys, or of its values if the keys are unknown."""
 
-    Attributes:
-        numbers: ``(batch, key heads, keys)``.
-        tolerance: the largest difference between marks of one key, as a share of the largest mark.
-    """
-
-    numbers: FloatArray
-    tolerance: float
+    numbers: FloatArray  # ``(batch, key heads, keys)``
+    tolerance: float  # the largest difference between marks of one key, as a share of the largest mark
 
     def first(self, count: int) -> "KeyMarks":
         """Returns the marks of the first ``count`` keys."""
@@ -108,11 +103,10 @@ class ProjectedNorms:
     Attributes:
         texts: for each text the norms, ``(heads, keys)``, and the largest error of the contributions that they give;
             ``None`` until the projection is found.
-        projections: the number of linear maps that the output of the call enters.
     """
 
     texts: list[tuple[FloatArray, float]] | None = None
-    projections: int = 0
+    projections: int = 0  # the number of linear maps that the output of the call enters
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,38 +114,25 @@ class CapturedCall:
     """A recorded call.
 
     Attributes:
-        site: its place in the model.
-        heads: the numbers of the recorded heads.
-        shape: the numbers of texts, recorded heads, queries and keys.
-        scale: the factor of q·k; ``None`` if unknown.
-        fidelity: the largest difference from the model's output, for each text of the batch.
-        map_type: the class of its maps.
-        fields: the fields of this class for each text of the batch.
-        marks: the marks of its keys; ``None`` if they are unknown.
-        note: a remark on its maps; empty for none.
-        first_item: the number of its first text in the recording.
-        passes: the number of forward passes that its rows come from.
         prompt: the rows of the first pass if each later one added a row; ``None`` if nothing was written step by step.
-        windows: the number of windows of a text that were joined.
         key_heads: the number of the key head that each recorded head reads; ``None`` if no two share one.
-        norms: the norms of its values; ``None`` if they are not searched.
     """
 
-    site: CallSite
-    heads: tuple[int, ...]
-    shape: tuple[int, ...]
-    scale: float | None
-    fidelity: list[float | None]
-    map_type: type[LayerMaps]
-    fields: list[dict[str, Any]]
-    marks: KeyMarks | None = None
-    note: str = ""
-    first_item: int = 0
-    passes: int = 1
+    site: CallSite  # its place in the model
+    heads: tuple[int, ...]  # the numbers of the recorded heads
+    shape: tuple[int, ...]  # the numbers of texts, recorded heads, queries and keys
+    scale: float | None  # the factor of q·k; ``None`` if unknown
+    fidelity: list[float | None]  # the largest difference from the model's output, for each text of the batch
+    map_type: type[LayerMaps]  # the class of its maps
+    fields: list[dict[str, Any]]  # the fields of this class for each text of the batch
+    marks: KeyMarks | None = None  # the marks of its keys; ``None`` if they are unknown
+    note: str = ""  # a remark on its maps; empty for none
+    first_item: int = 0  # the number of its first text in the recording
+    passes: int = 1  # the number of forward passes that its rows come from
     prompt: int | None = None
-    windows: int = 1
+    windows: int = 1  # the number of windows of a text that were joined
     key_heads: tuple[int, ...] | None = None
-    norms: ProjectedNorms | None = None
+    norms: ProjectedNorms | None = None  # the norms of its values; ``None`` if they are not searched
 
     def fields_of(self, item: int) -> dict[str, Any]:
         """Returns the fields of the maps of one text, with the norms of its values if one projection was found."""

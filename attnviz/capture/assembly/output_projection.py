@@ -26,36 +26,22 @@ MAX_PENDING = 64  # calls whose projection is searched at the same time: each he
 
 @dataclass(frozen=True, eq=False)
 class OutputProjection:
-    """The linear map that projects the outputs of the heads.
+    """The linear map that projects the outputs of the heads."""
 
-    Attributes:
-        weight: ``(columns, features)``.
-        bias: ``(features,)``, added by the same function; ``None`` if it adds none.
-        columns: ``(heads, features of a head)``, the operand's column of each feature.
-        matrix: ``(rows, columns)``, the operand of the product.
-        result: ``(rows, features)``, the result of the map.
-        queries_first: True if rows are ordered by queries and then by texts; else by texts first.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    columns: Tensor
-    matrix: Tensor
-    result: Tensor
-    queries_first: bool
+    weight: Tensor  # ``(columns, features)``
+    bias: Tensor | None  # ``(features,)``, added by the same function; ``None`` if it adds none
+    columns: Tensor  # ``(heads, features of a head)``, the operand's column of each feature
+    matrix: Tensor  # ``(rows, columns)``, the operand of the product
+    result: Tensor  # ``(rows, features)``, the result of the map
+    queries_first: bool  # True if rows are ordered by queries and then by texts; else by texts first
 
 
 @dataclass(frozen=True, eq=False)
 class OperandPlace:
-    """An operand of a product, which may be the output of attention.
+    """An operand of a product, which may be the output of attention."""
 
-    Attributes:
-        product: the product, this operand first.
-        operand: the tensor as it was passed to the function.
-    """
-
-    product: Contraction
-    operand: Tensor
+    product: Contraction  # the product, this operand first
+    operand: Tensor  # the tensor as it was passed to the function
 
     @property
     def row_and_column_axes(self) -> tuple[list[int], list[int]]:

@@ -37,21 +37,13 @@ SCALE_PER_HEAD = "each head multiplies q·k by a scale of its own, which is part
 
 
 class _Sample(NamedTuple):
-    """Some rows of the chosen heads, in float64 on the CPU.
+    """Some rows of the chosen heads, in float64 on the CPU."""
 
-    Attributes:
-        rows: ``(rows,)``, the indices of the queries.
-        scores: ``(batch, heads, rows, keys)``, the input of the softmax, 0 where masked.
-        products: ``(batch, heads, rows, keys)``, queries · keys, 0 where masked.
-        visible: ``(batch, 1, rows, keys)``, bool.
-        queries: the number of all queries.
-    """
-
-    rows: Tensor
-    scores: Tensor
-    products: Tensor
-    visible: Tensor
-    queries: int
+    rows: Tensor  # ``(rows,)``, the indices of the queries
+    scores: Tensor  # ``(batch, heads, rows, keys)``, the input of the softmax, 0 where masked
+    products: Tensor  # ``(batch, heads, rows, keys)``, queries · keys, 0 where masked
+    visible: Tensor  # ``(batch, 1, rows, keys)``, bool
+    queries: int  # the number of all queries
 
     def last_rows_of_first_head(self, rows: int) -> "_Sample":
         scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
@@ -61,17 +53,11 @@ class _Sample(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A fit of the scores of a sample.
+    """A fit of the scores of a sample."""
 
-    Attributes:
-        scales: ``(heads,)``, the factors of q·k.
-        biases: the biases by position.
-        residuals: ``(batch, heads, rows, keys)``, the residuals.
-    """
-
-    scales: Tensor
-    biases: tuple[PositionBias, ...]
-    residuals: Tensor
+    scales: Tensor  # ``(heads,)``, the factors of q·k
+    biases: tuple[PositionBias, ...]  # the biases by position
+    residuals: Tensor  # ``(batch, heads, rows, keys)``, the residuals
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
@@ -224,15 +210,10 @@ def _fit(sample: _Sample, by_distance: Sequence[bool]) -> _Fit:
 
 
 class _Terms(NamedTuple):
-    """The unknowns of the least squares: biases by key or by distance, whose sum is a map.
+    """The unknowns of the least squares: biases by key or by distance, whose sum is a map."""
 
-    Attributes:
-        visible: ``(batch, 1, rows, keys)``, 1 or 0.
-        places: for each bias the place of each cell, a key or a distance, ``(rows or 1, keys)``.
-    """
-
-    visible: Tensor
-    places: tuple[Tensor, ...]
+    visible: Tensor  # ``(batch, 1, rows, keys)``, 1 or 0
+    places: tuple[Tensor, ...]  # for each bias the place of each cell, a key or a distance, ``(rows or 1, keys)``
     sizes: tuple[int, ...]
 
     @classmethod

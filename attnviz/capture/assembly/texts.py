@@ -21,34 +21,21 @@ EQUAL_WEIGHTS = 1e-2  # the largest difference between weights of a row that is 
 
 @dataclass(frozen=True, eq=False)
 class MapPlace:
-    """The place of a call's map in the map of its text.
+    """The place of a call's map in the map of its text."""
 
-    Attributes:
-        row: the row of its first query.
-        column: the column of its first key.
-        keys: the number of its keys that belong to the text; unused places of a cache follow them.
-        is_whole_map: True if the call computed the whole map, without a cache.
-        has_equal_keys: True if marks show that its keys equal the earlier ones; False if marks are unknown.
-    """
-
-    row: int
-    column: int
-    keys: int
-    is_whole_map: bool = False
-    has_equal_keys: bool = True
+    row: int  # the row of its first query
+    column: int  # the column of its first key
+    keys: int  # the number of its keys that belong to the text; unused places of a cache follow them
+    is_whole_map: bool = False  # True if the call computed the whole map, without a cache
+    has_equal_keys: bool = True  # True if marks show that its keys equal the earlier ones; False if marks are unknown
 
 
 @dataclass(eq=False)
 class StepRows:
-    """The calls of one module in the forward passes that read one text.
+    """The calls of one module in the forward passes that read one text."""
 
-    Attributes:
-        calls: the calls whose rows make up the map, each with its place.
-        marks: the marks of all keys so far; ``None`` if unknown.
-    """
-
-    calls: list[tuple[CapturedCall, MapPlace]]
-    marks: KeyMarks | None
+    calls: list[tuple[CapturedCall, MapPlace]]  # the calls whose rows make up the map, each with its place
+    marks: KeyMarks | None  # the marks of all keys so far; ``None`` if unknown
 
     @classmethod
     def begin(cls, call: CapturedCall) -> "StepRows":

@@ -21,17 +21,11 @@ PADDED_WINDOWS = "windows were padded; the padding's share of a row is not shown
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The tokens in each window.
+    """The tokens in each window."""
 
-    Attributes:
-        texts: ``(windows,)``, the index of the window's text; -1 if the window is all padding.
-        queries: ``(windows, queries)``, the position of each query in its text; -1 for padding.
-        keys: ``(windows, keys)``, the position of each key in its text; -1 for padding.
-    """
-
-    texts: IntArray
-    queries: IntArray
-    keys: IntArray
+    texts: IntArray  # ``(windows,)``, the index of the window's text; -1 if the window is all padding
+    queries: IntArray  # ``(windows, queries)``, the position of each query in its text; -1 for padding
+    keys: IntArray  # ``(windows, keys)``, the position of each key in its text; -1 for padding
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -21,65 +21,39 @@ MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, e
 
 
 class AttentionMaps(NamedTuple):
-    """The maps of the chosen heads of one call.
+    """The maps of the chosen heads of one call."""
 
-    Attributes:
-        scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where masked and unknown.
-        weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where masked.
-        visible: ``(batch, 1 or heads, queries, keys)``, bool; one head if all heads see the same cells.
-    """
-
-    scores: Tensor
-    weights: Tensor
-    visible: Tensor
+    scores: Tensor  # ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where masked and unknown
+    weights: Tensor  # ``(batch, heads, queries, keys)``, after the softmax; 0 where masked
+    visible: Tensor  # ``(batch, 1 or heads, queries, keys)``, bool; one head if all heads see the same cells
 
 
 class _RecomputedRows(NamedTuple):
-    """Some rows of an attention output, computed again to be compared with the model's.
+    """Some rows of an attention output, computed again to be compared with the model's."""
 
-    Attributes:
-        mixed_values: ``(batch, heads, rows, features)``, the values summed by their weights.
-        sees_any: ``(batch, heads, rows, 1)``, bool; False if a query sees no key.
-    """
-
-    mixed_values: Tensor
-    sees_any: Tensor
+    mixed_values: Tensor  # ``(batch, heads, rows, features)``, the values summed by their weights
+    sees_any: Tensor  # ``(batch, heads, rows, 1)``, bool; False if a query sees no key
 
 
 class Product(NamedTuple):
-    """The queries and keys whose product is the input of a softmax.
+    """The queries and keys whose product is the input of a softmax."""
 
-    Attributes:
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``.
-    """
-
-    queries: Tensor
-    keys: Tensor
+    queries: Tensor  # ``(batch, heads, queries, features)``
+    keys: Tensor  # ``(batch, key heads, keys, features)``
 
 
 class Dropout(NamedTuple):
-    """The result of dropout on weights.
+    """The result of dropout on weights."""
 
-    Attributes:
-        weights: ``(batch, heads, queries, keys)``, 0 where dropped.
-        factor: the factor that scales the others.
-    """
-
-    weights: Tensor
-    factor: float
+    weights: Tensor  # ``(batch, heads, queries, keys)``, 0 where dropped
+    factor: float  # the factor that scales the others
 
 
 class PositionBias(NamedTuple):
-    """A bias that depends on positions, added to the scores of a call.
+    """A bias that depends on positions, added to the scores of a call."""
 
-    Attributes:
-        numbers: ``(batch, heads, places)``.
-        by_distance: True if a place is a distance key − query, from ``1 − queries`` on; else it is a key.
-    """
-
-    numbers: Tensor
-    by_distance: bool
+    numbers: Tensor  # ``(batch, heads, places)``
+    by_distance: bool  # True if a place is a distance key − query, from ``1 − queries`` on; else it is a key
 
     def of_heads(self, heads: Sequence[int]) -> "PositionBias":
         """Returns the bias of the heads with these numbers."""
@@ -106,17 +80,15 @@ class AttentionCall(ABC):
     """One attention call.
 
     Attributes:
-        values: ``(batch, key heads, keys, features)``, if known.
         output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
         postprocess: the last steps of a fused kernel whose output is not the mixed values themselves: takes mixed
             values ``(batch, heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``.
-        note: a remark for readers of the maps; completes a sentence that begins with the layer.
     """
 
-    values: Tensor | None = None
+    values: Tensor | None = None  # ``(batch, key heads, keys, features)``, if known
     output: Tensor | None = None
     postprocess: Callable[[Tensor, slice], Tensor] | None = None
-    note: str = ""
+    note: str = ""  # a remark for readers of the maps; completes a sentence that begins with the layer
 
     @property
     @abstractmethod
@@ -198,25 +170,19 @@ class FactoredCall(AttentionCall):
     """A call known by the arguments of its kernel.
 
     Attributes:
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``; the key heads divide the heads.
-        scale: the factor of q·k.
         mask: broadcast to ``(batch, heads, queries, keys)``: bool, True where visible, or numbers added to the scores.
-        causal: True if a query sees only keys up to its own position.
-        window: a query sees keys less than this many tokens away.
-        softcap: scores become ``softcap * tanh(scores / softcap)``.
         sinks: ``(heads,)``, the score of an extra key that takes a share of each row and has no value.
         position_biases: biases by position that are added to visible scores and not part of the mask.
         logsumexp: ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see no key.
     """
 
-    queries: Tensor
-    keys: Tensor
-    scale: float
+    queries: Tensor  # ``(batch, heads, queries, features)``
+    keys: Tensor  # ``(batch, key heads, keys, features)``; the key heads divide the heads
+    scale: float  # the factor of q·k
     mask: Tensor | None = None
-    causal: bool = False
-    window: int | None = None
-    softcap: float | None = None
+    causal: bool = False  # True if a query sees only keys up to its own position
+    window: int | None = None  # a query sees keys less than this many tokens away
+    softcap: float | None = None  # scores become ``softcap * tanh(scores / softcap)``
     sinks: Tensor | None = None
     position_biases: tuple[PositionBias, ...] = ()
     logsumexp: Tensor | None = None
@@ -364,18 +330,14 @@ class DenseCall(AttentionCall):
     """A call known by its whole maps: the input and the output of its softmax.
 
     Attributes:
-        logits: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added.
-        probabilities: ``(batch, heads, queries, keys)``, its output.
         factors: the factors of the kernel that ran the softmax; ``None`` if no observed kernel did.
-        product: the queries and keys whose product gave the scores; ``None`` if unknown.
-        dropout: the dropout between the softmax and the values; ``None`` if there was none.
     """
 
-    logits: Tensor
-    probabilities: Tensor
+    logits: Tensor  # ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added
+    probabilities: Tensor  # ``(batch, heads, queries, keys)``, its output
     factors: FactoredCall | None = None
-    product: Product | None = None
-    dropout: Dropout | None = None
+    product: Product | None = None  # the queries and keys whose product gave the scores; ``None`` if unknown
+    dropout: Dropout | None = None  # the dropout between the softmax and the values; ``None`` if there was none
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

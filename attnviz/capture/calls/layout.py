@@ -35,34 +35,21 @@ FOLDED_AXES = 4
 
 
 class BatchShape(NamedTuple):
-    """The sizes of the first two axes of an input: texts and tokens, or tokens and texts.
+    """The sizes of the first two axes of an input: texts and tokens, or tokens and texts."""
 
-    Attributes:
-        first: the size of the first axis, or of the part of it that a call reads.
-        second: the size of the second axis, or of the part of it that a call reads.
-    """
-
-    first: int
-    second: int
+    first: int  # the size of the first axis, or of the part of it that a call reads
+    second: int  # the size of the second axis, or of the part of it that a call reads
 
 
 @dataclass(frozen=True)
 class WeightsPart:
-    """A part of an axis of the weights.
+    """A part of an axis of the weights."""
 
-    Attributes:
-        axis: the number of the axis.
-        size: the size of the part.
-        label: its label: tokens, features or unknown.
-        mark: its mark, which names it in one product.
-        shared: True if the values have it too.
-    """
-
-    axis: int
-    size: int
-    label: int
-    mark: int
-    shared: bool
+    axis: int  # the number of the axis
+    size: int  # the size of the part
+    label: int  # its label: tokens, features or unknown
+    mark: int  # its mark, which names it in one product
+    shared: bool  # True if the values have it too
 
 
 def fold(tensor: Tensor, layout: Layout, last_roles: tuple[Role, Role]) -> Tensor:
@@ -148,21 +135,13 @@ def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection
 
 @dataclass(frozen=True, eq=False)
 class UseLayout:
-    """The layouts of the tensors in a product of weights and values.
+    """The layouts of the tensors in a product of weights and values."""
 
-    Attributes:
-        weights: the layout of the logits and of the probabilities.
-        operand: the layout of the weights in the product; ``None`` if unknown, as after heads were mixed.
-        values: the layout of the values; ``None`` if unknown.
-        output: the layout of the result; ``None`` if unknown.
-        score_roles: the roles of the parts of the product that gave the scores, by mark.
-    """
-
-    weights: Layout
-    operand: Layout | None
-    values: Layout | None
-    output: Layout | None
-    score_roles: dict[int, Roles]
+    weights: Layout  # the layout of the logits and of the probabilities
+    operand: Layout | None  # the layout of the weights in the product; ``None`` if unknown, as after heads were mixed
+    values: Layout | None  # the layout of the values; ``None`` if unknown
+    output: Layout | None  # the layout of the result; ``None`` if unknown
+    score_roles: dict[int, Roles]  # the roles of the parts of the product that gave the scores, by mark
 
     @property
     def heads(self) -> int:

@@ -314,17 +314,11 @@ Key = tuple[object, ...]
 
 
 class _CachedNode(NamedTuple):
-    """The cached part of a result's node.
+    """The cached part of a result's node."""
 
-    Attributes:
-        axes: the axes of the result.
-        constant: True if it was computed from parameters and buffers alone.
-        from_token_pairs: True if it was computed from pairs of tokens.
-    """
-
-    axes: Axes
-    constant: bool
-    from_token_pairs: bool
+    axes: Axes  # the axes of the result
+    constant: bool  # True if it was computed from parameters and buffers alone
+    from_token_pairs: bool  # True if it was computed from pairs of tokens
 
 
 _cached_nodes: dict[Key, _CachedNode] = {}

@@ -12,17 +12,11 @@ LongerAxis = tuple[int, int, int, int]  # its address in memory, offset and stri
 
 
 class Piece(NamedTuple):
-    """A range of consecutive places along an axis of a tensor.
+    """A range of consecutive places along an axis of a tensor."""
 
-    Attributes:
-        whole: the axis, identified by its memory.
-        start: the first place.
-        rows: the number of places.
-    """
-
-    whole: LongerAxis
-    start: int
-    rows: int
+    whole: LongerAxis  # the axis, identified by its memory
+    start: int  # the first place
+    rows: int  # the number of places
 
     @property
     def end(self) -> int:
@@ -102,19 +96,12 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
 
 
 class Lineage(NamedTuple):
-    """The origin of a tensor: the inputs and attention calls that it was computed from.
+    """The origin of a tensor: the inputs and attention calls that it was computed from."""
 
-    Attributes:
-        roots: a bit set of inputs.
-        depth: the length of the longest chain of attention calls that leads to it.
-        pieces: the ranges of rows of longer tensors that it may cover.
-        recurrent: True if a recurrent network is among its ancestors.
-    """
-
-    roots: int = 0
-    depth: int = 0
-    pieces: tuple[Piece, ...] = ()
-    recurrent: bool = False
+    roots: int = 0  # a bit set of inputs
+    depth: int = 0  # the length of the longest chain of attention calls that leads to it
+    pieces: tuple[Piece, ...] = ()  # the ranges of rows of longer tensors that it may cover
+    recurrent: bool = False  # True if a recurrent network is among its ancestors
 
     @property
     def after_attention(self) -> "Lineage":

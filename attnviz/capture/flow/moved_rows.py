@@ -76,17 +76,11 @@ class _NumberedElements(Generic[Numbered]):
 
 
 class Origin(NamedTuple):
-    """The token that each element of a tensor belongs to.
+    """The token that each element of a tensor belongs to."""
 
-    Attributes:
-        numbers: the index of the token, counted through all texts; -1 for padding. Same shape as the tensor.
-        texts: the number of texts.
-        tokens: the number of tokens of each text.
-    """
-
-    numbers: Tensor
-    texts: int
-    tokens: int
+    numbers: Tensor  # the index of the token, counted through all texts; -1 for padding. Same shape as the tensor.
+    texts: int  # the number of texts
+    tokens: int  # the number of tokens of each text
 
     def transposed(self) -> "Origin":
         """Returns the origin of the tensor with its last two axes exchanged."""
@@ -170,13 +164,11 @@ class RowGather(NamedTuple):
     Attributes:
         numbers: for each element, ``position * total + row``: the position among the gathered rows and the row of the
             longer tensor; -1 if unknown. Same shape as the tensor.
-        total: the number of rows of the longer tensor.
-        gatherer: the module that gathered them.
     """
 
     numbers: Tensor
-    total: int
-    gatherer: nn.Module | None
+    total: int  # the number of rows of the longer tensor
+    gatherer: nn.Module | None  # the module that gathered them
 
     def for_result(self, result: Tensor) -> "RowGather | None":
         """Returns the rows of a tensor that was computed row by row from the tensor of this gather.

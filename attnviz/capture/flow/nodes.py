@@ -17,23 +17,14 @@ Normaliser = Literal["softmax", "sigmoid"]
 
 
 class Contraction(NamedTuple):
-    """A product of two tensors, summed over the letters that the result lacks, as in ``einsum``.
+    """A product of two tensors, summed over the letters that the result lacks, as in ``einsum``."""
 
-    Attributes:
-        left: the first operand.
-        right: the second operand.
-        left_letters: a letter for each axis of the first operand.
-        right_letters: a letter for each axis of the second operand.
-        letters: a letter for each axis of the result.
-        factor: the function multiplies the product by it, as ``addmm`` does by ``alpha``.
-    """
-
-    left: Tensor
-    right: Tensor
-    left_letters: str
-    right_letters: str
-    letters: str
-    factor: float = 1.0
+    left: Tensor  # the first operand
+    right: Tensor  # the second operand
+    left_letters: str  # a letter for each axis of the first operand
+    right_letters: str  # a letter for each axis of the second operand
+    letters: str  # a letter for each axis of the result
+    factor: float = 1.0  # the function multiplies the product by it, as ``addmm`` does by ``alpha``
 
     @property
     def summed_letters(self) -> str:
@@ -48,27 +39,16 @@ class Contraction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of attention: the product of two tensors that gave them.
+    """Scores of attention: the product of two tensors that gave them."""
 
-    Attributes:
-        product: the product; ``None`` if its operands are not kept.
-        axes: the axes of its result, with a mark for every part.
-        left: the marks of the axes that only the first operand has.
-        right: the marks of the axes that only the second operand has.
-        over_features: True if an operand's summed axis is known to be features.
-        projected: True if both operands are known to be projections.
-        left_lineage: the lineage of the first operand.
-        right_lineage: the lineage of the second operand.
-    """
-
-    product: Contraction | None
-    axes: Axes
-    left: frozenset[int]
-    right: frozenset[int]
-    over_features: bool
-    projected: bool
-    left_lineage: Lineage
-    right_lineage: Lineage
+    product: Contraction | None  # the product; ``None`` if its operands are not kept
+    axes: Axes  # the axes of its result, with a mark for every part
+    left: frozenset[int]  # the marks of the axes that only the first operand has
+    right: frozenset[int]  # the marks of the axes that only the second operand has
+    over_features: bool  # True if an operand's summed axis is known to be features
+    projected: bool  # True if both operands are known to be projections
+    left_lineage: Lineage  # the lineage of the first operand
+    right_lineage: Lineage  # the lineage of the second operand
 
     @property
     def is_cross(self) -> bool:
@@ -97,41 +77,26 @@ class WeightsCandidate:
     """A normalised tensor that may turn out to be attention weights.
 
     Attributes:
-        caller: the module that computed it.
-        logits: the tensor that was normalised; ``None`` once it is dropped.
-        probabilities: the normalised tensor; ``None`` once it is dropped.
-        axis: the axis that was normalised.
-        axes: the axes of the probabilities, with a mark for every part.
-        logit_axes: the axes of the logits.
-        scores: the product that gave the logits; ``None`` if no product did.
         from_token_pairs: True if the logits were computed from pairs of tokens in another way, such as a sum by
             broadcasting.
-        unobserved_input: True if the computation of the logits was not observed.
-        shape: the shape of the probabilities.
-        lineage: the lineage of the logits.
-        normaliser: the function that normalised them.
-        by_one_function: True if one torch function normalised them; several must be checked to be a softmax.
-        used: True if a product has used it, or it was given up.
-        mixed: True if other normalised tensors were added to it.
-        absorbed: True if it was added to another one.
     """
 
-    caller: CallingModule
-    logits: Tensor | None
-    probabilities: Tensor | None
-    axis: int
-    axes: Axes
-    logit_axes: Axes
-    scores: Scores | None
+    caller: CallingModule  # the module that computed it
+    logits: Tensor | None  # the tensor that was normalised; ``None`` once it is dropped
+    probabilities: Tensor | None  # the normalised tensor; ``None`` once it is dropped
+    axis: int  # the axis that was normalised
+    axes: Axes  # the axes of the probabilities, with a mark for every part
+    logit_axes: Axes  # the axes of the logits
+    scores: Scores | None  # the product that gave the logits; ``None`` if no product did
     from_token_pairs: bool
-    unobserved_input: bool
-    shape: torch.Size
-    lineage: Lineage
-    normaliser: Normaliser = "softmax"
-    by_one_function: bool = True
-    used: bool = False
-    mixed: bool = False
-    absorbed: bool = False
+    unobserved_input: bool  # True if the computation of the logits was not observed
+    shape: torch.Size  # the shape of the probabilities
+    lineage: Lineage  # the lineage of the logits
+    normaliser: Normaliser = "softmax"  # the function that normalised them
+    by_one_function: bool = True  # True if one torch function normalised them; several must be checked to be a softmax
+    used: bool = False  # True if a product has used it, or it was given up
+    mixed: bool = False  # True if other normalised tensors were added to it
+    absorbed: bool = False  # True if it was added to another one
 
     @property
     def key_marks(self) -> set[int]:
@@ -180,15 +145,13 @@ class Steps:
     """The progress of a softmax that is written as several functions.
 
     Attributes:
-        logits: the input of the softmax.
         stage: the last step: the maximum of each row, the input minus the maximum, its exponentials, their sum, the
             log-softmax, the log-sum-exp, or the whole softmax.
-        axis: the axis of the sum.
     """
 
-    logits: Tensor
+    logits: Tensor  # the input of the softmax
     stage: Stage
-    axis: int | None = None
+    axis: int | None = None  # the axis of the sum
 
 
 @dataclass(eq=False, slots=True)
@@ -196,25 +159,18 @@ class Node:
     """The metadata of a tensor.
 
     Attributes:
-        axes: the meaning of each axis.
-        lineage: the inputs and attention calls that it was computed from.
-        constant: True if it was computed from parameters and buffers alone, without a product.
         is_unobserved: True if no observed function computed it: an input, or a tensor of code that is not observed.
-        from_token_pairs: True if it was computed from pairs of tokens.
-        scores: the product that gave it, if later functions kept its axes.
-        weights: the normalised tensors that it contains.
-        steps: the progress of a softmax written as several functions.
         broadcast_operands: the operands if it is a product by broadcasting, which a sum may complete to a contraction.
     """
 
-    axes: Axes
-    lineage: Lineage = NOTHING
-    constant: bool = False
+    axes: Axes  # the meaning of each axis
+    lineage: Lineage = NOTHING  # the inputs and attention calls that it was computed from
+    constant: bool = False  # True if it was computed from parameters and buffers alone, without a product
     is_unobserved: bool = False
-    from_token_pairs: bool = False
-    scores: Scores | None = None
-    weights: tuple[WeightsCandidate, ...] = ()
-    steps: Steps | None = None
+    from_token_pairs: bool = False  # True if it was computed from pairs of tokens
+    scores: Scores | None = None  # the product that gave it, if later functions kept its axes
+    weights: tuple[WeightsCandidate, ...] = ()  # the normalised tensors that it contains
+    steps: Steps | None = None  # the progress of a softmax written as several functions
     broadcast_operands: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -230,21 +186,13 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """A product that sums over a normalised axis.
+    """A product that sums over a normalised axis."""
 
-    Attributes:
-        candidate: the normalised tensor.
-        product: the product, with the weights as its first operand.
-        result: the result of the product.
-        weights: the node of the first operand.
-        refusal: the reason why it is not attention; ``None`` if it is.
-    """
-
-    candidate: WeightsCandidate
-    product: Contraction
-    result: Tensor
-    weights: Node
-    refusal: str | None
+    candidate: WeightsCandidate  # the normalised tensor
+    product: Contraction  # the product, with the weights as its first operand
+    result: Tensor  # the result of the product
+    weights: Node  # the node of the first operand
+    refusal: str | None  # the reason why it is not attention; ``None`` if it is
 
 
 def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[WeightsCandidate, ...]:

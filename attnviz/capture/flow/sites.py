@@ -29,17 +29,11 @@ MATRIX_AXES = 2  # weights with as many axes are matrices: a block has some outs
 
 @dataclass(frozen=True, eq=False)
 class CallingModule:
-    """The module that made a call.
+    """The module that made a call."""
 
-    Attributes:
-        module: the module.
-        name: its path in the model.
-        cross: True if its keys come from another text.
-    """
-
-    module: nn.Module
-    name: str
-    cross: bool
+    module: nn.Module  # the module
+    name: str  # its path in the model
+    cross: bool  # True if its keys come from another text
 
     @property
     def part(self) -> AttentionPart:
@@ -54,44 +48,26 @@ class CallingModule:
 
 @dataclass(frozen=True)
 class CallSite:
-    """The place of an attention call in the model, with its numbers.
+    """The place of an attention call in the model, with its numbers."""
 
-    Attributes:
-        layer: the number of its layer, from 0.
-        head: the number of its only head if each head is a module of its own, else ``None``.
-        module: the path of the module.
-        kind: self or cross.
-        stack: the path of the list of layers that contains it.
-        part: the kind of attention in an encoder-decoder: encoder, decoder or cross.
-        call: its number among the calls of the module in one run, from 0.
-        run: the number of the stack's run in this forward pass, from 0.
-        repeated_module: the path of a module around it that ran more than once in this pass; empty if none did.
-    """
-
-    layer: int
-    head: int | None
-    module: str
-    kind: Kind
-    stack: str
-    part: AttentionPart
-    call: int = 0
-    run: int = 0
-    repeated_module: str = ""
+    layer: int  # the number of its layer, from 0
+    head: int | None  # the number of its only head if each head is a module of its own, else ``None``
+    module: str  # the path of the module
+    kind: Kind  # self or cross
+    stack: str  # the path of the list of layers that contains it
+    part: AttentionPart  # the kind of attention in an encoder-decoder: encoder, decoder or cross
+    call: int = 0  # its number among the calls of the module in one run, from 0
+    run: int = 0  # the number of the stack's run in this forward pass, from 0
+    repeated_module: str = ""  # the path of a module around it that ran more than once in this pass; empty if none did
 
 
 @dataclass(frozen=True)
 class Block:
-    """The layer around a call.
+    """The layer around a call."""
 
-    Attributes:
-        path: its path in the model.
-        number: its number among the layers; ``None`` if no name on the path has a number.
-        stack: the path of the list of layers that contains it, up to the first number.
-    """
-
-    path: str
-    number: int | None
-    stack: str
+    path: str  # its path in the model
+    number: int | None  # its number among the layers; ``None`` if no name on the path has a number
+    stack: str  # the path of the list of layers that contains it, up to the first number
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:

@@ -19,22 +19,16 @@ class Chunks:
     """The chunks of an attention call so far.
 
     Attributes:
-        site: the place of the call in the model.
-        shape: the shape of the first chunk, for messages.
-        calls: the call of each chunk.
-        queries: the possible ranges of the last chunk among all queries.
         keys: for each chunk, the possible starts of its keys, by the longer tensor that they are a piece of.
-        is_over_same: True if all chunks see the same keys.
-        is_step: True if each chunk may be the one query that a recurrent decoder computes in a step.
     """
 
-    site: CallSite
-    shape: torch.Size
-    calls: list[AttentionCall]
-    queries: tuple[Piece, ...]
+    site: CallSite  # the place of the call in the model
+    shape: torch.Size  # the shape of the first chunk, for messages
+    calls: list[AttentionCall]  # the call of each chunk
+    queries: tuple[Piece, ...]  # the possible ranges of the last chunk among all queries
     keys: list[dict[LongerAxis, int]]
-    is_over_same: bool = True
-    is_step: bool = False
+    is_over_same: bool = True  # True if all chunks see the same keys
+    is_step: bool = False  # True if each chunk may be the one query that a recurrent decoder computes in a step
 
     @classmethod
     def begin(cls, site: CallSite, call: AttentionCall, observed_call: ObservedCall) -> "Chunks | None":

@@ -24,20 +24,15 @@ class Patch:
     """An attribute that is replaced while blocks record.
 
     Attributes:
-        find: returns the owner of the attribute; ``None`` if it was not imported.
-        name: the name of the attribute.
         replace: returns the replacement of an original; in threads that no block observes, both behave alike.
-        owner: the owner; ``None`` while the attribute is not replaced.
-        original: the replaced attribute.
-        replacement: the attribute in its place.
     """
 
-    find: Callable[[], Any]
-    name: str
+    find: Callable[[], Any]  # returns the owner of the attribute; ``None`` if it was not imported
+    name: str  # the name of the attribute
     replace: Callable[[Any], Any]
-    owner: Any = None
-    original: Any = None
-    replacement: Any = None
+    owner: Any = None  # the owner; ``None`` while the attribute is not replaced
+    original: Any = None  # the replaced attribute
+    replacement: Any = None  # the attribute in its place
 
     def install(self) -> None:
         """Replaces the attribute; does nothing if it is replaced already, or its owner lacks it or was not imported."""
@@ -58,15 +53,10 @@ class Patch:
 
 @dataclass(eq=False)
 class GlobalHook:
-    """A hook on the calls of every module.
+    """A hook on the calls of every module."""
 
-    Attributes:
-        register: registers the hook and returns its handle.
-        handle: the handle that removes it; ``None`` while it is not registered.
-    """
-
-    register: Callable[[], Any]
-    handle: Any = None
+    register: Callable[[], Any]  # registers the hook and returns its handle
+    handle: Any = None  # the handle that removes it; ``None`` while it is not registered
 
     def install(self) -> None:
         """Registers the hook; does nothing if it is registered already."""
@@ -82,15 +72,10 @@ class GlobalHook:
 
 @dataclass(eq=False)
 class Patches:
-    """Patches and hooks that stay in place while any block in any thread uses them.
+    """Patches and hooks that stay in place while any block in any thread uses them."""
 
-    Attributes:
-        parts: the patches and hooks, in the order of installation.
-        users: the number of blocks and other threads that use them.
-    """
-
-    parts: tuple[Patch | GlobalHook, ...]
-    users: int = 0
+    parts: tuple[Patch | GlobalHook, ...]  # the patches and hooks, in the order of installation
+    users: int = 0  # the number of blocks and other threads that use them
     _lock: Any = field(default_factory=RLock)
 
     def enter(self) -> None:
@@ -139,13 +124,12 @@ class ObservingMode(TorchFunctionMode):
     """A torch function mode that calls each function of its thread, and shows the call to the thread's observers.
 
     Attributes:
-        observers: the observers of the thread, one for each block, the innermost last.
         inside_multi_head: True while ``multi_head_attention_forward`` runs, whose inner functions are observed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.observers: list[Observer] = []
+        self.observers: list[Observer] = []  # the observers of the thread, one for each block, the innermost last
         self.inside_multi_head = False
 
     def __torch_function__(

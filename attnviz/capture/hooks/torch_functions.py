@@ -55,47 +55,31 @@ class StopForward(BaseException):
 
 
 class TorchCall(NamedTuple):
-    """A call of a torch function that has returned.
+    """A call of a torch function that has returned."""
 
-    Attributes:
-        name: the name of the function without an operator's overload: an exported module calls ``matmul.default``.
-        func: the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        result: its result.
-        logsumexp: the log-sum-exp of each row, if an attention kernel returns it.
-        overwritten: a copy of a softmax's input whose memory the output was written over.
-    """
-
-    name: str
-    func: Callable[..., Any]
-    args: Arguments
-    kwargs: Keywords
-    result: Any
-    logsumexp: Tensor | None = None
-    overwritten: Tensor | None = None
+    name: str  # the name of the function without an operator's overload: an exported module calls ``matmul.default``
+    func: Callable[..., Any]  # the function
+    args: Arguments  # its positional arguments
+    kwargs: Keywords  # its keyword arguments
+    result: Any  # its result
+    logsumexp: Tensor | None = None  # the log-sum-exp of each row, if an attention kernel returns it
+    overwritten: Tensor | None = None  # a copy of a softmax's input whose memory the output was written over
 
 
 class ObservedCall(NamedTuple):
     """An attention call of a running model whose maps are not computed yet.
 
     Attributes:
-        caller: the module that made it.
         build: returns the call; ``None`` if it is not a softmax over queries x keys. Not called for every call.
-        shape: the shape of the queries or the weights, for messages.
-        is_single_head: True if it has no axis of heads.
-        queries: the lineage of its queries.
-        keys: the lineage of its keys.
-        is_additive: True if its scores are sums of queries and keys, not products.
     """
 
-    caller: CallingModule
+    caller: CallingModule  # the module that made it
     build: BuildCall
-    shape: torch.Size
-    is_single_head: bool = False
-    queries: Lineage = NOTHING
-    keys: Lineage = NOTHING
-    is_additive: bool = False
+    shape: torch.Size  # the shape of the queries or the weights, for messages
+    is_single_head: bool = False  # True if it has no axis of heads
+    queries: Lineage = NOTHING  # the lineage of its queries
+    keys: Lineage = NOTHING  # the lineage of its keys
+    is_additive: bool = False  # True if its scores are sums of queries and keys, not products
 
     @property
     def may_be_step(self) -> bool:
@@ -224,14 +208,8 @@ class Observer:
         flow: the dataflow between the functions, in which attention written by hand is found.
         cross: True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
             elsewhere.
-        token_places: the token that each element of a tensor belongs to.
-        gathered_rows: the rows that were gathered from longer tensors.
         passes: recognises passes that repeat the ones before, in which only attention is observed.
-        windows: the windows of the last call; ``None`` if it has none.
-        search: the search for output projections; ``None`` if none is needed.
-        stops_after_search: True if the forward pass may end once all projections are found.
         kernel_calls: the calls inside a kernel that runs; one is its attention, several are steps towards it.
-        closed: True if the observer must see no further calls.
     """
 
     def __init__(self, modules: ModuleIndex, receiver: Receiver) -> None:
@@ -239,14 +217,14 @@ class Observer:
         self.receiver = receiver
         self.flow = DataFlow(modules.modules.values(), self.running_module)
         self.cross: bool | None = None
-        self.token_places = TokenPlaces()
-        self.gathered_rows = GatheredRows()
+        self.token_places = TokenPlaces()  # the token that each element of a tensor belongs to
+        self.gathered_rows = GatheredRows()  # the rows that were gathered from longer tensors
         self.passes = RepeatedPasses()
-        self.windows: Windows | None = None
-        self.search: ProjectionSearch | None = None
-        self.stops_after_search = False
+        self.windows: Windows | None = None  # the windows of the last call; ``None`` if it has none
+        self.search: ProjectionSearch | None = None  # the search for output projections; ``None`` if none is needed
+        self.stops_after_search = False  # True if the forward pass may end once all projections are found
         self.kernel_calls: list[ObservedCall] | None = None
-        self.closed = False
+        self.closed = False  # True if the observer must see no further calls
 
     def guarded(self) -> "_ObservationGuard":
         """Returns a context manager for observing: its errors go to the receiver instead of the run."""

@@ -78,23 +78,14 @@ TRANSFORMERS_PATCHES = (
 
 
 class _KernelArguments(NamedTuple):
-    """The arguments of a kernel, whatever it calls them, and however the model passes them.
+    """The arguments of a kernel, whatever it calls them, and however the model passes them."""
 
-    Attributes:
-        module: the module that attends.
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``.
-        values: ``(batch, key heads, keys, features)``.
-        mask: a tensor, a block mask of flex attention, or ``None``.
-        options: further arguments by name.
-    """
-
-    module: nn.Module
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    mask: Any
-    options: dict[str, Any]
+    module: nn.Module  # the module that attends
+    queries: Tensor  # ``(batch, heads, queries, features)``
+    keys: Tensor  # ``(batch, key heads, keys, features)``
+    values: Tensor  # ``(batch, key heads, keys, features)``
+    mask: Any  # a tensor, a block mask of flex attention, or ``None``
+    options: dict[str, Any]  # further arguments by name
 
     @classmethod
     def bind(
