@@ -195,21 +195,11 @@ class Capture:
             self._stop_after(chunks.site)
 
     def finish(self) -> None:
-        """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`.
-
-        Raises:
-            AttnvizError: if a call could not be observed.
-            MemoryError, torch.OutOfMemoryError: passed on unchanged.
-        """
+        """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`."""
         self._conclude(lambda: None)
 
     def recording(self) -> Recording:
-        """Returns the recording of all calls that were kept.
-
-        Raises:
-            AttnvizError: if no call was recorded, a chosen layer or head is missing, or a call could not be observed.
-            MemoryError, torch.OutOfMemoryError: passed on unchanged.
-        """
+        """Returns the recording of all calls that were kept."""
         self._conclude(lambda: self.texts.add(self.calls))
         with hidden_from_run():
             return ForwardPass(

@@ -47,11 +47,7 @@ class _ForeignThread:
 
 
 class CaptureBlock:
-    """A recording block: observes the forward passes of a model while it is open.
-
-    Raises:
-        AttnvizError: if ``model`` is not a module, or is compiled or scripted, so its calls bypass Python.
-    """
+    """A recording block: observes the forward passes of a model while it is open."""
 
     def __init__(self, model: nn.Module, options: CaptureOptions) -> None:
         refuse_opaque(model)
@@ -98,13 +94,7 @@ class CaptureBlock:
         return isinstance(error, StopForward) and error.receiver is self.capture
 
     def recording(self) -> Recording:
-        """Returns the recording of the block's thread; if it did not run the model, that of the one thread that did.
-
-        Raises:
-            AttnvizError: if nothing was recorded, a chosen layer or head is missing, or a call could not be observed;
-                or, if the block's thread did not run the model, if several others ran it, if it is unknown to which of
-                several blocks their calls belong, or if the other thread still runs it.
-        """
+        """Returns the recording of the block's thread; if it did not run the model, that of the one thread that did."""
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
         ran_elsewhere = bool(captures) or self.missed_call
         if self.capture.has_run or self.capture.failure is not None or not ran_elsewhere:

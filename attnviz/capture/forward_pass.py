@@ -23,18 +23,15 @@ from attnviz.version import __version__
 
 @dataclass(frozen=True)
 class OtherCall:
-    """A result of a module that is not a map of queries and keys.
-
-    Attributes:
-        is_called_attention: True if the module's class is named attention, such as deformable attention. A module with
-            neither flag is mentioned only if nothing else was found.
-    """
+    """A result of a module that is not a map of queries and keys."""
 
     layer: int | None  # the number of its block; ``None`` if it has none
     module: str  # the path of the module
     shape: tuple[int, ...]  # the shape of the result
     kind: str = ""  # a noun phrase that describes the result; "" if no more is known
     is_attention: bool = True  # True if the module attends in another way
+    # True if the module's class is named attention, such as deformable attention. A module with neither flag is
+    # mentioned only if nothing else was found.
     is_called_attention: bool = False
 
     def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
@@ -60,16 +57,13 @@ class OtherCall:
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """The attention calls of one recording.
-
-    Attributes:
-        head_counts: the number of heads of each layer up to each call; 0 if they were not looked at.
-    """
+    """The attention calls of one recording."""
 
     model: nn.Module  # the model
     modules: Mapping[str, nn.Module]  # the modules of the model by path
     options: CaptureOptions  # the choice of calls to record
     runs: RunCounter  # the forward passes of the model
+    # The number of heads of each layer up to each call; 0 if they were not looked at
     head_counts: Mapping[CallSite, int]
     texts: TextCollector  # the chosen calls
     others: Sequence[OtherCall]  # the results that are no maps of queries and keys
@@ -77,12 +71,7 @@ class ForwardPass:
     unreadable: Mapping[str, str]  # the kind of tensors that could not be read, by module
 
     def recording(self) -> Recording:
-        """Returns the recording of all modules whose attention is only softmaxes over queries x keys.
-
-        Raises:
-            AttnvizError: if there are no such modules, a chosen layer or head is missing, a chosen layer attends only
-                in another way, or the contributions to record cannot be computed.
-        """
+        """Returns the recording of all modules whose attention is only softmaxes over queries x keys."""
         calls = self.calls
         self._refuse_other_attention(calls)
         self._refuse_no_call()

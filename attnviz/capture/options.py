@@ -19,24 +19,18 @@ TokenLabels = TextLabels | Sequence[TextLabels] | Callable[[], TextLabels | Sequ
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CaptureOptions:
-    """The choice of calls to record, and the labels of their tokens.
-
-    Attributes:
-        tokens: the labels of the queries, or a function that returns them after the forward passes.
-        receive: receives each call with its chosen heads and the number of its first head, instead of a recording.
-
-    Raises:
-        AttnvizError: if ``attention`` is not encoder, decoder or cross.
-    """
+    """The choice of calls to record, and the labels of their tokens."""
 
     selection: Selection  # the chosen layers and heads
     attention: AttentionPart | None = None  # the only attention of an encoder-decoder to record; ``None`` for all
+    # The labels of the queries, or a function that returns them after the forward passes
     tokens: TokenLabels | None = None
     context: TokenLabels | None = None  # the labels of the keys of cross-attention, in the same forms
     stop: bool = False  # True to end the forward pass after the last chosen layer
     dense: bool | None = None  # True for whole maps, False for factors if there are any; ``None`` decides by the length
     values: bool = False  # True to keep the norms of values after the output projection, which contributions need
     factors: bool = False  # True to keep queries and keys beside whole maps too, from which a score is explained
+    # Receives each call with its chosen heads and the number of its first head, instead of a recording
     receive: ReceiveCall | None = None
 
     def __post_init__(self) -> None:

@@ -47,11 +47,6 @@ class RunCounter:
 
     A pass begins when an outermost module is called again after it attended: the model itself, or a part of it that is
     called by itself, as generation calls the encoder before the model.
-
-    Attributes:
-        batches: the number of texts that each top-level module reads at once; "" is the model itself.
-        second_axes: the sizes of the second and of the first axis of each input with three axes, by top-level module.
-        shapes: the sizes of the first two axes of each input, by top-level module.
     """
 
     def __init__(
@@ -64,8 +59,11 @@ class RunCounter:
         self.model, self.modules = model, modules
         self.on_next, self.on_start = on_next, on_start
         self.was_called = False  # True if a module of the model was called
+        # The number of texts that each top-level module reads at once; "" is the model itself
         self.batches: dict[str, int] = {}
+        # The sizes of the second and of the first axis of each input with three axes, by top-level module
         self.second_axes: dict[str, set[tuple[int, int]]] = {}
+        # The sizes of the first two axes of each input, by top-level module
         self.shapes: dict[str, list[BatchShape]] = {}
         self.depth = 0  # the number of modules that run now, one within the other
         self._outermost: int | None = None
@@ -168,9 +166,6 @@ class TextLoops:
         A call on the pieces of the module's last turn belongs to that turn, and one on pieces that follow them begins
         the next turn. A call on the first piece begins a loop if it is the module's first call or the module's last
         loop has ended. Keeps the turn as the module's last one.
-
-        Raises:
-            AttnvizError: if the turns have different numbers of texts.
         """
         text_pieces = tuple(piece for piece in pieces if self._covers_texts(piece, site, shape))
         if not text_pieces or site.run or site.head is not None:

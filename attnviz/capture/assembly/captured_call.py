@@ -98,25 +98,17 @@ TokensOf = Callable[["CapturedCall", int], tuple[Tokens, Tokens]]
 
 @dataclass(eq=False)
 class ProjectedNorms:
-    """The norms of a call's values after the output projection, which runs after the call.
+    """The norms of a call's values after the output projection, which runs after the call."""
 
-    Attributes:
-        texts: for each text the norms, ``(heads, keys)``, and the largest error of the contributions that they give;
-            ``None`` until the projection is found.
-    """
-
+    # For each text the norms, ``(heads, keys)``, and the largest error of the contributions that they give; ``None``
+    # until the projection is found
     texts: list[tuple[FloatArray, float]] | None = None
     projections: int = 0  # the number of linear maps that the output of the call enters
 
 
 @dataclass(frozen=True, eq=False)
 class CapturedCall:
-    """A recorded call.
-
-    Attributes:
-        prompt: the rows of the first pass if each later one added a row; ``None`` if nothing was written step by step.
-        key_heads: the number of the key head that each recorded head reads; ``None`` if no two share one.
-    """
+    """A recorded call."""
 
     site: CallSite  # its place in the model
     heads: tuple[int, ...]  # the numbers of the recorded heads
@@ -129,8 +121,10 @@ class CapturedCall:
     note: str = ""  # a remark on its maps; empty for none
     first_item: int = 0  # the number of its first text in the recording
     passes: int = 1  # the number of forward passes that its rows come from
+    # The rows of the first pass if each later one added a row; ``None`` if nothing was written step by step
     prompt: int | None = None
     windows: int = 1  # the number of windows of a text that were joined
+    # The number of the key head that each recorded head reads; ``None`` if no two share one
     key_heads: tuple[int, ...] | None = None
     norms: ProjectedNorms | None = None  # the norms of its values; ``None`` if they are not searched
 
@@ -155,9 +149,6 @@ def capture_call(
 
     Factors are queries and keys that give the scores; blocks are maps with fewer, larger cells. A call has no factors
     if no queries and keys give its scores, if its heads see different cells, or if each head is a module of its own.
-
-    Raises:
-        AttnvizError: if scores are not finite, or the maps do not fit into memory.
     """
     call_heads = [head - first_head for head in heads]
     batch, _, queries, keys = call.shape
@@ -264,9 +255,7 @@ def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of each text with its queries and keys as ``factors``; unchanged if the call has no
-    factors.
-    """
+    """Returns the fields of each text with its queries and keys as ``factors``, if the call has any."""
     factors = factors_of(call, heads)
     if factors is None:
         return fields
@@ -384,9 +373,7 @@ def _row_logsumexp(call: FactoredCall, rows: Tensor) -> Tensor:
 
 
 def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """Returns the log-sum-exp; rows so large that float32 arithmetic errs by more than 1e-5 are recomputed in
-    float64.
-    """
+    """Returns the log-sum-exp; rows so large that float32 errs by more than 1e-5 are recomputed in float64."""
     is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
     refined_logsumexp = logsumexp.clone() if is_coarse.any() else logsumexp
     for head in torch.nonzero(is_coarse.any(-1).any(0))[:, 0].tolist():

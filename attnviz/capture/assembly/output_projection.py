@@ -160,16 +160,14 @@ class ProjectionSearch:
     """Searches for the output projections of attention calls among the products that a thread computes.
 
     An output may enter several maps, as when an adapter (LoRA) adds its own: each of them is reported.
-
-    Attributes:
-        pending: outputs of calls, ``(batch, heads, queries, features)``, and the functions that receive projections.
-        last_operand: the operand of the last projection; ``None`` once another call is expected.
-        last_receivers: the functions that received it, with the columns and the order of rows.
     """
 
     def __init__(self) -> None:
+        # Outputs of calls, ``(batch, heads, queries, features)``, and the functions that receive projections
         self.pending: list[tuple[Tensor, ReceiveProjection]] = []
+        # The operand of the last projection; ``None`` once another call is expected
         self.last_operand: Tensor | None = None
+        # The functions that received it, with the columns and the order of rows
         self.last_receivers: list[tuple[ReceiveProjection, Tensor, bool]] = []
 
     @property

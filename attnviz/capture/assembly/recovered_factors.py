@@ -61,9 +61,7 @@ class _Fit(NamedTuple):
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns factors that give the maps of these heads: known ones, else recovered ones; ``None`` if there are
-    none.
-    """
+    """Returns factors that give the maps of these heads: known ones, else recovered ones, else ``None``."""
     if isinstance(call, FactoredCall):
         return call
     assert isinstance(call, DenseCall)

@@ -131,9 +131,6 @@ class StepRows:
         """Returns one call with the rows of all calls; a single call is returned unchanged if it has no unused keys.
 
         The scale is ``None`` if the calls differ in it; the fidelity of a text is the largest known one.
-
-        Raises:
-            AttnvizError: if the map is too long to be joined.
         """
         if len(self.calls) == 1 and self.calls[0][1].keys == self.last.shape[3]:
             return self.last
@@ -301,10 +298,6 @@ class TextCollector:
         """Returns one call for each batch and call site, with the number of the batch's first text.
 
         A module that attends several times in a pass has several sites; the calls of several passes are joined.
-
-        Raises:
-            AttnvizError: if a pass reads keys from a cache that no earlier pass computed, or if a map of several passes
-                is too long to be joined.
         """
         if self.refusal is not None:
             raise self.refusal

@@ -143,11 +143,7 @@ def _padded_tokens_and_mask(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a call of a fused operator by name, with the defaults of the operator's schema.
-
-    Raises:
-        AttnvizError: if this version of torch has no argument of one of these names.
-    """
+    """Returns the arguments of a call of a fused operator by name, with the defaults of the operator's schema."""
     all_names, defaults = _operator_schema(operator)
     arguments = defaults | dict(zip(all_names, args, strict=False)) | kwargs
     missing_name = next((name for name in names if name not in arguments), None)

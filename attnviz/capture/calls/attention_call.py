@@ -77,16 +77,13 @@ class PositionBias(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AttentionCall(ABC):
-    """One attention call.
-
-    Attributes:
-        output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
-        postprocess: the last steps of a fused kernel whose output is not the mixed values themselves: takes mixed
-            values ``(batch, heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``.
-    """
+    """One attention call."""
 
     values: Tensor | None = None  # ``(batch, key heads, keys, features)``, if known
+    # ``(batch, heads, queries, features)``, the result of the model's own attention, if known
     output: Tensor | None = None
+    # The last steps of a fused kernel whose output is not the mixed values themselves: takes mixed values ``(batch,
+    # heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``
     postprocess: Callable[[Tensor, slice], Tensor] | None = None
     note: str = ""  # a remark for readers of the maps; completes a sentence that begins with the layer
 
@@ -167,24 +164,21 @@ class AttentionCall(ABC):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactoredCall(AttentionCall):
-    """A call known by the arguments of its kernel.
-
-    Attributes:
-        mask: broadcast to ``(batch, heads, queries, keys)``: bool, True where visible, or numbers added to the scores.
-        sinks: ``(heads,)``, the score of an extra key that takes a share of each row and has no value.
-        position_biases: biases by position that are added to visible scores and not part of the mask.
-        logsumexp: ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see no key.
-    """
+    """A call known by the arguments of its kernel."""
 
     queries: Tensor  # ``(batch, heads, queries, features)``
     keys: Tensor  # ``(batch, key heads, keys, features)``; the key heads divide the heads
     scale: float  # the factor of q·k
+    # Broadcast to ``(batch, heads, queries, keys)``: bool, True where visible, or numbers added to the scores
     mask: Tensor | None = None
     causal: bool = False  # True if a query sees only keys up to its own position
     window: int | None = None  # a query sees keys less than this many tokens away
     softcap: float | None = None  # scores become ``softcap * tanh(scores / softcap)``
+    # ``(heads,)``, the score of an extra key that takes a share of each row and has no value
     sinks: Tensor | None = None
+    # Biases by position that are added to visible scores and not part of the mask
     position_biases: tuple[PositionBias, ...] = ()
+    # ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see no key
     logsumexp: Tensor | None = None
 
     @property
@@ -327,14 +321,11 @@ class FactoredCall(AttentionCall):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DenseCall(AttentionCall):
-    """A call known by its whole maps: the input and the output of its softmax.
-
-    Attributes:
-        factors: the factors of the kernel that ran the softmax; ``None`` if no observed kernel did.
-    """
+    """A call known by its whole maps: the input and the output of its softmax."""
 
     logits: Tensor  # ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added
     probabilities: Tensor  # ``(batch, heads, queries, keys)``, its output
+    # The factors of the kernel that ran the softmax; ``None`` if no observed kernel did
     factors: FactoredCall | None = None
     product: Product | None = None  # the queries and keys whose product gave the scores; ``None`` if unknown
     dropout: Dropout | None = None  # the dropout between the softmax and the values; ``None`` if there was none

@@ -295,9 +295,7 @@ def _plain_layout(shape: Sequence[int], tokens: Role) -> Layout:
 
 @lru_cache(MAX_CACHED)
 def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
-    """Returns the axes of a kernel's queries, the second joined to one part if it is the axis of heads; else
-    unchanged.
-    """
+    """Returns the axes of a kernel's queries, the second joined to one part if it is the axis of heads."""
     if len(queries) != FOLDED_AXES:
         return queries
     head_axis, size = queries[1], size_of(queries[1])

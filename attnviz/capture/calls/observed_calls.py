@@ -248,9 +248,7 @@ def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
 
 
 def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if each row of the probabilities is the softmax of its logits, times a factor of at most 1, within
-    rounding.
-    """
+    """True if each row of the probabilities is the softmax of its logits times at most 1, within rounding."""
     is_exact = are_exact(logits, probabilities)
     scores, weights = logits.float(), probabilities.float()
     sums = weights.sum(-1, keepdim=True)

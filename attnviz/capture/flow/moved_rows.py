@@ -159,13 +159,10 @@ def _computed_tokens(
 
 
 class RowGather(NamedTuple):
-    """The rows of a longer tensor that a tensor contains.
+    """The rows of a longer tensor that a tensor contains."""
 
-    Attributes:
-        numbers: for each element, ``position * total + row``: the position among the gathered rows and the row of the
-            longer tensor; -1 if unknown. Same shape as the tensor.
-    """
-
+    # For each element, ``position * total + row``: the position among the gathered rows and the row of the longer
+    # tensor; -1 if unknown. Same shape as the tensor.
     numbers: Tensor
     total: int  # the number of rows of the longer tensor
     gatherer: nn.Module | None  # the module that gathered them

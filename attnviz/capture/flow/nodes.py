@@ -74,12 +74,7 @@ class Scores:
 
 @dataclass(eq=False)
 class WeightsCandidate:
-    """A normalised tensor that may turn out to be attention weights.
-
-    Attributes:
-        from_token_pairs: True if the logits were computed from pairs of tokens in another way, such as a sum by
-            broadcasting.
-    """
+    """A normalised tensor that may turn out to be attention weights."""
 
     caller: CallingModule  # the module that computed it
     logits: Tensor | None  # the tensor that was normalised; ``None`` once it is dropped
@@ -88,6 +83,7 @@ class WeightsCandidate:
     axes: Axes  # the axes of the probabilities, with a mark for every part
     logit_axes: Axes  # the axes of the logits
     scores: Scores | None  # the product that gave the logits; ``None`` if no product did
+    # True if the logits were computed from pairs of tokens in another way, such as a sum by broadcasting
     from_token_pairs: bool
     unobserved_input: bool  # True if the computation of the logits was not observed
     shape: torch.Size  # the shape of the probabilities
@@ -142,35 +138,29 @@ class WeightsCandidate:
 
 @dataclass(eq=False)
 class Steps:
-    """The progress of a softmax that is written as several functions.
-
-    Attributes:
-        stage: the last step: the maximum of each row, the input minus the maximum, its exponentials, their sum, the
-            log-softmax, the log-sum-exp, or the whole softmax.
-    """
+    """The progress of a softmax that is written as several functions."""
 
     logits: Tensor  # the input of the softmax
+    # The last step: the maximum of each row, the input minus the maximum, its exponentials, their sum, the log-softmax,
+    # the log-sum-exp, or the whole softmax
     stage: Stage
     axis: int | None = None  # the axis of the sum
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """The metadata of a tensor.
-
-    Attributes:
-        is_unobserved: True if no observed function computed it: an input, or a tensor of code that is not observed.
-        broadcast_operands: the operands if it is a product by broadcasting, which a sum may complete to a contraction.
-    """
+    """The metadata of a tensor."""
 
     axes: Axes  # the meaning of each axis
     lineage: Lineage = NOTHING  # the inputs and attention calls that it was computed from
     constant: bool = False  # True if it was computed from parameters and buffers alone, without a product
+    # True if no observed function computed it: an input, or a tensor of code that is not observed
     is_unobserved: bool = False
     from_token_pairs: bool = False  # True if it was computed from pairs of tokens
     scores: Scores | None = None  # the product that gave it, if later functions kept its axes
     weights: tuple[WeightsCandidate, ...] = ()  # the normalised tensors that it contains
     steps: Steps | None = None  # the progress of a softmax written as several functions
+    # The operands if it is a product by broadcasting, which a sum may complete to a contraction
     broadcast_operands: tuple[Tensor, Tensor] | None = None
 
     @property

@@ -16,16 +16,13 @@ CHUNKED = "queries were computed in chunks, each over other keys; cells between 
 
 @dataclass(eq=False)
 class Chunks:
-    """The chunks of an attention call so far.
-
-    Attributes:
-        keys: for each chunk, the possible starts of its keys, by the longer tensor that they are a piece of.
-    """
+    """The chunks of an attention call so far."""
 
     site: CallSite  # the place of the call in the model
     shape: torch.Size  # the shape of the first chunk, for messages
     calls: list[AttentionCall]  # the call of each chunk
     queries: tuple[Piece, ...]  # the possible ranges of the last chunk among all queries
+    # For each chunk, the possible starts of its keys, by the longer tensor that they are a piece of
     keys: list[dict[LongerAxis, int]]
     is_over_same: bool = True  # True if all chunks see the same keys
     is_step: bool = False  # True if each chunk may be the one query that a recurrent decoder computes in a step

@@ -21,14 +21,11 @@ from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Arguments, Keywor
 
 @dataclass(eq=False)
 class Patch:
-    """An attribute that is replaced while blocks record.
-
-    Attributes:
-        replace: returns the replacement of an original; in threads that no block observes, both behave alike.
-    """
+    """An attribute that is replaced while blocks record."""
 
     find: Callable[[], Any]  # returns the owner of the attribute; ``None`` if it was not imported
     name: str  # the name of the attribute
+    # Returns the replacement of an original; in threads that no block observes, both behave alike
     replace: Callable[[Any], Any]
     owner: Any = None  # the owner; ``None`` while the attribute is not replaced
     original: Any = None  # the replaced attribute
@@ -121,15 +118,12 @@ _stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_sta
 
 
 class ObservingMode(TorchFunctionMode):
-    """A torch function mode that calls each function of its thread, and shows the call to the thread's observers.
-
-    Attributes:
-        inside_multi_head: True while ``multi_head_attention_forward`` runs, whose inner functions are observed.
-    """
+    """A torch function mode that calls each function of its thread, and shows the call to the thread's observers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.observers: list[Observer] = []  # the observers of the thread, one for each block, the innermost last
+        # True while ``multi_head_attention_forward`` runs, whose inner functions are observed
         self.inside_multi_head = False
 
     def __torch_function__(
@@ -139,9 +133,6 @@ class ObservingMode(TorchFunctionMode):
 
         Observers first copy the tensors that the function will overwrite. Calls that torch compiles, functions that
         return no tensors, and those of a repeated pass that are no attention, are called but not shown.
-
-        Raises:
-            StopForward: if an observer ends the forward pass.
         """
         if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
@@ -328,9 +319,7 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
 
 
 def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns a replacement of ``has_torch_function``, by which ``multi_head_attention_forward`` looks for
-    overrides.
-    """
+    """Returns a replacement of the function by which ``multi_head_attention_forward`` looks for overrides."""
 
     def has_torch_function(tensors: Any) -> bool:
         mode = _thread.mode

@@ -67,13 +67,10 @@ class TorchCall(NamedTuple):
 
 
 class ObservedCall(NamedTuple):
-    """An attention call of a running model whose maps are not computed yet.
-
-    Attributes:
-        build: returns the call; ``None`` if it is not a softmax over queries x keys. Not called for every call.
-    """
+    """An attention call of a running model whose maps are not computed yet."""
 
     caller: CallingModule  # the module that made it
+    # Returns the call; ``None`` if it is not a softmax over queries x keys. Not called for every call.
     build: BuildCall
     shape: torch.Size  # the shape of the queries or the weights, for messages
     is_single_head: bool = False  # True if it has no axis of heads
@@ -202,27 +199,24 @@ class _ObservationGuard(AbstractContextManager[None]):
 
 
 class Observer:
-    """Follows the functions that a thread calls, and reports every attention call of a model's modules.
-
-    Attributes:
-        flow: the dataflow between the functions, in which attention written by hand is found.
-        cross: True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
-            elsewhere.
-        passes: recognises passes that repeat the ones before, in which only attention is observed.
-        kernel_calls: the calls inside a kernel that runs; one is its attention, several are steps towards it.
-    """
+    """Follows the functions that a thread calls, and reports every attention call of a model's modules."""
 
     def __init__(self, modules: ModuleIndex, receiver: Receiver) -> None:
         self.modules = modules
         self.receiver = receiver
+        # The dataflow between the functions, in which attention written by hand is found
         self.flow = DataFlow(modules.modules.values(), self.running_module)
+        # True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
+        # elsewhere
         self.cross: bool | None = None
         self.token_places = TokenPlaces()  # the token that each element of a tensor belongs to
         self.gathered_rows = GatheredRows()  # the rows that were gathered from longer tensors
+        # Recognises passes that repeat the ones before, in which only attention is observed
         self.passes = RepeatedPasses()
         self.windows: Windows | None = None  # the windows of the last call; ``None`` if it has none
         self.search: ProjectionSearch | None = None  # the search for output projections; ``None`` if none is needed
         self.stops_after_search = False  # True if the forward pass may end once all projections are found
+        # The calls inside a kernel that runs; one is its attention, several are steps towards it
         self.kernel_calls: list[ObservedCall] | None = None
         self.closed = False  # True if the observer must see no further calls
 

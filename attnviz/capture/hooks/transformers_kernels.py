@@ -63,9 +63,7 @@ def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
-    """Returns a kernel that reports its calls; the kernel unchanged if torch shows its calls, or no observer is
-    open.
-    """
+    """Returns a kernel that reports its calls, unless torch shows them already, or no observer is open."""
     if name == VISIBLE_TO_TORCH or not callable(function) or not observers():
         return function
     return partial(_call_observed, function)
