@@ -91,14 +91,9 @@ class ForwardPass:
             version=__version__,
             remarks=(
                 *self.texts.remarks(),
-                *self._unreadable_remarks(),
-                *self._compiled_remarks(),
-                *self._other_attention_remarks(),
-                *self._unused_softmax_remarks(),
-                *_repeated_module_remarks(calls),
-                *_note_remarks(calls),
-                *_several_calls_remarks(calls),
-                *_pooled_map_remarks(maps),
+                *self._remarks_on_missing(),
+                *_remarks_on_calls(calls),
+                *_remarks_on_blocks(maps),
                 *window_remarks(calls, self.runs.texts_of),
             ),
         )
@@ -193,68 +188,43 @@ class ForwardPass:
                     f"layer {call.site.layer} ({place}) has no contributions: {reason}; show its weights instead"
                 )
 
-    def _unreadable_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules whose attention could not be read; empty if there are none."""
-        if not self.unreadable:
-            return ()
-        module, other_count = next(iter(self.unreadable)), len(self.unreadable) - 1
-        others = f" and of {_other_modules(other_count)}" if other_count else ""
-        kinds = " or on ".join(dict.fromkeys(self.unreadable.values()))
-        return (f"Left out: attention of {module or 'the model'}{others}, computed on {kinds}.",)
-
-    def _compiled_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules whose attention ran as compiled code, unobserved; empty if there are none."""
-        observed_modules = {
-            *(site.module for site in self.head_counts),
-            *(other.module for other in self.others),
-            *self.unreadable,
-        }
-        modules = unobserved_modules(self.modules, observed_modules)
-        if not modules:
-            return ()
-        other_count = len(modules) - 1
-        others = f" and {_other_modules(other_count)}" if other_count else ""
-        verb = "compute" if other_count else "computes"
-        return (
-            f"Left out: what {modules[0] or 'the model'}{others} {verb} as compiled code, which cannot be observed.",
-        )
-
-    def _other_attention_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules that attend in another way, or whose class is named attention."""
+    def _remarks_on_missing(self) -> Iterator[str]:
+        """Yields a remark on each kind of attention that the recording lacks, with the modules that compute it."""
+        if self.unreadable:
+            kinds = " or on ".join(dict.fromkeys(self.unreadable.values()))
+            modules = _and_others(list(self.unreadable), "the model", "and of")
+            yield f"Left out: attention of {modules}, computed on {kinds}."
         observed_modules = {site.module for site in self.head_counts}
+        known_modules = observed_modules | {other.module for other in self.others} | self.unreadable.keys()
+        compiled_modules = unobserved_modules(self.modules, known_modules)
+        if compiled_modules:
+            verb = "compute" if len(compiled_modules) > 1 else "computes"
+            modules = _and_others(compiled_modules, "the model")
+            yield f"Left out: what {modules} {verb} as compiled code, which cannot be observed."
         others = [
             other
             for other in self.others
             if other in self._other_attention or (other.is_called_attention and other.module not in observed_modules)
         ]
-        if not others:
-            return ()
-        module_count = len({other.module for other in others})
-        first_other = others[0]
-        name, description = first_other.module or "the model itself", first_other.description
-        if module_count == 1:
-            return (f"Left out: {name} computes no softmax over queries x keys, but {description}.",)
-        return (
-            f"Left out: {module_count} modules compute no softmax over queries x keys, such as {name} with "
-            f"{description}.",
-        )
-
-    def _unused_softmax_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules with an unused softmax besides recorded attention; empty if there are none."""
-        modules = list(
-            dict.fromkeys(other.module for other in self._unused_beside_calls if other not in self._other_attention)
-        )
-        if not modules:
-            return ()
-        other_count = len(modules) - 1
-        others = f" and {_other_modules(other_count)}" if other_count else ""
-        place = f"the attention of {modules[0] or 'the model itself'}{others}"
-        return (f"Not shown: a softmax beside {place}; it multiplies no observed values.",)
+        if others:
+            count, description = len({other.module for other in others}), others[0].description
+            name = others[0].module or "the model itself"
+            if count == 1:
+                yield f"Left out: {name} computes no softmax over queries x keys, but {description}."
+            else:
+                modules = f"{count} modules compute no softmax over queries x keys, such as {name}"
+                yield f"Left out: {modules} with {description}."
+        unused = [other.module for other in self._unused_beside_calls if other not in self._other_attention]
+        if unused:
+            place = f"the attention of {_and_others(list(dict.fromkeys(unused)))}"
+            yield f"Not shown: a softmax beside {place}; it multiplies no observed values."
 
 
-def _other_modules(count: int) -> str:
-    """Returns a number of other modules in words: ``1 other module``, ``2 other modules``."""
-    return f"{count} other module{'s' if count > 1 else ''}"
+def _and_others(modules: Sequence[str], name: str = "the model itself", joint: str = "and") -> str:
+    """Returns the first of some modules, with the number of the others: ``layers.0 and 2 other modules``."""
+    count = len(modules) - 1
+    others = f" {joint} {count} other module{'s' if count > 1 else ''}" if count else ""
+    return f"{modules[0] or name}{others}"
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
@@ -268,51 +238,35 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
     return (group for batches in groups.values() for group in batches.values())
 
 
-def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each module that ran more than once in a pass: its runs are texts or layers."""
-    repeated_calls = [call for call in calls if call.site.repeated_module]
-    modules = dict.fromkeys(call.site.repeated_module for call in repeated_calls)
-    return tuple(
-        _repeated_module_remark(module, [call for call in repeated_calls if call.site.repeated_module == module])
-        for module in modules
-    )
-
-
-def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence that names the modules that made several calls in a pass; empty if each made one."""
-    modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
-    if not modules:
-        return ()
-    times = 1 + max(call.site.call for call in calls)
-    other_count = len(modules) - 1
-    others = f" and {_other_modules(other_count)}" if other_count else ""
-    return (
-        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: the numbers of their "
-        "heads go on from call to call; each call may have different tokens.",
-    )
-
-
-def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
-    runs = {call.site.run for call in calls}
-    if runs != {0}:
-        return f"{module} ran {max(runs) + 1} times in one pass: each run is a separate text, in the order of the runs."
-    layers = {call.site.layer for call in calls}
-    runs_and_layers = "run is layer" if len(layers) == 1 else "runs are layers"
-    has_single_queries = all(call.shape[2] == 1 for call in calls)
-    steps = ", or steps of one text" if has_single_queries else ""
-    return f"{module} ran more than once in one pass: its further {runs_and_layers} {number_ranges(layers)}{steps}."
-
-
-def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each different note of the calls, with all layers that have it; empty without notes."""
-    layers: dict[str, set[int]] = {}
+def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:
+    """Yields remarks on modules that ran more than once, on notes of calls, and on modules that made several calls."""
+    for module in dict.fromkeys(call.site.repeated_module for call in calls if call.site.repeated_module):
+        module_calls = [call for call in calls if call.site.repeated_module == module]
+        runs, layers = ({getattr(call.site, name) for call in module_calls} for name in ("run", "layer"))
+        if runs != {0}:
+            count = max(runs) + 1
+            yield f"{module} ran {count} times in one pass: each run is a separate text, in the order of the runs."
+            continue
+        runs_and_layers = "run is layer" if len(layers) == 1 else "runs are layers"
+        has_single_queries = all(call.shape[2] == 1 for call in module_calls)
+        steps = ", or steps of one text" if has_single_queries else ""
+        yield f"{module} ran more than once in one pass: its further {runs_and_layers} {number_ranges(layers)}{steps}."
+    layers_of_notes: dict[str, set[int]] = {}
     for call in calls:
         if call.note:
-            layers.setdefault(call.note, set()).add(call.site.layer)
-    return tuple(f"In layer {number_ranges(note_layers)} {note}." for note, note_layers in layers.items())
+            layers_of_notes.setdefault(call.note, set()).add(call.site.layer)
+    for note, layers in layers_of_notes.items():
+        yield f"In layer {number_ranges(layers)} {note}."
+    modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
+    if modules:
+        times = 1 + max(call.site.call for call in calls)
+        yield (
+            f"Up to {times} calls in one pass by {_and_others(modules)}: the numbers of their heads go on from call "
+            "to call; each call may have different tokens."
+        )
 
 
-def _pooled_map_remarks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
+def _remarks_on_blocks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
     """Returns a sentence for each size of blocks and reason why maps hold blocks of cells; empty if none do."""
     layers: dict[tuple[str, tuple[int, int]], set[int]] = {}
     for maps in all_maps:

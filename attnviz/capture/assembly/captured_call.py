@@ -188,11 +188,7 @@ def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
 
 
 def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
-    """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own.
-
-    Returns:
-        The maps. Factored maps are those of the first call alone: heads that are separate modules have no factors.
-    """
+    """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own."""
     first_call = calls[0]
     common_fields: dict[str, Any] = {
         "layer": first_call.site.layer,

@@ -75,11 +75,7 @@ def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
 
 
 def mask_of(cells: BoolArray) -> Mask:
-    """Returns a mask by rules that gives exactly these visible cells; if no rules give them, a mask of stored cells.
-
-    Args:
-        cells: ``(queries, keys)``, True where visible.
-    """
+    """Returns a mask by rules that gives exactly these cells, ``(queries, keys)``, else a mask that stores them."""
     visible_keys: BoolArray = np.asarray(cells.any(axis=0))
     keys = slice(0, cells.shape[1])
     for rules in _candidate_masks(cells):

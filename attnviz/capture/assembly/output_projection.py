@@ -83,9 +83,7 @@ class OperandPlace:
 def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[OperandPlace]:
     """Returns the operands of a function that multiplies two tensors, each with the other as its weights.
 
-    Returns:
-        Both operands; an empty list if the function is no product that sums over an axis, or if the operands share an
-        axis that it does not sum over, as a batched product does.
+    Empty if the function sums over no axis, or if the operands share another axis, as those of a batched product do.
     """
     product = contraction(name, args, kwargs)
     if product is None or not product.summed_letters:
@@ -107,15 +105,9 @@ def added_bias(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor
 
 
 def _find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Returns the columns of a matrix that hold the numbers of an attention output.
+    """Returns the columns of a matrix that hold an attention output, ``(batch, heads, queries, features)``, if it does.
 
-    Args:
-        output: ``(batch, heads, queries, features)``.
-        matrix: ``(rows, columns)``.
-
-    Returns:
-        The index of each feature's column, ``(heads, features)``, and True if the rows are ordered by queries and then
-        by texts, False if by texts first; ``None`` if the matrix has another number of rows, or lacks a feature.
+    They are ``(heads, features)``, with True if the rows are ordered by queries and then by texts.
     """
     batch, heads, queries, features = output.shape
     if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
@@ -178,10 +170,7 @@ class ProjectionSearch:
     def expect(self, output: Tensor, receive: ReceiveProjection) -> None:
         """Starts to search for the projections of an attention output, and forgets the last projection's operand.
 
-        If more than `MAX_PENDING` outputs wait, the oldest is forgotten.
-
-        Args:
-            output: ``(batch, heads, queries, features)``.
+        The output is ``(batch, heads, queries, features)``. If too many outputs wait, the oldest is forgotten.
         """
         self.last_operand, self.last_receivers = None, []
         latest_pending = self.pending[1 - MAX_PENDING :]  # one less than the limit

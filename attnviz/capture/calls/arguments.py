@@ -20,56 +20,32 @@ FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
 FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
-def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
-    """Returns the attention call of an encoder layer that ran as one fused kernel.
+def fused_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
+    """Returns the attention call of an encoder layer or of an ``nn.MultiheadAttention`` that ran as one fused kernel.
 
-    Queries, keys and values are computed again from the arguments, since the kernel does not return them.
-
-    Args:
-        result: the output of the layer, ``(batch, tokens, width)`` or nested.
+    Queries, keys and values are computed again from the arguments, since the kernel does not return them. The result is
+    the output, ``(batch, tokens, width)`` or nested.
     """
-    arguments = _in_one_dtype(arguments, arguments["src"])
-    source = arguments["src"]
-    norm = (arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]) if arguments["norm_first"] else None
-    call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
-    tokens = _padded_tokens_and_mask(source)[0]
-
-    def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
-        return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed_values))
-
-    return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
-
-
-def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
-    """Returns the attention call of an ``nn.MultiheadAttention`` that ran as one fused kernel.
-
-    Queries, keys and values are computed again from the arguments, since the kernel does not return them.
-
-    Args:
-        result: the result of the kernel, the output ``(batch, queries, width)`` first.
-    """
-    arguments = _in_one_dtype(arguments, arguments["query"])
-    inputs = arguments["query"], arguments["key"], arguments["value"]
-    call = _fused_call(inputs, arguments["num_head"], arguments, norm=None)
-    return replace(
-        call,
-        output=_padded_tokens_and_mask(result[0])[0],
-        postprocess=lambda mixed_values, rows: _output_projection(arguments, mixed_values),
-    )
-
-
-def _in_one_dtype(arguments: dict[str, Any], source: Tensor) -> dict[str, Any]:
-    """Returns the arguments with all numbers in one dtype: under autocast, inputs and weights may differ."""
-    dtype = torch.promote_types(source.dtype, arguments["qkv_weight"].dtype)
-    return {
+    is_layer = "src" in arguments
+    source = arguments["src" if is_layer else "query"]
+    dtype = torch.promote_types(source.dtype, arguments["qkv_weight"].dtype)  # under autocast both may differ
+    arguments = {
         name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() and name != "mask" else value
         for name, value in arguments.items()
     }
+    inputs = [arguments[name] for name in (("src",) * 3 if is_layer else ("query", "key", "value"))]
+    norm = None
+    if is_layer and arguments["norm_first"]:
+        norm = arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]
+    call = _call_without_output(inputs, arguments["num_heads" if is_layer else "num_head"], arguments, norm)
+    tokens = _padded_tokens_and_mask(inputs[0])[0]
 
+    def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
+        merged_heads = mixed_values.transpose(1, 2).flatten(2)
+        projected = functional.linear(merged_heads, arguments["proj_weight"], arguments["proj_bias"])
+        return _layer_output(arguments, tokens[:, rows], projected) if is_layer else projected
 
-def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tensor:
-    """Returns mixed values after the kernel's output projection, ``(batch, queries, width)``."""
-    return functional.linear(mixed_values.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
+    return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
 
 
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
@@ -93,13 +69,12 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
     return layer_norm(residual + feed_forward(residual), 2)
 
 
-def _fused_call(
-    tokens: tuple[Tensor, Tensor, Tensor],
+def _call_without_output(
+    tokens: Sequence[Tensor],
     heads: int,
     arguments: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
 ) -> FactoredCall:
-    """Returns the attention call of a fused kernel, without its output: queries, keys and values are computed again."""
     padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
     sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]
     if norm is not None:  # only encoder layers have it, and their three inputs are the same
@@ -108,19 +83,13 @@ def _fused_call(
     weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
     biases = [None] * 3 if bias is None else list(bias.chunk(3))
     queries, keys, values = (
-        _split_heads(functional.linear(source, part_weight, part_bias), heads)
+        functional.linear(source, part_weight, part_bias).reshape(*source.shape[:2], heads, -1).transpose(1, 2)
         for source, part_weight, part_bias in zip(sources, weight.chunk(3), biases, strict=True)
     )
     visible = _fused_mask(arguments["mask"], arguments["mask_type"])
     if is_real is not None:
         visible = is_real[:, None, :, None] & is_real[:, None, None, :]
     return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
-
-
-def _split_heads(features: Tensor, heads: int) -> Tensor:
-    """Returns ``(batch, tokens, features)`` as ``(batch, heads, tokens, features of a head)``."""
-    batch, tokens, _ = features.shape
-    return features.reshape(batch, tokens, heads, -1).transpose(1, 2)
 
 
 def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:

@@ -64,14 +64,7 @@ class PositionBias(NamedTuple):
         return self if len(self.numbers) == 1 else self._replace(numbers=self.numbers[texts])
 
     def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
-        """Returns the bias of each cell in some rows of a map.
-
-        Args:
-            rows: the queries, ``(rows,)``.
-
-        Returns:
-            ``(batch, heads, rows or 1, keys)``.
-        """
+        """Returns the bias of each cell in some rows of a map, ``(batch, heads, rows or 1, keys)``."""
         return self.numbers[:, :, bias_indices(rows, queries, keys, self.by_distance)]
 
 
@@ -392,14 +385,7 @@ def checked_rows(queries: int) -> slice:
 
 
 def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
-    """Returns the index of each cell in the numbers of a `PositionBias`.
-
-    Args:
-        rows: the positions of the queries, ``(rows,)``.
-
-    Returns:
-        ``(rows, keys)`` for distances, else ``(1, keys)``.
-    """
+    """Returns the index of each cell of some rows in a `PositionBias`, ``(rows, keys)`` or, by key, ``(1, keys)``."""
     columns = torch.arange(keys, device=rows.device)[None]
     if not by_distance:
         return columns
@@ -431,13 +417,7 @@ def hidden_cells(scores: Tensor) -> Tensor:
 def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
     """Returns the features of some heads; heads of a group share the features of its key head.
 
-    The tensor is returned unchanged, not copied, if these are all heads in their order and none share features.
-
-    Args:
-        features: ``(batch, key heads, tokens, ...)``.
-
-    Returns:
-        ``(batch, heads, tokens, ...)``.
+    The features are ``(batch, key heads, tokens, ...)``. They are not copied if these are all heads and none share any.
     """
     heads_per_key_head = count // features.shape[1]
     if heads_per_key_head == 1 and list(heads) == list(range(count)):

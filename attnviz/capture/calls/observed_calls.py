@@ -197,9 +197,6 @@ def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
     """Returns the factor by which dropout scaled the kept weights; ``None`` unless dropout alone changed the weights.
 
     Dropout sets some weights to 0, and multiplies all others by one factor above 1.
-
-    Args:
-        weights: the weights, ``(batch, heads, queries, keys)``.
     """
     if used_weights.shape != weights.shape or weights.dtype != used_weights.dtype:
         return None

@@ -167,10 +167,7 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
 
     Compares at most 32 rows of each map. If the weights are not a softmax of the scores, but sum to 1, the scores were
     overwritten: they become NaN, or −inf where the weight is 0. If they do not sum to 1, the weights were overwritten,
-    and are computed again.
-
-    Returns:
-        The scores, the weights, and the remark, empty if nothing is lost.
+    and are computed again. The remark is empty if nothing is lost.
     """
     tolerance = SOFTMAX_TOLERANCE if are_exact(logits, probabilities) else HALF_SOFTMAX_TOLERANCE
     scores, weights = _compared_rows(logits), _compared_rows(probabilities)

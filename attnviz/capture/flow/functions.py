@@ -27,7 +27,7 @@ from attnviz.capture.flow.axes import (
     with_labels_from,
 )
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
-from attnviz.capture.flow.nodes import Node, Stage, Steps, candidates_in, softmaxes_of_scores_first, still_has_axes
+from attnviz.capture.flow.nodes import Node, Steps, candidates_in, softmaxes_of_scores_first, still_has_axes
 
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "convolution": None}  # the number of axes in space, if known
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
@@ -86,7 +86,11 @@ def node_after(
         tokens = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
         return Node((*tokens, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
     if name in DISTANCES and len(inputs) == 2:
-        return _distance_node(nodes, result)
+        (*left_batch, left_rows, _), (*right_batch, right_rows, _) = (node.axes for node in nodes)
+        batch_axes = broadcast((tuple(left_batch), tuple(right_batch)), tuple(result.shape[:-2]))
+        lineage = merged_lineage([node.lineage for node in nodes])
+        from_token_pairs = not any(node.constant for node in nodes)
+        return Node((*batch_axes, left_rows, right_rows), lineage, from_token_pairs=from_token_pairs)
     if len(inputs) == 1:
         return _node_after_one_input(name, inputs[0], nodes[0], result, args, kwargs)
     axes = _result_axes(name, inputs, nodes, result, args, kwargs)
@@ -124,16 +128,6 @@ def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Nod
     left, right = inputs
     shapes_differ = left.shape != right.shape or is_one_pair(left)
     return (left, right) if shapes_differ and left.dim() and right.dim() else None
-
-
-def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
-    """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, rows of the second)``."""
-    (*left_batch, left_rows, _), (*right_batch, right_rows, _) = (node.axes for node in nodes)
-    *batch_shape, _, _ = result.shape
-    batch_axes = broadcast((tuple(left_batch), tuple(right_batch)), tuple(batch_shape))
-    lineage = merged_lineage([node.lineage for node in nodes])
-    from_token_pairs = not any(node.constant for node in nodes)
-    return Node((*batch_axes, left_rows, right_rows), lineage, from_token_pairs=from_token_pairs)
 
 
 def is_one_pair(tensor: Tensor) -> bool:
@@ -220,16 +214,12 @@ def _axes_by_rule(
         return _axes_after_convolution(nodes[0], shape, CONVOLUTIONS[name])
     if name in JOINING:
         return _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
-    return _viewed_axes(axes, source, result) if len(inputs) == 1 else None
-
-
-def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
-    """Returns the axes of a result that is a view or a reshaped copy of its source; ``None`` if it is neither."""
-    if is_view(source, result):
-        return axes_of_view(axes, source.stride(), result.shape, result.stride())
-    if result.shape != source.shape and result.numel() == source.numel():
-        return axes_of_view(axes, contiguous_strides(source.shape), result.shape, contiguous_strides(result.shape))
-    return None
+    strides: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    if len(inputs) == 1 and is_view(source, result):
+        strides = source.stride(), result.stride()
+    elif len(inputs) == 1 and shape != source.shape and result.numel() == source.numel():  # a reshaped copy
+        strides = contiguous_strides(source.shape), contiguous_strides(shape)
+    return None if strides is None else axes_of_view(axes, strides[0], shape, strides[1])
 
 
 def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, arguments: Sequence[Any]) -> Axes:
@@ -389,60 +379,29 @@ def steps_after(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Steps | None:
-    """Returns the progress of a function's result in a softmax that is written as several functions.
-
-    ``None`` if the function is no further step of a softmax.
-    """
-    old_progress, is_over_scores = nodes[0].steps, nodes[0].scores is not None
-    new_progress: Steps | None = None
+    """Returns the progress of a function's result in a softmax written as several functions; ``None`` if it is none."""
+    steps, other = nodes[0].steps, nodes[1].steps if len(nodes) == 2 else None
+    stage, is_over_scores = None if steps is None else steps.stage, nodes[0].scores is not None
+    new_steps: Steps | None = None
     if name in LOGARITHMS:
-        stage: Stage = "logsumexp" if name == "logsumexp" else "log"
-        new_progress = Steps(inputs[0], stage, axis_of_call(args, kwargs))
-    elif (
-        name in ("exp", "exp_")
-        and old_progress is not None
-        and old_progress.stage == "log"
-        and old_progress.axis is not None
-    ):
-        new_progress = replace(old_progress, stage="softmax")
+        new_steps = Steps(inputs[0], "logsumexp" if name == "logsumexp" else "log", axis_of_call(args, kwargs))
+    elif name in ("exp", "exp_") and steps is not None and stage == "log" and steps.axis is not None:
+        new_steps = replace(steps, stage="softmax")
     elif name == "exp" and result.is_floating_point() and is_over_scores:
         # Where the maximum was subtracted, the logits are the tensor before the subtraction.
-        is_shifted = old_progress is not None and old_progress.stage == "shifted"
-        new_progress = Steps(old_progress.logits if old_progress is not None and is_shifted else inputs[0], "powers")
+        new_steps = Steps(steps.logits if steps is not None and stage == "shifted" else inputs[0], "powers")
     elif name in ("amax", "max") and is_over_scores:
-        new_progress = Steps(inputs[0], "maximum")
-    elif name == "sum" and old_progress is not None and old_progress.stage == "powers":
-        new_progress = replace(old_progress, stage="sum", axis=axis_of_call(args, kwargs))
-    elif name in ("sub", "__sub__") and len(nodes) == 2 and nodes[1].steps is not None:
-        new_progress = _steps_after_subtraction(inputs[0], nodes[1].steps)
-    elif name in DIVISIONS and len(nodes) == 2:
-        new_progress = _steps_after_division(old_progress, nodes[1].steps)
-    elif name in ADDITIONS and len(nodes) == 2 and _adds_to_sum(nodes[1], inputs[1], result):
-        new_progress = nodes[1].steps
-    elif old_progress is not None and (name in VIEWS or _keeps_stage(old_progress, inputs[0], result)):
-        new_progress = old_progress
-    return new_progress
-
-
-def _steps_after_subtraction(source: Tensor, subtrahend: Steps) -> Steps | None:
-    """Returns the progress of a softmax after a subtraction; ``None`` if the subtraction is no step of a softmax."""
-    if subtrahend.stage not in ("logsumexp", "maximum") or subtrahend.logits is not source:
-        return None
-    return replace(subtrahend, stage="log" if subtrahend.stage == "logsumexp" else "shifted")
-
-
-def _steps_after_division(powers: Steps | None, divisor: Steps | None) -> Steps | None:
-    """Returns the progress of a finished softmax if exponentials are divided by their sum; ``None`` otherwise."""
-    if powers is None or divisor is None or powers.logits is not divisor.logits or divisor.axis is None:
-        return None
-    return replace(divisor, stage="softmax") if (powers.stage, divisor.stage) == ("powers", "sum") else None
-
-
-def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
-    """True if an addition to a sum of exponentials keeps its shape, as for a share of the row that goes to no key."""
-    return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
-
-
-def _keeps_stage(steps: Steps, source: Tensor, result: Tensor) -> bool:
-    """True if a function that keeps the shape leaves the softmax at its stage, as a clamp of the sum does."""
-    return result.shape == source.shape and steps.stage in ("maximum", "powers", "sum")
+        new_steps = Steps(inputs[0], "maximum")
+    elif name == "sum" and steps is not None and stage == "powers":
+        new_steps = replace(steps, stage="sum", axis=axis_of_call(args, kwargs))
+    elif name in ("sub", "__sub__") and other is not None:
+        if other.stage in ("logsumexp", "maximum") and other.logits is inputs[0]:
+            new_steps = replace(other, stage="log" if other.stage == "logsumexp" else "shifted")
+    elif name in DIVISIONS and len(nodes) == 2:  # exponentials by their sum
+        if steps is not None and other is not None and steps.logits is other.logits and other.axis is not None:
+            new_steps = replace(other, stage="softmax") if (stage, other.stage) == ("powers", "sum") else None
+    elif name in ADDITIONS and other is not None and other.stage == "sum" and inputs[1].shape == result.shape:
+        new_steps = other  # a share of the row that goes to no key is added to the sum of exponentials
+    elif name in VIEWS or (result.shape == inputs[0].shape and stage in ("maximum", "powers", "sum")):
+        new_steps = steps  # a function that keeps the shape keeps the stage, as a clamp of the sum does
+    return new_steps

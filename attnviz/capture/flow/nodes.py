@@ -119,11 +119,7 @@ class WeightsCandidate:
         return is_cut and not self.used
 
     def refusal(self, values: "Node | None") -> str | None:
-        """Returns the reason why a product that sums over this tensor is not attention; ``None`` if it is attention.
-
-        Returns:
-            A noun phrase that describes the tensor, such as ``a softmax over features``.
-        """
+        """Returns a noun phrase for a tensor whose use in a product is not attention; ``None`` if it is attention."""
         if self.scores is not None:
             is_over_channels = self.is_over_features and not self.scores.over_features
             return "attention over channels" if is_over_channels else None
@@ -196,18 +192,17 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
         return ()
     marks = labels_in(axes)
     # A node that contains a candidate without its axis of keys passes it on as long as its axes stay the same.
-    unchanged_nodes = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
+    # Its axes may get new ones of size 1.
+    long_axes = [axis for axis in axes if axis]
+    unchanged_nodes = [
+        node for node in nodes if len(node.axes) <= len(axes) and [axis for axis in node.axes if axis] == long_axes
+    ]
     passed_candidates = {candidate for node in unchanged_nodes for candidate in node.weights}
     return tuple(
         candidate
         for candidate in unused_candidates
         if candidate.is_in(marks) or candidate in passed_candidates or candidate.is_cut_to_one_key(name, result)
     )
-
-
-def _is_same_or_unsqueezed(axes: Axes, new_axes: Axes) -> bool:
-    """True if the axes after a function are those before it, apart from new ones of size 1."""
-    return len(axes) <= len(new_axes) and [axis for axis in axes if axis] == [axis for axis in new_axes if axis]
 
 
 def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:

@@ -19,8 +19,7 @@ from attnviz.capture.calls.arguments import (
     FUSED_LAYER,
     bind_dot_product,
     bind_fused,
-    fused_attention_call,
-    fused_layer_call,
+    fused_call,
 )
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_use, plain_layouts
@@ -419,7 +418,7 @@ class Observer:
         )
         if kind is not None:
             return UnreadableCall(caller, kind)
-        build = partial(fused_layer_call if is_layer else fused_attention_call, arguments, call.result)
+        build = partial(fused_call, arguments, call.result if is_layer else call.result[0])
         lineage = NOTHING if source.is_nested else self.flow.node(source).lineage
         return ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage)
 
