@@ -13,7 +13,7 @@ from attnviz.browse.moves.finding import filter_heads, find
 from attnviz.browse.moves.history import with_history
 from attnviz.browse.session.state import State
 from attnviz.maps.heads import head_name
-from attnviz.report.words.head_names import read_names, write_name
+from attnviz.report.words.notes import read_names, write_name
 
 if TYPE_CHECKING:
     from textual import events

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnviz.browse.survey.app import OpenedText
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.metrics.head_frame import HeadFrame
-    from attnviz.report.words.head_names import HeadNames
+    from attnviz.report.words.notes import HeadNames
 
 
 def refuse_browse() -> None:
@@ -108,7 +108,7 @@ def names_to_begin_with(look: Look) -> "HeadNames":
     Raises:
         AttnvizError: if the file cannot be read.
     """
-    from attnviz.report.words.head_names import read_names
+    from attnviz.report.words.notes import read_names
 
     return read_names(look.names) if look.names is not None and Path(look.names).exists() else {}
 
@@ -117,7 +117,7 @@ def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
     """Returns the look's table of effects, in a tuple; an empty tuple if the look names no file of effects."""
     if look.effects is None:
         return ()
-    from attnviz.report.heads.effect_columns import read_effects
+    from attnviz.report.heads.head_numbers import read_effects
 
     heads = {maps.known_head(head).name for maps in recording.maps for head in maps.heads}
     return (read_effects(look.effects, heads).frame,)

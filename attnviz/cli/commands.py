@@ -296,13 +296,13 @@ def heads(
         return
     table = None
     if effects is not None:
-        from attnviz.report.heads.effect_columns import load_effects
+        from attnviz.report.heads.head_numbers import load_effects
 
         table = load_effects(str(effects))
     has_contributions = of == CONTRIBUTIONS
     recordings = tuple(record(text, settings, selection, whole=True, values=has_contributions) for text in texts)
     if table is not None:
-        from attnviz.report.heads.effect_columns import refuse_other_heads
+        from attnviz.report.heads.head_numbers import refuse_other_heads
 
         layers = [maps for recording in recordings for maps in recording.maps]
         recorded_heads = {maps.known_head(head).name for maps in layers for head in maps.heads}
@@ -355,7 +355,7 @@ def compare(
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     tables = read_effects_pair(input.text, second or other)
     if tables is not None:
-        from attnviz.report.heads.effects_comparison import effects_comparison_report
+        from attnviz.report.heads.effects import effects_comparison_report
 
         if with_model is not None or settings != ModelSettings():
             raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
@@ -372,8 +372,7 @@ def compare(
     other_input = None if other_input is None else text.sharing_media(other_input)
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
-        from attnviz.report.survey.survey_comparison import survey_comparison_report
-        from attnviz.report.survey.survey_heads import refuse_text_options
+        from attnviz.report.survey.survey_heads import refuse_text_options, survey_comparison_report
 
         refuse_text_options(options)
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
@@ -449,7 +448,7 @@ def ablate(
 
     refuse_output(output, "atlas")
     effects = ablation_effects(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
-    from attnviz.report.heads.head_effects import effects_report
+    from attnviz.report.heads.effects import effects_report
 
     deliver(effects_report(effects, fit_options(ReportOptions(look=look), output)), output)
 

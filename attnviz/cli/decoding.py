@@ -27,7 +27,7 @@ def show_steps(
 ) -> None:
     """Writes the steps of decoding as a list, a picture, a page or a film."""
     from attnviz.metrics.steps import measure_steps
-    from attnviz.report.decoding.steps_report import steps_report
+    from attnviz.report.decoding import steps_report
 
     steps = measure_steps(recording, selection, grouping.by)
     options = ReportOptions(look=look)

@@ -37,7 +37,7 @@ def show_unit_checks(
             if the model is not trained, predicts no tokens or takes no mask.
     """
     from attnviz.models.sources import open_reader, refuse_untrained
-    from attnviz.report.decoding.units_report import units_report
+    from attnviz.report.decoding import units_report
     from attnviz.text.named_groups import TOKENS
 
     unit_name = options.grouping.units

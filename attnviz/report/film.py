@@ -8,7 +8,7 @@ from attnviz.base.progress import track
 from attnviz.maps.recording import Recording
 from attnviz.metrics.steps import DecodingSteps
 from attnviz.report.build import build_report
-from attnviz.report.decoding.steps_report import steps_caption
+from attnviz.report.decoding import steps_caption
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity

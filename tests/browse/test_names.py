@@ -5,7 +5,7 @@ import pytest
 from attnviz.browse.app import Browser
 from attnviz.browse.session.session import Session
 from attnviz.maps.recording import Recording
-from attnviz.report.words.head_names import read_names
+from attnviz.report.words.notes import read_names
 from tests.browse.player import after_play, no_save
 
 

@@ -22,7 +22,7 @@ from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.words.head_names import read_names, write_name
+from attnviz.report.words.notes import read_names, write_name
 from attnviz.text.head_name import HeadsOfCall, distinguishing_parts
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens

@@ -11,7 +11,7 @@ from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.formats import FORMATS
-from attnviz.report.heads.head_columns import METRIC_QUANTITIES
+from attnviz.report.heads.lists import METRIC_QUANTITIES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Report

@@ -11,7 +11,7 @@ from attnviz.render.figure.bars import BAR_WIDTH, Bar, Box, plain_bars
 from attnviz.render.figure.picture import Picture, page_size
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine, remarks_block, title_block
-from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
+from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Heading, Panel
 
 TOKEN_POINTS = (

@@ -14,9 +14,8 @@ from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
 from attnviz.render.terminal.maps import ASCII_SHADES, SHADES, half_block, seconds_text, shades
 from attnviz.report.picture.colors import Rgb, ink_on
-from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.overlays import overlay_pixels, panel_image, query_box
+from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths, overlay_pixels, panel_image, query_box
 from attnviz.report.picture.panels import Panel
 
 MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not written in texts without colour

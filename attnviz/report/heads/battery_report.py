@@ -2,8 +2,7 @@
 
 from attnviz.battery.head_types import HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.report.heads.head_columns import Column, layers_by_heads, listed, margin_text
-from attnviz.report.heads.head_results import HeadResults, HeadsReport
+from attnviz.report.heads.lists import Column, HeadResults, HeadsReport, layers_by_heads, listed, margin_text
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity

@@ -15,25 +15,26 @@ from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.measured_heads import frame_over_texts
 from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
-from attnviz.report.heads.effect_columns import MOVED, effect_remark
-from attnviz.report.heads.head_columns import (
+from attnviz.report.heads.head_numbers import MOVED, effect_remark
+from attnviz.report.heads.lists import (
     METRIC_QUANTITIES,
     UNIT_ENDINGS,
     UNKNOWN,
     Column,
+    HeadResults,
+    HeadsReport,
     bar_lengths,
     layers_by_heads,
     listed,
 )
-from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import HeadList, Summary
-from attnviz.report.words.captions import DROPPED, model_name, recording_remarks, text_title
-from attnviz.report.words.head_names import read_names
+from attnviz.report.words.captions import accuracy_warnings, doubts, model_name, recording_remarks, text_title
 from attnviz.report.words.last_unit import summarize_last_unit
+from attnviz.report.words.notes import read_names
 from attnviz.text.named_groups import TOKENS
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
 MAX_NAMED_METRICS = 2  # metrics that a colour bar names; the bar of more serves all others
 LABEL_COLUMNS = 24  # the most columns of a name or a token within a pattern
-WARNING = "Warning:"  # begins a remark that a short list keeps
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,14 @@ class About:
         title: the heading.
         model: the name of the model in a sentence.
         remarks: sentences about the source for the reader.
+        urgent: those of them that the shortest list keeps.
         about: its origin, as JSON values.
     """
 
     title: str
     model: str
     remarks: tuple[str, ...] = ()
+    urgent: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
 
 
@@ -125,7 +127,10 @@ def heads_report(
         *remarks,
     )
     about = origin(recordings[0]) | ({"text": ""} if text_count > 1 else {})
-    return frame_report(About(title, model_name(recordings[0]), remarks, about), frame, options)
+    urgent = tuple(
+        dict.fromkeys(line for recording in recordings for line in (*doubts(recording), *accuracy_warnings(recording)))
+    )
+    return frame_report(About(title, model_name(recordings[0]), remarks, urgent, about), frame, options)
 
 
 def _alignment_columns(
@@ -212,8 +217,7 @@ def _shorter_lists(
     metric = next((metric for name in sortable_names for metric in table.applicable if metric.name == name), None)
     sort_advice = f", {option('sort', metric.name)} sorts by {metric.meaning}" if metric else ""
     remark = f"{option('all', True)} lists every head{sort_advice}."
-    kept_remarks = [line for line in source.remarks if line == DROPPED or line.startswith(WARNING)]
-    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown_metrics), *kept_remarks))
+    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown_metrics), *source.urgent))
     clearest_rows = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
     for count in range(min(len(clearest_rows) - 1, full_list.look.height or 0), 0, -1):
         yield replace(template, summary=_summary(table.take(clearest_rows[:count]), shown_metrics))

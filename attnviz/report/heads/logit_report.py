@@ -6,8 +6,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.report.heads.head_columns import Column, bar_lengths, labelled_panel, listed
-from attnviz.report.heads.head_results import HeadResults, HeadsReport
+from attnviz.report.heads.lists import Column, HeadResults, HeadsReport, bar_lengths, labelled_panel, listed
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Panel, Quantity

@@ -13,10 +13,10 @@ from attnviz.maps.recording import Recording
 from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
-from attnviz.report.picture.hues import MAX_OVERLAID
 from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
+from attnviz.report.picture.overlays import MAX_OVERLAID
 from attnviz.report.picture.panels import PERCENT, Heading, Panel, quantity_of
 from attnviz.report.picture.report import Arcs, ShadedText
 from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales

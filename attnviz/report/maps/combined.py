@@ -10,7 +10,7 @@ from attnviz.maps.heads import ChosenHead, cell_heads, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
-from attnviz.report.heads.page_metrics import with_page_numbers
+from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
 from attnviz.report.picture.look import refuse_style

@@ -14,7 +14,8 @@ from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.report.heads.page_metrics import with_page_numbers
+from attnviz.report.heads.head_numbers import with_page_numbers
+from attnviz.report.maps.fitting import first_that_fits
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
@@ -39,7 +40,7 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-from attnviz.report.words.head_names import read_names
+from attnviz.report.words.notes import read_names
 
 HeadPair = tuple[ChosenHead, ChosenHead]
 MAX_SCREEN_ROWS = 4  # rows of a table that fits on a screen together with a map
@@ -121,8 +122,6 @@ def comparison_report(
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or chooses_heads(options):
         return _heatmaps(comparison)
-    from attnviz.report.maps.fitting import first_that_fits
-
     return first_that_fits(_with_fewer_details(comparison), options.medium.fits)
 
 

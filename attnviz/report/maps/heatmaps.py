@@ -12,7 +12,7 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.report.heads.head_summaries import HeadSummaries, summarize_heads
+from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen, summarize_heads
 from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
 from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import Numbers, origin
@@ -39,7 +39,7 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-from attnviz.report.words.head_names import read_names
+from attnviz.report.words.notes import read_names
 from attnviz.text.tokens import first_words
 
 MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
@@ -112,8 +112,6 @@ def _maps_of_heads(
     if not draws_some or options.all or chooses_heads(options):
         return draw_all()
     if summaries is not None:
-        from attnviz.report.maps.fitting import fit_screen
-
         return fit_screen(recording, heads, options, summaries.with_first_heads(first_heads), draw_all)
     if first_heads and (options.sort, options.top) == (None, None):
         ranks = {key: rank for rank, key in enumerate(first_heads)}
@@ -151,8 +149,6 @@ def _first_heads(
     recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, count: int
 ) -> Heatmaps:
     """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
-    from attnviz.report.maps.fitting import fit_first_heads
-
     return fit_first_heads(
         heads, recording, options, lambda some_heads: _heatmaps(recording, some_heads, options, notes), count
     )
@@ -352,7 +348,7 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_ro
 
 def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
     """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order."""
-    from attnviz.report.heads.page_metrics import with_page_numbers
+    from attnviz.report.heads.head_numbers import with_page_numbers
 
     look = options.look
     if options.table is not None and look.style not in (None, "heatmap"):

@@ -1,17 +1,40 @@
-"""Lays a row of weights over the image that its keys stand in: coloured patches over grey, and outlines around them."""
+"""Lays rows of weights over what their keys stand in: hues of heads on tokens, patches and outlines on an image."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, ByteArray, IntArray
+from attnviz.base.arrays import BoolArray, ByteArray, Float64Array, IntArray
 from attnviz.media.image import Image
 from attnviz.report.picture.panels import Panel
 
+# Blue, orange, green and purple of Okabe and Ito 2008, which colour-blind readers tell apart.
+HUES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))
+MAX_OVERLAID = len(HUES)
 COLOR_SHARES = (0.35, 0.8)  # of the colours of the smallest and the largest weight; the rest is the image in grey
 Point = tuple[int, int]
 Segment = tuple[Point, Point]
+
+
+def mixed_hues(strengths: Float64Array) -> ByteArray:
+    """Returns the colour of each token, ``(tokens, 3)``: white, from which each head absorbs the complement of its hue.
+
+    Args:
+        strengths: ``(heads, tokens)``, the part that each head absorbs, from 0 to 1; 0 for masked tokens. There are at
+            most `MAX_OVERLAID` heads.
+    """
+    complements = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
+    absorbed_light = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * complements[:, None, :]).sum(axis=0)
+    colors: ByteArray = np.rint((255 - absorbed_light).clip(0, 255)).astype(np.uint8)
+    return colors
+
+
+def overlaid_strengths(panels: Sequence[Panel]) -> Float64Array:
+    """Returns the position of each weight of a row on its colour scale, 0 for masked keys, ``(heads, keys)``."""
+    rows = [np.where(panel.visible[0], panel.scale.fraction(panel.levels[0]), 0.0) for panel in panels]
+    return np.asarray(rows, dtype=np.float64)
 
 
 def panel_image(panel: Panel) -> Image:

@@ -18,7 +18,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, survey_title
 from attnviz.report.words.captions import count_phrase
-from attnviz.report.words.head_names import read_names
+from attnviz.report.words.notes import read_names
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens

@@ -361,29 +361,39 @@ DROPPED = (
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns the remarks on a recording: untrained weights, doubts, dropout, its own remarks, and its accuracy."""
     untrained_remark = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
-    warnings = ((untrained_remark,) if recording.untrained else ()) + recording.doubts
+    untrained_remarks = (untrained_remark,) if recording.untrained else ()
+    accuracy_remarks = accuracy_warnings(recording) or exactness_remarks(recording)
+    return untrained_remarks + doubts(recording) + recording.remarks + accuracy_remarks
+
+
+def doubts(recording: Recording) -> tuple[str, ...]:
+    """Returns the remarks on weights that cannot come from a softmax, and on dropout that no drawn layer can show."""
     is_first_layer_alone = {maps.layer for maps in recording.maps} == {0}  # whose weights dropout does not change
-    dropout_remarks = (DROPPED,) if recording.settings.get("dropout") and is_first_layer_alone else ()
-    return warnings + dropout_remarks + recording.remarks + fidelity_remarks(recording)
+    return recording.doubts + ((DROPPED,) if recording.settings.get("dropout") and is_first_layer_alone else ())
 
 
-def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark on the difference of weights @ values from the model's own output; empty if unmeasured.
+def accuracy_warnings(recording: Recording) -> tuple[str, ...]:
+    """Returns a warning if weights @ values differ from the model's own output by more than `MAX_OUTPUT_DIFFERENCE`.
 
-    Only the largest difference counts. Above `MAX_OUTPUT_DIFFERENCE` it is a warning, unless the model ran in half
-    precision.
+    Only the largest difference counts. A model that ran in half precision gets no warning.
     """
     maps_of_difference = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
-    if not maps_of_difference:
-        return ()
-    worst_difference = max(maps_of_difference)
     is_full_precision = recording.settings.get("dtype", "float32") in ("float32", "float64")
-    if worst_difference > MAX_OUTPUT_DIFFERENCE and is_full_precision:
-        layer = maps_of_difference[worst_difference].layer
-        return (
-            f"Warning: in layer {layer} weights @ values differ by {worst_difference:.1g} from the model's own "
-            "attention output; these maps miss part of what it computed.",
-        )
+    worst_difference = max(maps_of_difference, default=0.0)
+    if worst_difference <= MAX_OUTPUT_DIFFERENCE or not is_full_precision:
+        return ()
+    return (
+        f"Warning: in layer {maps_of_difference[worst_difference].layer} weights @ values differ by "
+        f"{worst_difference:.1g} from the model's own attention output; these maps miss part of what it computed.",
+    )
+
+
+def exactness_remarks(recording: Recording) -> tuple[str, ...]:
+    """Returns the remark on how close weights @ values are to the model's own output; empty if that is unknown."""
+    differences = [maps.fidelity for maps in recording.maps if maps.fidelity is not None]
+    if not differences:
+        return ()
+    worst_difference = max(differences)
     within_bound = f"within {worst_difference:.0e}" if worst_difference else "exactly"
     unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
     unchecked_clause = f"; not checked in layer {number_ranges(unchecked_layers)}" if unchecked_layers else ""

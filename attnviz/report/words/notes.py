@@ -1,16 +1,23 @@
-"""Reads the notes of a page from a file: each line holds an address and the text that is shown there."""
+"""Reads and writes what people say of a picture: notes pinned to places, and names of heads, a line each."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.printable import printable
+from attnviz.base.files import output_file
+from attnviz.base.printable import printable, printable_line
 from attnviz.base.reading import read_lines
+from attnviz.text.head_name import parse_head_name
 
 MAX_NOTES, MAX_NOTES_BYTES = 1_000, 10**7
-LINE = re.compile(r"(#\S*)\s+(\S.*)")
-EXAMPLE = "#head=3.4 Looks at the previous word."
+NOTE_LINE = re.compile(r"(#\S*)\s+(\S.*)")
+NOTE_EXAMPLE = "#head=3.4 Looks at the previous word."
+HeadNames = Mapping[str, str]  # by layer.head
+MAX_NAMES_BYTES = 10**7
+NAME_LINE = re.compile(r"(\S+)\s+(\S.*)")
+NAME_EXAMPLE = "4.11 name mover"
 
 
 def read_notes(file: str | None) -> list[dict[str, Any]]:
@@ -26,12 +33,51 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        match = LINE.fullmatch(line.strip())
+        match = NOTE_LINE.fullmatch(line.strip())
         if match is None:
             raise AttnvizError(
-                f"{option('notes')}: line {number} is not a note; write a place and a text, such as {EXAMPLE!r}"
+                f"{option('notes')}: line {number} is not a note; write a place and a text, such as {NOTE_EXAMPLE!r}"
             )
         notes.append({"place": match[1], "text": printable(match[2])})
     if len(notes) > MAX_NOTES:
         raise AttnvizError(f"{option('notes', file)} holds {len(notes)} notes; give at most {MAX_NOTES}")
     return notes
+
+
+def read_names(file: str | None) -> HeadNames:
+    """Returns the name that a user gave to each head; {} without a file. Of several names the last counts.
+
+    Raises:
+        AttnvizError: if the file cannot be read, or a line is not a head and a name.
+    """
+    if file is None:
+        return {}
+    lines = read_lines(Path(file), MAX_NAMES_BYTES, "a file of names")
+    names = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = NAME_LINE.fullmatch(line.strip())
+        head = match and parse_head_name(match[1])
+        if match is None or head is None:
+            raise AttnvizError(
+                f"{option('names')}: line {number} is not a head and a name; write it as {NAME_EXAMPLE!r}"
+            )
+        names[str(head)] = printable_line(match[2])
+    return names
+
+
+def write_name(file: str, head: str, name: str) -> None:
+    """Writes the name of a head into a file, which may not exist yet; a blank name removes the head's line.
+
+    Raises:
+        AttnvizError: if the file exists and cannot be read, or if it cannot be written.
+    """
+    names = dict(read_names(file)) if Path(file).exists() else {}
+    printable_name = printable_line(name).strip()
+    names.pop(head, None)
+    if printable_name:
+        names[head] = printable_name
+    lines = (f"{head} {names[head]}\n" for head in sorted(names, key=lambda head: parse_head_name(head) or ()))
+    with output_file(Path(file), force=True) as target:
+        target.write("".join(lines).encode())

@@ -14,7 +14,7 @@ from attnviz.render.figure.ruler import Ruler
 from attnviz.render.formats import medium_of
 from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.heads.head_columns import labelled_panel
+from attnviz.report.heads.lists import labelled_panel
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions

@@ -14,9 +14,9 @@ from attnviz.render.figure.ruler import Ruler
 from attnviz.render.formats import draw, medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.build import build_report
-from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.report import Arcs, Report, ShadedText
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize

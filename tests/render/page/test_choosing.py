@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
-from attnviz.report.picture.hues import HUES
+from attnviz.report.picture.overlays import HUES
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opener

@@ -25,7 +25,7 @@ from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_w
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle, read_asset
-from attnviz.report.heads.page_metrics import shown_metrics
+from attnviz.report.heads.head_numbers import shown_metrics
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.head_panels import head_cells
 from attnviz.report.maps.heatmaps import build_report

@@ -19,7 +19,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.report.heads.head_atlas import About, frame_report, heads_report
-from attnviz.report.heads.head_results import HeadsReport
+from attnviz.report.heads.lists import HeadsReport
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadAtlas, HeadList

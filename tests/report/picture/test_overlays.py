@@ -1,4 +1,4 @@
-"""Weights over an image: where colours lie, what stays grey, and which lines enclose patches."""
+"""Hues of heads on tokens, and weights over an image: colours, outlines and bands."""
 
 from dataclasses import replace
 
@@ -9,11 +9,25 @@ from attnviz.api.drawing import draw, options_for_medium
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.overlays import band_tops, outline_segments, overlay_pixels, panel_image
+from attnviz.report.picture.overlays import HUES, band_tops, mixed_hues, outline_segments, overlay_pixels, panel_image
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
 from tests.report.image_examples import HEIGHT, WIDTH, image_recording, spectrogram_recording, tokens_of_image
+
+
+def test_a_head_alone_has_its_hue_and_no_weight_is_white() -> None:
+    strengths = np.array([[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.0]])
+    mixed = mixed_hues(strengths)
+    assert mixed[:2].tolist() == [list(HUES[0]), list(HUES[1])]
+    assert mixed[2].tolist() == [255, 255, 255]
+    assert np.all(mixed[3] > np.array(HUES[0])), "half a weight is half as dark"
+
+
+def test_a_token_of_two_heads_is_darker_than_of_either_and_nan_is_none() -> None:
+    both, one = (mixed_hues(np.array([[0.6], [other]]))[0] for other in (0.6, np.nan))
+    assert np.all(both <= one)
+    assert np.any(both < one)
 
 
 def panel_of_one_bright_patch() -> Panel:

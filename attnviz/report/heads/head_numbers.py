@@ -1,21 +1,66 @@
-"""Adds metrics, patterns, effects, notes and given names to a report of exact numbers, for media that sort heads."""
+"""Reads and adds the numbers beside a head's maps: metrics, effects of ablation, and the norms that heads move."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import heads_with_cells
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import block_stride, measured_frame
-from attnviz.report.heads.effect_columns import MOVED, effect_remark, read_effects
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
-from attnviz.report.words.head_names import read_names
-from attnviz.report.words.notes import read_notes
+from attnviz.report.words.notes import read_names, read_notes
 
+if TYPE_CHECKING:
+    from attnviz.effects.effect_table import Effects
+
+MOVED = Measure("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
 MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
+
+
+def effect_remark(effects: "Effects") -> str:
+    """Returns a remark that names the model and text of the effects, and says that they come from an intervention."""
+    texts = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
+    return f"Effects are from {effects.model} on {texts}, with heads replaced by {effects.by}: an intervention."
+
+
+def read_effects(file: str, heads: set[str]) -> "Effects":
+    """Loads the effects from a file, which must have the effect of at least one of these heads.
+
+    Raises:
+        AttnvizError: if the file cannot be read, holds no effects, or has none of these heads.
+    """
+    effects = load_effects(file)
+    refuse_other_heads(effects, file, heads)
+    return effects
+
+
+def load_effects(file: str) -> "Effects":
+    """Loads the effects from a file.
+
+    Raises:
+        AttnvizError: if the file cannot be read or holds no effects.
+    """
+    from attnviz.effects.effect_table import Effects
+
+    return Effects.load(Path(file))
+
+
+def refuse_other_heads(effects: "Effects", file: str, heads: set[str]) -> None:
+    """Raises AttnvizError if the table has no effect of any of these heads removed alone."""
+    single_heads = [row.name for row in effects.rows if len(row.heads) == 1]
+    if heads.isdisjoint(single_heads):
+        examples = ", ".join(single_heads[:3]) or "sets of heads"
+        raise AttnvizError(
+            f"{option('effects', file)} has effects of {examples}, but of none of the heads shown; measure the heads "
+            "shown with attnviz ablate"
+        )
 
 
 def shown_metrics(numbers: Numbers) -> HeadFrame | None:

@@ -13,7 +13,7 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
-from attnviz.report.words.head_names import read_names, write_name
+from attnviz.report.words.notes import read_names, write_name
 
 
 def test_names_that_are_written_are_read_back(tmp_path: Path) -> None:
