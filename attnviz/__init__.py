@@ -7,22 +7,22 @@ from attnviz.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from attnviz.api.ablation import ablate as ablate
-    from attnviz.api.arrays import from_arrays as from_arrays
-    from attnviz.api.contributions import contributions as contributions
-    from attnviz.api.decoding import steps as steps
+    from attnviz.api.derived import contributions as contributions
+    from attnviz.api.derived import from_arrays as from_arrays
+    from attnviz.api.derived import steps as steps
     from attnviz.api.drawing import draw as draw
     from attnviz.api.reading import reading as reading
+    from attnviz.api.reading import replay as replay
     from attnviz.api.record import record as record
     from attnviz.api.recording import DrawableRecording
     from attnviz.api.recording import load as load
-    from attnviz.api.replay import replay as replay
     from attnviz.attention.modules import MultiHeadAttention as MultiHeadAttention
     from attnviz.attention.modules import SelfAttention as SelfAttention
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
     from attnviz.base.errors import AttnvizError as AttnvizError
     from attnviz.corpus.survey_model import survey as survey
     from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
-    from attnviz.explain.explanation import explanation as explanation
+    from attnviz.explain.explain import explanation as explanation
     from attnviz.report.build import build_report as build_report
     from attnviz.report.picture.options import ReportOptions as ReportOptions
     from attnviz.text.selection import Selection as Selection
@@ -39,16 +39,16 @@ EXPORTS = {
     "SeparateHeads": "attnviz.attention.modules:SeparateHeads",
     "ablate": "attnviz.api.ablation:ablate",
     "build_report": "attnviz.report.build:build_report",
-    "contributions": "attnviz.api.contributions:contributions",
+    "contributions": "attnviz.api.derived:contributions",
     "draw": "attnviz.api.drawing:draw",
-    "explanation": "attnviz.explain.explanation:explanation",
-    "from_arrays": "attnviz.api.arrays:from_arrays",
+    "explanation": "attnviz.explain.explain:explanation",
+    "from_arrays": "attnviz.api.derived:from_arrays",
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "reading": "attnviz.api.reading:reading",
     "record": "attnviz.api.record:record",
-    "replay": "attnviz.api.replay:replay",
-    "steps": "attnviz.api.decoding:steps",
+    "replay": "attnviz.api.reading:replay",
+    "steps": "attnviz.api.derived:steps",
     "survey": "attnviz.corpus.survey_model:survey",
 }
 

@@ -25,7 +25,7 @@ explain browse cli __init__ __main__
 INNER_ROOMS = {
     "capture": ["flow", "calls", "assembly", "hooks"],
     "browse": ["session", "moves", "view", "drawing", "process", "survey"],
-    "report": ["picture", "words", "heads", "maps", "decoding", "survey"],
+    "report": ["picture", "words", "heads", "maps", "survey"],
     "models": ["reading", "huggingface"],
 }
 

@@ -111,9 +111,9 @@ class DrawableRecording(Recording):
             >>> table["head"].tolist(), table["entropy"].shape
             ([0, 1], (2,))
         """
-        from attnviz.api import tables
+        from attnviz.api import drawing
 
-        return tables.head_table(self, **options)
+        return drawing.head_table(self, **options)
 
     def cell_table(self, **options: Unpack["DrawOptions"]) -> "dict[str, NDArray[Any]]":
         """Returns the columns that ``attnviz show -o FILE.csv`` writes, by name, ``(cells,)`` each.
@@ -134,9 +134,9 @@ class DrawableRecording(Recording):
             >>> recording.cell_table(heads="0.1")["key_token"].tolist()
             ['Life', 'is', 'Life', 'is']
         """
-        from attnviz.api import tables
+        from attnviz.api import drawing
 
-        return tables.cell_table(self, **options)
+        return drawing.cell_table(self, **options)
 
     def _repr_html_(self) -> str | None:
         """Returns the page of the recording as HTML, which notebooks show; ``None`` as `page_frame` does."""

@@ -414,8 +414,8 @@ def explain(
     layer, number = parse_head(head)
     computation = compute(read_input(input, settings), settings, layer)
     from attnviz.explain.explain import explain as explain_head
-    from attnviz.explain.formats import line_width
-    from attnviz.explain.formats import write as write_explanation
+    from attnviz.explain.files import line_width
+    from attnviz.explain.files import write as write_explanation
     from attnviz.render.terminal.console import look_of_terminal
 
     remark_lines = 1 + int(input == Input())  # the suggestion, and the remark on the sample text

@@ -89,7 +89,7 @@ def explanation_suffix(output: Output) -> str:
         AttnvizError: for ``--json`` or a format in which explanations are not written, or if the output cannot be
             written.
     """
-    from attnviz.explain.formats import FORMATS, format_of
+    from attnviz.explain.files import FORMATS, refuse_format
     from attnviz.render.formats import TERMINAL
 
     if output.json:
@@ -98,7 +98,8 @@ def explanation_suffix(output: Output) -> str:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, list(FORMATS), "notes")
-    suffix = format_of(_suffix(output) or TERMINAL).suffix
+    suffix = _suffix(output) or TERMINAL
+    refuse_format(suffix)
     _refuse_unwritable(output)
     return suffix
 

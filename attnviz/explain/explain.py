@@ -5,21 +5,34 @@ After Vaswani et al. 2017, "Attention Is All You Need": sections 3.2.1 (scores t
 
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, choices, option, or_list, overflow_error
-from attnviz.explain.contributions import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
-from attnviz.explain.head_view import HeadView
-from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
-from attnviz.explain.outputs import explain_join, explain_output, explain_sum
-from attnviz.explain.pair import PAIR, explain_pair
+from attnviz.explain.inputs import (
+    HeadView,
+    explain_embedding,
+    explain_heads,
+    explain_join,
+    explain_output,
+    explain_projections,
+    explain_sum,
+    explain_tokens,
+)
 from attnviz.explain.tables import Explanation, Step
 from attnviz.explain.weights import (
+    ABLATION,
     COMPOSITION,
+    CONTRIBUTIONS,
+    PAIR,
+    explain_ablation,
     explain_composition,
+    explain_contributions,
     explain_dropout,
     explain_mask,
+    explain_pair,
     explain_scaling,
     explain_scores,
     explain_softmax,
@@ -28,8 +41,11 @@ from attnviz.media.image import Image
 from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.look import Look
 from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
-from attnviz.text.selection import refuse_missing
+from attnviz.text.selection import parse_head, refuse_missing
 from attnviz.text.tokens import first_words
+
+if TYPE_CHECKING:
+    from attnviz.api.reading import Reading
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
@@ -152,3 +168,45 @@ STEPS: dict[str, Callable[[HeadView], Step]] = {
     CONTRIBUTIONS: explain_contributions,
     ABLATION: explain_ablation,
 }
+
+
+def explanation(
+    recording: "Reading",
+    head: str,
+    suffix: str = ".md",
+    *,
+    step: str | None = None,
+    pair: tuple[str, str] | None = None,
+) -> str:
+    """Returns the text that ``attnviz explain … --head HEAD -o FILE`` writes.
+
+    Args:
+        recording: what ``attnviz.reading`` returned; its model runs again.
+        head: the head, such as ``1.3``.
+        suffix: the suffix of the file: ``.md`` or ``.html``.
+        step: the name of a single step, such as ``softmax``; ``None`` for all usual ones.
+        pair: a query and a key, each as a token or its number; only their score is explained, feature by feature.
+
+    Raises:
+        AttnvizError: if the recording holds no model, the suffix, head, step or token is unknown, or the layer cannot
+            be explained.
+
+    Example:
+        >>> import attnviz, numpy, transformers
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> model = transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=16))
+        >>> processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+        >>> photo = numpy.zeros((64, 64, 3), dtype=numpy.uint8)
+        >>> attnviz.explanation(attnviz.reading(model, processor, images=[photo]), "0.1")[:8]
+        '# image\\n'
+    """
+    from attnviz.api.reading import Reading
+    from attnviz.explain.files import line_width, refuse_format, write
+
+    if not isinstance(recording, Reading):
+        raise AttnvizError("this recording holds no model to explain; give one that attnviz.reading returned")
+    refuse_format(suffix)
+    layer, number = parse_head(head)
+    look, file = Look(), BytesIO()
+    write(explain(recording.compute(layer), number, step, line_width(suffix, look), look, pair), suffix, file)
+    return file.getvalue().decode()

@@ -1,13 +1,78 @@
-"""Explains the steps from the text to the heads: tokens, features, queries, keys and values."""
+"""Explains the steps before and after the weights: tokens, features, queries, keys and values; sum, join, output.
 
-from dataclasses import replace
+After Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 (the sum) and 3.2.2 (heads).
+"""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray
-from attnviz.explain.head_view import HeadView
-from attnviz.explain.tables import Matrix, Step, Table, cut_table, shape
-from attnviz.explain.worked_examples import join_heads, projection_example
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.explain.tables import (
+    Matrix,
+    Step,
+    Table,
+    cut_table,
+    join_heads,
+    projection_example,
+    raw_scores,
+    shape,
+    sum_example,
+)
+from attnviz.models.reading.computation import Computation
+from attnviz.report.picture.colors import ColorScale
+
+
+@dataclass(frozen=True, eq=False)
+class HeadView:
+    """One head of a computation, and the width of its tables.
+
+    Attributes:
+        computation: the numbers of the head's layer.
+        number: the head's number in its layer, from 0.
+        line_width: the most characters on a line of a table.
+    """
+
+    computation: Computation
+    number: int
+    line_width: int
+
+    @property
+    def width(self) -> int:
+        """The number of features of a query and of a key in each head."""
+        return int(self.computation.queries.shape[2])
+
+    @property
+    def visible(self) -> BoolArray:
+        """The cells that the mask leaves visible to the head, ``(queries, keys)``."""
+        return self.computation.visible_to(self.number)
+
+    @property
+    def raw_scores(self) -> FloatArray:
+        """The dot products before they are scaled, ``(queries, keys)``."""
+        return raw_scores(self.computation, self.number)
+
+    def features(self, title: str, values: FloatArray, rows: tuple[str, ...], first: int = 0) -> Table:
+        """Returns a table of feature vectors, one per token.
+
+        Args:
+            values: the vectors, ``(tokens, features)``.
+        """
+        columns = tuple(str(first + column) for column in range(values.shape[1]))
+        return cut_table(Matrix(title, values, rows, columns), self.line_width)
+
+    def cells(self, title: str, values: FloatArray, *, masked: bool = False, low: float | None = None) -> Table:
+        """Returns a coloured table of queries by keys.
+
+        Args:
+            values: the numbers, ``(queries, keys)``.
+        """
+        visible = self.visible if masked else np.ones_like(self.visible)
+        shown_values = values[visible] if visible.any() else np.zeros(1)
+        low, high = float(shown_values.min()) if low is None else low, float(shown_values.max())
+        scale = ColorScale(low, high if high > low else low + 1)
+        rows, columns = self.computation.tokens.labels, self.computation.key_tokens.labels
+        return cut_table(Matrix(title, values, rows, columns, visible, scale), self.line_width)
 
 
 def explain_tokens(head: HeadView) -> Step:
@@ -186,4 +251,58 @@ def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
         after=f"Q {shape(queries=query_count, features=width)}, "
         f"K {shape(keys=len(computation.key_tokens), features=width)}",
         tables=tuple(tables),
+    )
+
+
+def explain_sum(head: HeadView) -> Step:
+    """Explains how the weights, after dropout if there is any, mix the values."""
+    computation = head.computation
+    weights, values = computation.dropped_weights[head.number], computation.values[head.number]
+    mixed_values = computation.mixed_values[head.number]
+    return Step(
+        title="Weighted sum of values",
+        sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
+        "information moves from one token to another.",
+        formula="C = D V" if computation.dropout else "C = P V",
+        latex="C = D V" if computation.dropout else "C = P V",
+        before=f"weights {shape(queries=weights.shape[0], keys=weights.shape[1])}, "
+        f"V {shape(keys=values.shape[0], features=values.shape[1])}",
+        after=shape(queries=mixed_values.shape[0], features=mixed_values.shape[1]),
+        tables=(head.features("C", mixed_values, computation.tokens.labels, head.number * mixed_values.shape[1]),),
+        examples=(sum_example(head.computation, head.number),),
+    )
+
+
+def explain_join(head: HeadView) -> Step:
+    """Explains how the outputs of the heads are joined, or that there is one head."""
+    computation = head.computation
+    head_count, query_count, width = computation.mixed_values.shape
+    joined_heads = head.features("C", join_heads(computation.mixed_values), computation.tokens.labels)
+    return Step(
+        title="Join the heads",
+        sentence=f"The outputs of the {head_count} heads are concatenated, head 0 first."
+        if head_count > 1
+        else "There is one head, so there is nothing to join.",
+        formula=f"C = [C_0, …, C_{head_count - 1}]" if head_count > 1 else "C = C_0",
+        latex=rf"C = [C_0, \dots, C_{{{head_count - 1}}}]" if head_count > 1 else "C = C_0",
+        before=shape(heads=head_count, queries=query_count, features=width),
+        after=shape(queries=query_count, features=head_count * width),
+        tables=(joined_heads,) if head_count > 1 else (),
+    )
+
+
+def explain_output(head: HeadView) -> Step:
+    """Explains how the output projection turns the joined outputs of the heads into features of the model."""
+    computation = head.computation
+    head_count, query_count, width = computation.mixed_values.shape
+    bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
+    return Step(
+        title="Output projection",
+        sentence="A last matrix turns the joined outputs of the heads into features of the model. The layer adds them "
+        "to its input and passes the sum on.",
+        formula=f"Y = C W_O{bias}",
+        latex=f"Y = C W_O{bias}",
+        before=shape(queries=query_count, features=head_count * width),
+        after=shape(queries=query_count, features=computation.output.shape[1]),
+        tables=(head.features("Y", computation.output, computation.tokens.labels),),
     )

@@ -28,7 +28,7 @@ SIGNS_IN_ASCII = str.maketrans(  # print_lines replaces the signs that occur in 
 )
 
 
-def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
+def write_lines(explanation: Explanation, file: IO[bytes]) -> None:
     """Writes an explanation as text: every step, or an overview if the terminal has too few lines for several steps.
 
     If the look allows only ASCII, the signs of formulas are replaced, and the lines have no styles.

@@ -1,24 +1,33 @@
-"""Explains the steps from scores to the weights after dropout.
+"""Explains the steps from scores to the weights after dropout, one pair of them, and what a head moves.
 
-After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
+After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1; the norms of contributions are those of Kobayashi
+et al. 2020, "Attention is Not Only a Weight", equation 4.
 """
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import option
-from attnviz.explain.head_view import HeadView
-from attnviz.explain.tables import Matrix, Step, cut_table, shape
-from attnviz.explain.worked_examples import (
+from attnviz.explain.inputs import HeadView
+from attnviz.explain.tables import (
+    Matrix,
+    Step,
+    cut_table,
     image_example,
     masking_example,
     score_example,
+    shape,
     variance_table,
     weight_example,
 )
+from attnviz.text.places import find_place
 
 COMPOSITION = "composition"
 ALL_PARTS = "all"
+PAIR = "pair"
+LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
+CONTRIBUTIONS, ABLATION = "contributions", "ablation"
+REMOVED_SETS = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
 
 def explain_scores(head: HeadView) -> Step:
@@ -263,3 +272,143 @@ def _pair_labels(head: HeadView, key: int) -> str:
 def _two_decimals(value: float) -> str:
     """Returns a number with two decimals, and − as its minus sign."""
     return f"{value:.2f}".replace("-", "−")
+
+
+def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
+    """Explains the score of a query and a key, feature by feature, and its weight after the softmax.
+
+    Raises:
+        AttnvizError: if there is no such token.
+    """
+    computation = head.computation
+    query_name, key_name = pair
+    row, _ = find_place(computation.tokens, query_name)
+    column, _ = find_place(computation.key_tokens, key_name, "key")
+    query, key = computation.queries[head.number, row], computation.keys[head.number, column]
+    scale = computation.scale / computation.temperature
+    terms = query.astype(np.float64) * key * scale
+    title = f"the score of “{computation.tokens.labels[row]}” and “{computation.key_tokens.labels[column]}” by feature"
+    matrix = _feature_matrix(title, query, key, terms)
+    score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
+    mask_sentence = "" if head.visible[row, column] else " The mask hides this key from this query."
+    additions = f". {computation.score_additions} That makes" if computation.score_additions else ","
+    return Step(
+        title="Why this weight",
+        sentence="A score is a sum over the features of the head. Each term is the query's feature times the key's "
+        "feature times the scale. The largest terms come first.",
+        formula="s = Σ over features: q[f] · k[f] · scale",
+        latex=r"s = \sum_f q_f k_f \cdot \text{scale}",
+        before=f"q {shape(features=head.width)}, k {shape(features=head.width)}",
+        after="one number",
+        tables=(cut_table(matrix, head.line_width),),
+        examples=(
+            f"The terms sum to {terms.sum():.4f}{additions} the score of this pair ({score:.4f}); after the softmax "
+            f"its weight is {weight:.4f}.{mask_sentence}",
+        ),
+    )
+
+
+def _feature_matrix(title: str, query: FloatArray, key: FloatArray, terms: Float64Array) -> Matrix:
+    """Returns a row per feature with the query, the key and the term, the term of largest absolute value first."""
+    order = np.argsort(-np.abs(terms), kind="stable")
+    top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
+    names = [f"feature {feature}" for feature in top_features]
+    rows = np.stack([query[top_features], key[top_features], terms[top_features]], axis=1)
+    if len(other_features):
+        names.append(f"{len(other_features)} more")
+        rows = np.concatenate([rows, [[np.nan, np.nan, terms[other_features].sum()]]])
+    return Matrix(
+        title=title,
+        values=rows,
+        rows=tuple(names),
+        columns=("q", "k", "term"),
+        visible=~np.isnan(rows),
+        spec=".4f",
+    )
+
+
+def explain_contributions(head: HeadView) -> Step:
+    """Explains contributions: the weight of each key times the norm of its value after the output projection.
+
+    The example is the largest contribution to the last query. The norms of values must be known.
+    """
+    computation = head.computation
+    assert computation.value_norms is not None
+    weights, norms = computation.weights[head.number], computation.value_norms[head.number]
+    contributions = weights * norms[None]
+    row = len(weights) - 1
+    column = int(contributions[row].argmax())
+    # the least divisor avoids 0 / 0 if every value has norm 0
+    share = contributions[row, column] / max(float(contributions[row].sum()), 1e-12)
+    query, key = computation.tokens.labels[row], computation.key_tokens.labels[column]
+    return Step(
+        title="Contributions",
+        sentence="A weight says where a head looks, not how much it moves. What it moves is the weight times the key's "
+        "value after the output projection, f(v) = v W_O: a large weight on a value of norm 0 moves nothing.",
+        formula="C[i, j] = ‖P[i, j] f(v[j])‖ = P[i, j] · ‖v[j] W_O‖",
+        latex=r"C_{ij} = \lVert P_{ij} f(v_j) \rVert = P_{ij} \lVert v_j W_O \rVert",
+        before=shape(queries=weights.shape[0], keys=weights.shape[1]),
+        after=shape(queries=weights.shape[0], keys=weights.shape[1]),
+        tables=(head.cells("contributions", contributions, masked=not head.visible.all(), low=0.0),),
+        examples=(
+            f"“{query}” (row {row}) receives most from “{key}” (column {column}): {weights[row, column]:.4f} · "
+            f"{norms[column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",
+        ),
+    )
+
+
+def explain_ablation(head: HeadView) -> Step:
+    """Explains how accurate the trained model is without some heads, and what earlier heads do for this one."""
+    from attnviz.models.trained import accuracy_without
+
+    full_accuracy, accuracies = accuracy_without(REMOVED_SETS)
+    accuracy_without_set = dict(zip(REMOVED_SETS, accuracies, strict=True))
+    rows = ("none", *REMOVED_SETS)
+    values = np.array([[accuracy, accuracy - full_accuracy] for accuracy in (full_accuracy, *accuracies)])
+    matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
+    return Step(
+        title="Without heads",
+        sentence="The output of a head is replaced by zero before the output projection, and the model runs on. This "
+        "intervention measures what the model does without the head: its accuracy at predicting the next token. Head "
+        "0.0 copies the predecessor of each token into it, and both heads of layer 1 look for that; if one of them is "
+        "removed, the other does its work.",
+        formula="O = Σ over heads h ≠ removed: P(h) V(h) W_O(h)",
+        latex=r"O = \sum_{h \ne \text{removed}} P_h V_h W_O^h",
+        before=f"{len(REMOVED_SETS)} sets of heads",
+        after="one number each",
+        tables=(cut_table(matrix, head.line_width),),
+        examples=(
+            *_weights_without_parts(head),
+            f"Without 1.0 or without 1.1 the accuracy hardly changes ({accuracy_without_set['1.0']:.4f}, "
+            f"{accuracy_without_set['1.1']:.4f}); without both it loses "
+            f"{full_accuracy - accuracy_without_set['1.0+1.1']:.4f} of {full_accuracy:.4f}.",
+        ),
+    )
+
+
+def _weights_without_parts(head: HeadView) -> list[str]:
+    """Returns a sentence per earlier head: the last query's largest weight with and without what the head adds to
+    keys.
+    """
+    computation = head.computation
+    if not computation.key_parts:
+        return []
+    *parts, all_scores = score_parts(head)
+    column = int(all_scores.argmax())
+    query, key = computation.tokens.labels[-1], computation.key_tokens.labels[column]
+    sentences = []
+    for name, part in zip(computation.key_parts, parts, strict=True):
+        if name.startswith("head"):
+            weight_with_part = _softmax(all_scores)[column]
+            weight_without_part = _softmax(all_scores - part)[column]
+            sentences.append(
+                f"“{query}” attends to “{key}” with weight {weight_with_part:.4f}; if {name} added nothing to the "
+                f"keys, the weight would be {weight_without_part:.4f}."
+            )
+    return sentences
+
+
+def _softmax(scores: FloatArray) -> FloatArray:
+    """Returns the softmax of scores, ``(keys,)``."""
+    exponentials = np.exp(scores - scores.max())
+    return np.asarray(exponentials / exponentials.sum())

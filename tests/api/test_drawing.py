@@ -1,7 +1,9 @@
-"""The library draws what the command line writes, byte for byte."""
+"""Drawing from Python: methods, options, frames of notebooks, and columns for tables."""
 
 import ast
+import csv
 import html
+import io
 import json
 import re
 import subprocess
@@ -10,15 +12,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
+import numpy as np
 import pytest
 
 import attnviz
 from attnviz.api import drawing as api
 from attnviz.api.recording import DrawableRecording as Recording
+from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import DeclaredOption, declared_options
 from attnviz.cli.commands import main
 from attnviz.cli.options import GROUPS, Drawn, Input, Output
+from attnviz.maps.recording import Recording as PlainRecording
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look, LookOptions
@@ -28,12 +33,11 @@ from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 
 pytestmark = pytest.mark.slow
-
 OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
 
 
 def arguments(options: dict[str, Any]) -> list[str]:
-    return [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return [word for name, value in options.items() for word in flag(name, str(value)).split(" ", 1)]
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
@@ -62,6 +66,8 @@ def test_tokens_are_joined_and_left_out_as_on_the_command_line(
 
 
 TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all", "of")}
+
+
 CHOICES = {
     name: declared
     for options in (
@@ -74,6 +80,8 @@ CHOICES = {
     )
     for name, declared in options.items()
 }
+
+
 EXAMPLES = {
     "layers": "1",
     "heads": "1.2,0.1",
@@ -136,7 +144,7 @@ def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
     Path("heads.txt").write_text("0.1 a mover\n")
     value: Any = example(name, declared)
     to = [] if suffix == ".txt" else ["-o", f"out{suffix}"]
-    code = main(["show", "run.safetensors", *to, *([flag(name)] if value is True else [flag(name), str(value)])])
+    code = main(["show", "run.safetensors", *to, *flag(name, value).split(" ", 1)])
     written = capfdbinary.readouterr()
     if code == 1:
         with pytest.raises(AttnvizError) as refusal:
@@ -312,3 +320,55 @@ def test_a_recording_is_opened_without_what_draws_it(recording: Recording, tmp_p
         "assert not {'attnviz.api.drawing', 'attnviz.render.formats', 'matplotlib', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
+def drawable_recording() -> attnviz.Recording:
+    tokens = tokenize("a b = c a")
+    maps = tuple(random_maps(tokens, layer=layer, heads=2, causal=layer == 1) for layer in (0, 1))
+    return drawable(PlainRecording(maps=maps, model="drawn"))
+
+
+def test_cells_are_those_of_the_file() -> None:
+    table = drawable_recording().cell_table(heads="1.1,0.0", queries="1:3")
+    rows = list(
+        csv.DictReader(io.StringIO(attnviz.draw(drawable_recording(), ".csv", heads="1.1,0.0", queries="1:3").decode()))
+    )
+    assert list(table) == list(rows[0])
+    assert {len(column) for column in table.values()} == {len(rows)} == {2 * 2 * 5}
+    for name in ("layer", "head", "query", "key", "query_token", "key_token"):
+        assert [str(value) for value in table[name]] == [row[name].removeprefix("'") for row in rows]
+    for name in ("score", "weight"):
+        expected = [np.float32(row[name] or "nan") for row in rows]
+        np.testing.assert_array_equal(table[name], np.array(expected, np.float32))
+
+
+def test_heads_are_those_of_the_file(tmp_path: Path) -> None:
+    drawable_recording().save(tmp_path / "run.safetensors")
+    main(["heads", str(tmp_path / "run.safetensors"), "--sort", "entropy", "-o", str(tmp_path / "heads.csv")])
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8"))))
+    table = drawable_recording().head_table(sort="entropy")
+    assert list(table) == list(rows[0])
+    assert [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"], strict=True)] == [
+        f"{row['layer']}.{row['head']}" for row in rows
+    ]
+    for name in ("entropy", "previous", "sink"):
+        np.testing.assert_array_equal(table[name], [float(row[name] or "nan") for row in rows])
+
+
+@pytest.mark.parametrize(("library", "table"), [("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "table")])
+def test_a_library_of_data_frames_takes_the_columns(library: str, table: str) -> None:
+    make_table = getattr(pytest.importorskip(library), table)
+    weights = np.asarray(make_table(drawable_recording().cell_table(heads="0.1"))["weight"])
+    assert weights.reshape(5, 5).sum(axis=1) == pytest.approx(np.ones(5), abs=1e-5)
+    assert len(np.asarray(make_table(drawable_recording().head_table())["pattern"])) == 4
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(AttnvizError, match="head"):
+        drawable_recording().head_table(haeds="0.1")  # type: ignore[call-arg]
+
+
+def test_a_table_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1000)
+    with pytest.raises(AttnvizError, match=r"a table of 100 cells would take .* choose fewer with"):
+        drawable_recording().cell_table()

@@ -1,4 +1,4 @@
-"""The explanation of a head: its numbers against the course notes', its shapes, and its three renderings."""
+"""Explanations of one head: their steps, numbers, tables, files and the score of one pair."""
 
 import io
 import re
@@ -17,11 +17,9 @@ from rich.cells import cell_len
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
-from attnviz.explain.formats import FORMATS, line_width, write
-from attnviz.explain.markdown import escape
-from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends
+from attnviz.explain.files import FORMATS, escape_markdown, line_width, write
+from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends, variance_table
 from attnviz.explain.terminal import explanation_lines
-from attnviz.explain.worked_examples import variance_table
 from attnviz.models.reading.computation import Computation
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -354,7 +352,7 @@ def test_notes_have_a_heading_a_formula_and_whole_tables_for_every_step() -> Non
 
 
 def test_signs_of_markdown_are_made_plain() -> None:
-    assert escape("a|b *c* <d> $e_1$") == r"a\|b \*c\* &lt;d&gt; \$e\_1\$"
+    assert escape_markdown("a|b *c* <d> $e_1$") == r"a\|b \*c\* &lt;d&gt; \$e\_1\$"
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
@@ -512,7 +510,7 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
 
 
 def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
-    from attnviz.api.contributions import contributions
+    from attnviz.api.derived import contributions
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader
     from attnviz.text.selection import Selection
@@ -539,3 +537,30 @@ def test_without_heads_ends_with_what_ablation_measures_and_why_head_0_0_is_need
 def test_what_is_moved_is_told_of_the_trained_model_alone(causal: Computation) -> None:
     with pytest.raises(AttnvizError, match="needs a model that has learned; use model='trained'"):
         explain(causal, step="ablation")
+
+
+def test_shares_of_the_features_are_sorted_and_sum_to_the_score() -> None:
+    numbers = SeededReader(ModelSettings(embed_dim=64, num_heads=4)).compute(Example("Life is short"), 0)
+    [step] = explain(numbers, 2, pair=("is", "2")).steps
+    [table] = step.tables
+    shares = numbers.queries[2, 1] * numbers.keys[2, 2] * numbers.scale
+    order = np.argsort(-np.abs(shares))
+    assert [row.split()[1] for row in table.rows[:11]] == [str(feature) for feature in order[:11]]
+    np.testing.assert_allclose(table.values[:11, 2], shares[order[:11]], atol=1e-6)
+    assert np.nansum(table.values[:, 2]) == pytest.approx(numbers.scores[2, 1, 2], abs=1e-5)
+    assert f"the score of this pair ({numbers.scores[2, 1, 2]:.4f})" in step.examples[0]
+
+
+def test_command_tells_the_pair_and_refuses_another_step_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "Life is short", "--pair", "Life", "short"]) == 0
+    assert "the score of “Life” and “short” by feature" in capsys.readouterr().out
+    assert main(["explain", "Life is short", "--pair", "Life", "short", "--step", "scores"]) == 1
+    assert "give one of them" in capsys.readouterr().err
+    computation = SeededReader(ModelSettings()).compute(Example("Life is short"), 0)
+    for pair, said in (
+        (("Life", "9"), "no key 9 among 3"),
+        (("is", "zzz"), "no key 'zzz'"),
+        (("zzz", "is"), "no query 'zzz'"),
+    ):
+        with pytest.raises(AttnvizError, match=said):
+            explain(computation, pair=pair)

@@ -1,42 +1,39 @@
 """Writes a report as a page of one file, which contains its script, style and numbers and loads nothing else."""
 
 import html
-from itertools import pairwise
 from typing import IO, Any
-
-import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
-from attnviz.media.sound import Sound
-from attnviz.media.text import Text
 from attnviz.metrics.head_frame import HeadChanges
-from attnviz.render.page.axis_media import about_medium
+from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, measured_remarks
 from attnviz.render.page.encoding import PRECISIONS
-from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
 from attnviz.render.page.one_file import opening, text85, write_data
-from attnviz.render.page.packed_contributions import pack_contributions, report_in_percent
-from attnviz.render.page.packed_factors import page_factors
-from attnviz.render.page.packed_scores import pack_scores
-from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.render.page.packed_factors import pack_scores, page_factors
+from attnviz.render.page.packing import (
+    PackedHead,
+    PagePlan,
+    axis_edges,
+    pack_contributions,
+    pack_heads,
+    plan_page,
+    report_in_percent,
+    thumbnail_shape,
+)
 from attnviz.render.page.scripts import bundle
+from attnviz.render.page.static import table_html, write_atlas
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
-from attnviz.text.characters import WORDS
 from attnviz.text.head_name import TOWERS
-from attnviz.text.places import spaces_before
-from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 
 NO_SINGLE_CELLS = (
     "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
     "mask and bias. This recording has no queries and keys, or its mask or bias is stored cell by cell."
 )
-MAX_LABELLED_TOKENS = 3  # a block of more tokens has the first and the last in its label
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -49,8 +46,6 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """
     match report:
         case HeadAtlas():
-            from attnviz.render.page.head_atlas import write_atlas
-
             write_atlas(report, file)
         case SurveyedHeads():
             from attnviz.render.page.survey_page import write_survey_page
@@ -73,7 +68,8 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     contributions = pack_contributions(report.numbers.heads, heads, plan)
-    scores = pack_scores(report.numbers.heads, plan)
+    # A page that pools tokens, or has queries and keys instead of weights, explains no scores.
+    scores = None if plan.factored or plan.block > 1 else pack_scores(report.numbers.heads)
     data = _about_page(report, plan, heads)
     head_remarks = [*measured_remarks(report.numbers, report.frame), *([report.effects] if report.effects else [])]
     data |= {
@@ -98,7 +94,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
+    numbers, texts, visible_counts = report.numbers, AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = []
     for cells, head in zip(numbers.heads, heads, strict=True):
@@ -154,93 +150,8 @@ def _about_start(report: ExactNumbers) -> dict[str, Any]:
     }
 
 
-class _AxisTexts:
-    """The texts of a page's axes; heads with the same tokens share one text."""
-
-    def __init__(self, plan: PagePlan) -> None:
-        self.plan = plan
-        self.descriptions: list[dict[str, Any]] = []
-        self.index_of_identity: dict[tuple[Any, ...], int] = {}
-
-    def index_of(self, tokens: Tokens, span: slice, frames: Tokens | None = None) -> int:
-        """Returns the index of the text of a span of an axis; adds the text if no head had it before."""
-        media = tuple(id(medium) for medium in tokens.media if not isinstance(medium, Text))
-        spoken_seconds = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
-        identity = (tokens.text, tokens.labels, span.start, span.stop, media, spoken_seconds)
-        if identity not in self.index_of_identity:
-            self.index_of_identity[identity] = len(self.descriptions)
-            about_words = {"spoken": spoken_seconds} if spoken_seconds else {}
-            self.descriptions.append(_about_text(tokens, span, self.plan) | about_words)
-        return self.index_of_identity[identity]
-
-
-def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[float, ...], ...]:
-    """Returns for each spoken word in a span: first token, token after the last, and start and end in seconds."""
-    from attnviz.metrics.alignment import spoken_words
-
-    words = []
-    for word, word_frames in spoken_words(tokens, frames):
-        if word.start < span.stop and word.stop > span.start:
-            sound = frames.canvas
-            assert isinstance(sound, Sound)
-            start, stop = frames.places[word_frames.start, 0], frames.places[word_frames.stop - 1, 1]
-            seconds = (round(float(sample / sound.rate), 3) for sample in (start, stop))
-            words.append((word.start - span.start, word.stop - span.start, *seconds))
-    return tuple(words)
-
-
-def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
-    """Returns the JSON values of a span of an axis, such as its labels, white space and media."""
-    edges = axis_edges(span, plan.block).tolist()
-    if plan.block == 1:
-        description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        # A word may also stand where the page does not go.
-        description |= {"cut": True} if span != slice(0, len(tokens)) else {}
-        return description | _about_written(tokens, span) | _about_units(tokens, span) | about_medium(tokens, edges)
-    labels = []
-    for first, stop in pairwise(edges):
-        block = tokens.labels[first:stop]
-        labels.append(" ".join(block) if len(block) <= MAX_LABELLED_TOKENS else f"{block[0]} … {block[-1]}")
-    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | about_medium(tokens, edges)
-
-
-def _about_written(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns what is written in each unit of several words as ``written``, "" where a label says it; else empty."""
-    if (tokens.ids[span] >= 0).all():  # tokens and no units of several
-        return {}
-    starts = np.sort(tokens.places[span, 0])
-    written = []
-    for label, medium_number, place in zip(
-        tokens.labels[span], tokens.medium[span].tolist(), tokens.places[span].tolist(), strict=True
-    ):
-        medium = tokens.media[medium_number] if medium_number >= 0 else None
-        # The place of a unit in several parts, such as the marks of a chat, is around other units.
-        is_whole = np.searchsorted(starts, place[1]) - np.searchsorted(starts, place[0]) <= 1
-        text = medium.content[place[0] : place[1]].strip() if isinstance(medium, Text) and is_whole else ""
-        written.append(text if len(text.split()) > 1 and text != label else "")
-    return {"written": written} if any(written) else {}
-
-
-def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the indices of special tokens as ``special``, and the words as ``words``, within a span of an axis."""
-    about: dict[str, Any] = {}
-    special = np.flatnonzero(tokens.special[span]).tolist()
-    if 0 < len(special) < span.stop - span.start:
-        about["special"] = special
-    units = Units.of(tokens, WORDS)
-    numbers = units.numbers[span]
-    starts = np.zeros(0, dtype=np.int64)
-    if len(numbers):
-        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))  # the first token starts a word as well
-    if len(starts) < len(numbers):
-        has_label = (units.sizes > 1) | isinstance(tokens.canvas, Sound)  # a frame's own label is its second
-        labels = [units.labels[number] if has_label[number] else "" for number in numbers[starts].tolist()]
-        about["words"] = {"starts": starts.tolist(), "labels": labels}
-    return about
-
-
 def _about_head(
-    head: HeadCells, packed_head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts
+    head: HeadCells, packed_head: PackedHead, texts: AxisTexts, visible_counts: VisibleCounts
 ) -> dict[str, Any]:
     maps = head.maps
     query_edges, key_edges = (axis_edges(span, texts.plan.block) for span in (head.queries, head.keys))
@@ -288,12 +199,7 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
 
 
 def _table_html(summary: Summary) -> str:
-    rows = []
-    for index, texts in enumerate((summary.header, *summary.rows)):
-        tag = "td" if index else "th"
-        rows.append("".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts))
-    body = "".join(f"<tr>{row}</tr>" for row in rows[1:])
-    return (
-        '<details class="summary"><summary>Each head in numbers</summary>'
-        f"<table><thead><tr>{rows[0]}</tr></thead><tbody>{body}</tbody></table></details>"
-    )
+    name = "Each head in numbers"
+    rows = ("".join(f"<td>{html.escape(text)}</td>" for text in texts) for texts in summary.rows)
+    table = table_html(name, summary.header, rows)
+    return f'<details class="summary"><summary>{name}</summary>{table}</details>'

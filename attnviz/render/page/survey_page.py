@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame
-from attnviz.render.page.axis_media import about_medium
+from attnviz.render.page.descriptions import about_medium, about_metrics
 from attnviz.render.page.encoding import base85, rounded_fractions
-from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.report import HeadExample, HeadList, SurveyedHeads

@@ -21,8 +21,8 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure
 from attnviz.render.formats import draw, medium_of
+from attnviz.render.page.descriptions import about_metrics
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
-from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.heads.head_numbers import shown_metrics

@@ -8,7 +8,7 @@ import torch
 
 import attnviz
 from attnviz.api import drawing
-from attnviz.api.contributions import contributions
+from attnviz.api.derived import contributions
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.maps.recording import Recording

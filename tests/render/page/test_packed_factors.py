@@ -15,8 +15,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.render.formats import draw
-from attnviz.render.page.packed_scores import ROUNDING, _rounded_float16, pack_scores
-from attnviz.render.page.packing import plan_page
+from attnviz.render.page.packed_factors import ROUNDING, _rounded_float16, pack_scores
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import ScoreFactors
 from attnviz.text.selection import Selection
@@ -57,18 +56,18 @@ def test_a_product_of_rounded_numbers_is_right_to_half_a_percent() -> None:
 def test_34_tokens_in_72_heads_cost_at_most_300_kilobytes() -> None:
     maps = [with_factors(random_maps(Tokens.numbered(34), layer=layer, heads=12), seed=layer) for layer in range(6)]
     heads = tuple(cell for each in maps for cell in cells_of(each))
-    packed = pack_scores(heads, plan_page(heads, 10**9))
+    packed = pack_scores(heads)
     assert packed is not None
     assert len(packed.content) + len(json.dumps(packed.about)) < 300_000
 
 
 def test_queries_and_keys_that_are_unknown_or_too_many_are_left_out() -> None:
     plain = cells_of(random_maps(Tokens.numbered(9), heads=2))
-    assert pack_scores(plain, plan_page(plain, 10**9)) is None
+    assert pack_scores(plain) is None
     some = cells_of(with_factors(random_maps(Tokens.numbered(9), heads=2)))
-    assert pack_scores((*some, *plain), plan_page(some, 10**9)) is None
+    assert pack_scores((*some, *plain)) is None
     many = cells_of(with_factors(random_maps(Tokens.numbered(140), heads=12), features=200))
-    assert pack_scores(many, plan_page(many, 10**9)) is None
+    assert pack_scores(many) is None
 
 
 @pytest.mark.parametrize("model", ["seeded", "trained"])
