@@ -194,14 +194,7 @@ def replay(
         layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
     )
     with evaluation_mode(model):
-        recording = record_module(
-            model,
-            prepared_input,
-            selection,
-            values=values,
-            dense=dense,
-            refuse_broken=lambda _inputs: None,  # the caller's own model: if it fails, its error is raised unchanged
-        )
+        recording = record_module(model, prepared_input, selection, values=values, dense=dense)
     return drawable(recording)
 
 
