@@ -13,7 +13,7 @@ from attnviz.cli.defaults import settable_options
 from fuzzing.command_line import attempt, streams
 from fuzzing.target import Target
 
-COMMANDS = ("show", "heads", "compare", "explain", "samples", "devices")
+COMMANDS = ("show", "heads", "compare", "explain", "info")
 TEXTS = ("Life is short", "a", "", " ", "-", "run.safetensors", "no.safetensors", "\x1b[31mred", "東京 🎉", "a " * 40)
 WORDS = """
 mean max min sum viridis magma Blues twilight none log linear head shared 0:0.5 dark light heatmap arcs text

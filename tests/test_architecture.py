@@ -78,7 +78,7 @@ def test_first_sentence_says_what_the_module_is_for() -> None:
         ["--help"],
         ["--version"],
         ["show", "--help"],
-        ["samples"],
+        ["info", "samples"],
         ["show", "Life", "--set", "embed-dim=30", "--set", "num-heads=4"],
         ["show", "Life", "--heads", "9"],
         ["show", "Life", "--layers", "3"],

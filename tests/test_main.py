@@ -34,15 +34,18 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("attnviz samples >&-", "attnviz: standard output is closed; use -o FILE to write a file\n"),
+        ("attnviz info samples >&-", "attnviz: standard output is closed; use -o FILE to write a file\n"),
         ("attnviz show Life >&-", "attnviz: standard output is closed; use -o FILE to write a file\n"),
         ("attnviz show - <&-", "attnviz: standard input is closed; give a text or --file FILE\n"),
         ("attnviz show nowhere.safetensors <&- 2>&-", ""),
         ("attnviz show nowhere.safetensors 2>/dev/full", ""),
         ("attnviz browse Life >&-", "attnviz: browse needs a terminal; use attnviz show"),
-        ("mkdir gone; cd gone; rmdir ../gone; attnviz samples", "attnviz: the working folder no longer exists; cd to"),
+        (
+            "mkdir gone; cd gone; rmdir ../gone; attnviz info samples",
+            "attnviz: the working folder no longer exists; cd to",
+        ),
         ("ulimit -v 600000; attnviz show Life", "attnviz: torch needs more than the 586 MiB of memory"),
-        ("ulimit -f 0; attnviz samples > samples.txt", "attnviz: cannot write all of the output: File too large"),
+        ("ulimit -f 0; attnviz info samples > samples.txt", "attnviz: cannot write all of the output: File too large"),
     ],
 )
 def test_what_it_lacks_is_one_line(tmp_path: Path, command: str, said: str) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -14,9 +14,10 @@ import typer
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.cli.completion import other_suffixes
-from attnviz.cli.defaults import read_defaults, with_origin
+from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
+    TOPICS,
     AblateTop,
     AllSteps,
     At,
@@ -42,6 +43,7 @@ from attnviz.cli.options import (
     Step,
     TokenClass,
     TokenLimit,
+    Topic,
     Window,
     WithModel,
     expand_options,
@@ -544,37 +546,43 @@ def survey_command(
 
 @command()
 @expand_options
-def samples() -> None:
-    """List the sample texts and pictures by name."""
+def info(topic: Topic = None) -> None:
+    """List sample texts and pictures, devices, and defaults that you set."""
+    for name in TOPICS if topic is None else [topic]:
+        if topic is None:
+            write(f"{name}:\n".encode())
+        match name:
+            case "samples":
+                lines = _sample_lines()
+            case "devices":
+                lines = _device_lines()
+            case _:
+                lines = iter([describe_defaults()])
+        for line in lines:
+            write(line.encode(errors="surrogateescape"))
+    if topic == "samples":
+        suggest_next("attnviz show --sample pronoun draws one of them")
+
+
+def _sample_lines() -> Iterator[str]:
+    """Yields a line for each sample text, with its number of words and its start, and for each sample picture."""
     from attnviz.text.samples import read_sample, sample_pictures, samples
 
     for name in samples():
         words = read_sample(name).split()
         text = " ".join(words)
         text_start = text if len(text) <= SAMPLE_WIDTH else f"{text[: SAMPLE_WIDTH - 1]}…"
-        write(f"{name:12} {len(words):5} words  {text_start}\n".encode())
+        yield f"{name:12} {len(words):5} words  {text_start}\n"
     for name in sample_pictures():
-        write(f"{name:12}       picture, for --image {name} --model trained-picture\n".encode())
-    suggest_next("attnviz show --sample pronoun draws one of them")
+        yield f"{name:12}       picture, for --image {name} --model trained-picture\n"
 
 
-@command()
-@expand_options
-def devices() -> None:
-    """List the devices of this machine for --device NAME."""
+def _device_lines() -> Iterator[str]:
+    """Yields a line for each device of this machine: the name that ``--device`` takes, and a description."""
     from attnviz.base.machine import describe_devices
 
     for name, description in describe_devices():
-        write(f"{name:8} {description}\n".encode())
-
-
-@command()
-@expand_options
-def config() -> None:
-    """List the defaults that you set, and where."""
-    from attnviz.cli.defaults import describe_defaults
-
-    write(describe_defaults().encode(errors="surrogateescape"))
+        yield f"{name:8} {description}\n"
 
 
 def show_version(is_requested: bool) -> None:

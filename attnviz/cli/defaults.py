@@ -166,7 +166,7 @@ def with_origin(error: AttnvizError, words: Iterable[str]) -> str:
 
 
 def describe_defaults() -> str:
-    """Returns the text of ``attnviz config``: the defaults that are set, the places to set one, and the options."""
+    """Returns what ``attnviz info config`` prints: the defaults that are set, places to set one, and the options."""
     from textwrap import fill
 
     rows = [

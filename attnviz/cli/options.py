@@ -13,7 +13,7 @@ from typer import Argument, Context
 from typer import Option as TyperOption
 
 from attnviz.base.errors import SETTINGS, AttnvizError, flag, option
-from attnviz.base.options import DeclaredOption, Option, declared_options, in_range, refuse_unmet_needs
+from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import names_from_source, parse_settings, refuse_to_fetch, used_defaults
 from attnviz.cli.help import SETTINGS_PANEL, ShortHelp
@@ -65,7 +65,7 @@ class Input:
         ),
     ] = None
     sample: Annotated[
-        str | None, Option("Use the sample text of this name; attnviz samples lists them.", names=_samples)
+        str | None, Option("Use the sample text of this name; attnviz info samples lists them.", names=_samples)
     ] = None
     passages: Annotated[
         str | None,
@@ -212,6 +212,15 @@ Check = Annotated[
         panel="Select",
     ),
 ]
+TOPICS = ("samples", "devices", "config")
+Topic = Annotated[
+    str | None,
+    Option(
+        "Only samples, for --sample and --image; devices, for --device; or config, the defaults that you set.",
+        OneOf(TOPICS),
+        brief="Only samples, devices or config.",
+    ),
+]
 Corpus = Annotated[
     list[str] | None,
     Option(
@@ -313,7 +322,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Output: (Output, "Output"),
     Drawn: (Drawn, "Look"),
 }
-ARGUMENTS = ("text", "second", "corpus", "recordings")  # positional
+ARGUMENTS = ("text", "second", "corpus", "recordings", "topic")  # positional
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellings: --layer for --layers
 # Parameters whose option has another name.
 NAMES = {"output": ("--output", "-o"), "other": ("--with",), "assignments": ("--set",)}
@@ -457,7 +466,12 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
     """Returns the typer parameter of an option: a positional argument if ``ARGUMENTS`` has its name, else an option."""
     declaration = declared.option
     info = (
-        Argument(help=declaration.help, metavar=name.upper(), rich_help_panel="Input")
+        Argument(
+            help=declaration.help,
+            metavar=name.upper(),
+            rich_help_panel="Input",
+            autocompletion=completer(name, declaration),
+        )
         if name in ARGUMENTS
         else TyperOption(
             *_spellings(name, declared),

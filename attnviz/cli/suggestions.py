@@ -46,9 +46,12 @@ OLD_OPTIONS = {
 }
 OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
     "battery": "attnviz heads --types",
+    "config": "attnviz info config",
+    "devices": "attnviz info devices",
     "film": "attnviz show a.safetensors b.safetensors -o film.gif",
     "kept": None,
     "record": "attnviz show … -o run.safetensors",
+    "samples": "attnviz info samples",
 }
 
 
@@ -211,4 +214,6 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
         command = "" if RECORDING in suffixes else "attnviz show TEXT "
         recording = path.with_suffix(RECORDING)
         raise AttnvizError(f"this command does not write {suffix}; use {command}-o {recording} for a recording")
-    raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, suffixes)}")
+    raise AttnvizError(
+        f"unknown suffix {suffix!r}; {choices(suffix, [name for name in suffixes if name not in FILMS])}"
+    )

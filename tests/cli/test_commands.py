@@ -121,9 +121,11 @@ def test_comparing_dropout_says_that_the_first_layer_cannot_change(attnviz: Stre
 
 
 def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
-    out = attnviz.run("samples")
+    out = attnviz.run("info", "samples")
     assert [line.split()[0] for line in out.splitlines()] == [*samples(), *sample_pictures()]
-    assert re.search(r"^cpu ", attnviz.run("devices"), re.MULTILINE)
+    devices = attnviz.run("info", "devices")
+    assert re.search(r"^cpu ", devices, re.MULTILINE)
+    assert attnviz.run("info") == f"samples:\n{out}devices:\n{devices}config:\n{attnviz.run('info', 'config')}"
     assert re.fullmatch(r"attnviz \d+\.\d+\.\d+\n", attnviz.run("--version"))
 
 
@@ -224,7 +226,7 @@ def test_a_closed_pipe_is_silent() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_output_that_does_not_fit_is_one_line() -> None:
-    for arguments in (["--version"], ["samples"], ["show", "Life is short"]):
+    for arguments in (["--version"], ["info", "samples"], ["show", "Life is short"]):
         with open("/dev/full", "wb") as full:
             command = [*ATTNVIZ, *arguments]
             result = subprocess.run(

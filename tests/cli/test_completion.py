@@ -29,6 +29,7 @@ def test_options_and_the_names_they_take_are_completed(in_folder: Path) -> None:
     assert completed("show", "--sample", "") == list(samples())
     assert completed("show", "--theme", "d") == ["dark"]
     assert completed("explain", "--step", "so") == ["softmax"]
+    assert completed("info", "d") == ["devices"]
 
 
 def test_every_metric_is_completed(in_folder: Path) -> None:

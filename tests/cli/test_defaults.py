@@ -48,12 +48,12 @@ def test_a_project_the_user_and_a_variable_set_defaults_and_the_nearest_wins(
 
 
 def test_config_lists_what_is_set_and_where(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    unset = attnviz.run("config")
+    unset = attnviz.run("info", "config")
     assert unset.startswith("No defaults are set.\n")
     assert all(name.replace("_", "-") in unset for name in settable_options())
     Path("attnviz.toml").write_text('dpi = 300\n"color-scale" = "log"\n')
     monkeypatch.setenv("ATTNVIZ_WORDS", "yes")
-    rows = [line.split() for line in attnviz.run("config").splitlines()[:3]]
+    rows = [line.split() for line in attnviz.run("info", "config").splitlines()[:3]]
     assert [row[:2] for row in rows] == [["dpi", "300"], ["color-scale", "log"], ["words", "True"]]
     assert rows[0][2].endswith("attnviz.toml")
     assert rows[2][2] == "ATTNVIZ_WORDS"
@@ -123,7 +123,7 @@ def test_what_a_terminal_would_obey_is_written_out(
     (folder := in_folder / "\x1b[31m").mkdir()
     monkeypatch.chdir(folder)
     Path("attnviz.toml").write_text('tokenizer = "\\u202e\\u001b[2J"\n')
-    listed = attnviz.run("config")
+    listed = attnviz.run("info", "config")
     assert "\\u202e\\x1b[2J" in listed
     assert not {"\x1b", "\u202e"} & {*listed}
 
@@ -151,7 +151,7 @@ def test_a_file_in_a_folder_has_no_model_fetched_but_a_user_and_a_variable_may(
 
 def test_a_file_too_long_is_refused_and_not_cut(attnviz: Streams) -> None:
     Path("attnviz.toml").write_text("#" * 1_000_001)
-    assert "longer than 256 kB" in attnviz.refused("config")
+    assert "longer than 256 kB" in attnviz.refused("info", "config")
 
 
 def test_no_default_can_name_what_is_written_or_read() -> None:
@@ -161,9 +161,9 @@ def test_no_default_can_name_what_is_written_or_read() -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_what_is_no_file_or_no_table_sets_nothing_and_is_not_waited_for(attnviz: Streams) -> None:
     os.mkfifo("attnviz.toml")
-    assert attnviz.run("config").startswith("No defaults are set.\n")
+    assert attnviz.run("info", "config").startswith("No defaults are set.\n")
     Path("pyproject.toml").write_text("tool = 'attnviz'\n")
-    assert "tool.attnviz is not a table" in attnviz.refused("config")
+    assert "tool.attnviz is not a table" in attnviz.refused("info", "config")
 
 
 def test_a_model_of_a_folder_above_is_said_and_one_of_this_folder_is_not(

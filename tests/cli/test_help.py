@@ -17,8 +17,7 @@ COMMANDS = (
     "steps",
     "browse",
     "survey",
-    "samples",
-    "devices",
+    "info",
 )
 
 

@@ -81,7 +81,7 @@ def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: 
     ("command", "says"),
     [
         (("show", "a b"), "attnviz show --sample repeat --model trained"),
-        (("samples",), "attnviz show --sample pronoun"),
+        (("info", "samples"), "attnviz show --sample pronoun"),
         (("explain", "a b"), "--step softmax; for all in full: --all or -o notes.html"),
     ],
 )

@@ -140,7 +140,7 @@ class Reader(ABC):
 
     def built_in_example(self) -> "Prepared":
         """Returns the model's built-in example, for commands without a text."""
-        raise AttnvizError(f"{self.settings.model} needs a text; see attnviz samples")
+        raise AttnvizError(f"{self.settings.model} needs a text; see attnviz info samples")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Returns a list of windows of tokens for each text; the list of a text that does not fit is empty.
