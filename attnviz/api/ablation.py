@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.effects.effect_table import Effects
-    from attnviz.models.reading.prepared import Prepared
+    from attnviz.models.reading.example import Prepared
     from attnviz.models.reading.reader import Reader, Use
 
 NAMED_REPLACEMENTS = ("zero", "mean")

@@ -9,13 +9,12 @@ from attnviz.api.recording import DrawableRecording, drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.runs import evaluation_mode
 from attnviz.maps.recording import Recording
-from attnviz.media.image_file import image_source, refuse_single_image
+from attnviz.media.image import image_source, refuse_single_image
 from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
-from attnviz.models.live_model import LiveModel
 from attnviz.models.reading.captured import record_module
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.example import Example, Prepared
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import LiveModel
 from attnviz.text.selection import Selection
 from attnviz.text.server_answer import ServerAnswer
 

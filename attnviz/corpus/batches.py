@@ -16,7 +16,7 @@ from attnviz.base.reading import open_file
 from attnviz.corpus.read import READERS, CorpusText
 from attnviz.corpus.survey import ExampleText
 from attnviz.corpus.token_classes import class_masks, picture_metrics, surveyed_metrics
-from attnviz.media.image_file import IMAGE_SUFFIXES, ImageFileError, ImageSource, LoadedImage, image_source
+from attnviz.media.image import IMAGE_SUFFIXES, ImageFileError, ImageSource, LoadedImage, image_source
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader

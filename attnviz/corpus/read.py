@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.machine import is_out_of_memory
 from attnviz.base.reading import open_file, parse_json
-from attnviz.media.image_file import IMAGE_SUFFIXES
+from attnviz.media.image import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from attnviz.media.image_file import ImageSource
+    from attnviz.media.image import ImageSource
     from attnviz.text.tokens import Tokens
 
 STANDARD_INPUT = "-"

@@ -17,11 +17,11 @@ from attnviz.corpus.survey import Survey, merge_surveys
 from attnviz.corpus.survey_batch import refuse_long_window, survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.token_classes import class_masks
-from attnviz.media.image_file import refuse_single_image
+from attnviz.media.image import refuse_single_image
 from attnviz.models.huggingface.reader import HuggingFaceReader
 from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids
-from attnviz.models.live_model import LiveModel
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import LiveModel
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 

@@ -1,7 +1,12 @@
-"""Represents an image that a model reads; the place of a token is a rectangle of its pixels."""
+"""Represents an image that a model reads, and opens image files; the place of a token is a rectangle of its pixels.
+
+Files are untrusted: PNG, JPEG and WebP of bounded size are opened, turned upright, and lose their metadata.
+"""
 
 import math
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
 import numpy as np
@@ -9,13 +14,21 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import ByteArray, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import is_out_of_memory
+from attnviz.base.printable import printable_line
 
 if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
     from attnviz.base.tensor_file import StoredEntry
 
 MAX_SIDE = 1024  # pixels of the longer side of a reduced image
 MAX_PIXELS = 100_000_000  # of an image that is opened
 LUMA = (0.299, 0.587, 0.114)  # the shares of red, green and blue in the brightness of a pixel (Rec. 601)
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # no others: Pillow runs a program for EPS, and most formats are rarely tested
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+MAX_TITLE_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 200  # of a decoder's error that a message quotes
 
 
 @final
@@ -100,3 +113,101 @@ class Image:
         pixels = entry.array("pixels", "uint8", (rows, columns, 3))
         seconds = entry.number("seconds") or 0.0
         return cls(pixels, entry.count("width"), entry.count("height"), entry.line("title"), seconds)
+
+
+class ImageFileError(AttnvizError):
+    """The refusal of a file that is not an intact image of an allowed format and size."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedImage:
+    """An image that the caller has loaded.
+
+    Attributes:
+        picture: the image, in RGB.
+        name: its name in headings.
+    """
+
+    picture: "PillowImage"
+    name: str
+
+
+ImageSource = Path | LoadedImage
+
+
+def refuse_single_image(images: Any) -> None:
+    """Raises AttnvizError if the images of a caller are one image instead of a list."""
+    if isinstance(images, (str, Path)) or hasattr(images, "__array__") or hasattr(images, "__array_interface__"):
+        raise AttnvizError("images needs a list; write images=[photo] for one")
+
+
+def image_source(image: Any, number: int, count: int | None = None) -> ImageSource:
+    """Returns an image as a reader takes it: the path of a file, or an RGB image with a name.
+
+    Args:
+        image: a path, a PIL image, or an array ``(rows, columns, 3)`` of bytes.
+    """
+    from PIL import Image as Pillow
+
+    if isinstance(image, (str, Path)):
+        return Path(image)
+    picture: PillowImage | None = image if isinstance(image, Pillow.Image) else None
+    if picture is None and getattr(image, "dtype", None) == "uint8" and image.ndim == 3 and image.shape[2] == 3:
+        picture = Pillow.fromarray(image) if image.size else None
+    if picture is None:
+        shape = f" of shape {tuple(image.shape)} and type {image.dtype}" if hasattr(image, "dtype") else ""
+        raise AttnvizError(
+            f"image {number} is of type {type(image).__name__}{shape}; give a path, a PIL image, or an array "
+            "(rows, columns, 3) of uint8, not empty"
+        )
+    width, height = picture.size
+    if not 0 < width * height <= MAX_PIXELS:
+        raise AttnvizError(f"image {number} has {width} x {height} pixels; give one of 1 to {MAX_PIXELS:,} pixels")
+    file_name = Path(str(getattr(picture, "filename", ""))).name
+    return LoadedImage(picture.convert("RGB"), file_name or (f"image {number}" if count != 1 else "image"))
+
+
+def open_image(source: ImageSource) -> "PillowImage":
+    """Returns the image of a file in RGB, turned upright by its EXIF orientation, without metadata.
+
+    Returns a loaded image unchanged. Raises the library's error unchanged if memory runs out.
+    """
+    from PIL import Image as Pillow
+    from PIL import ImageOps, UnidentifiedImageError
+
+    if isinstance(source, LoadedImage):
+        return source.picture
+    name = repr(str(source))
+    if not source.is_file():
+        raise ImageFileError(f"no image file {name}; give a PNG, JPEG or WebP")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large images, which are refused here
+            with Pillow.open(source, formats=IMAGE_FORMATS) as file:
+                width, height = file.size
+                if width * height > MAX_PIXELS:
+                    raise ImageFileError(
+                        f"{name} has {width} x {height} pixels, more than {MAX_PIXELS:,}; give a smaller image"
+                    )
+                upright = ImageOps.exif_transpose(file)
+                pixels = np.asarray(upright.convert("RGB"))
+    except ImageFileError:
+        raise
+    except UnidentifiedImageError as error:
+        raise ImageFileError(f"{name} is not an image that attnviz reads; give a PNG, JPEG or WebP") from error
+    except Pillow.DecompressionBombError as error:
+        raise ImageFileError(f"{name} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
+    except Exception as error:  # decoders raise errors of many types for damaged files
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS] or type(error).__name__
+        raise ImageFileError(f"{name} cannot be read: {printable_line(reason)}; give an intact image") from error
+    return Pillow.fromarray(pixels)
+
+
+def image_of(picture: "PillowImage", title: str = "") -> Image:
+    """Returns a Pillow image as a medium, reduced to at most ``MAX_SIDE`` pixels a side."""
+    small_picture = picture.convert("RGB")
+    small_picture.thumbnail((MAX_SIDE, MAX_SIDE))
+    printable_title = printable_line(title)[:MAX_TITLE_CHARACTERS]
+    return Image(np.array(small_picture, dtype=np.uint8), *picture.size, printable_title)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.attention_stack import AttentionStack, LayerRun
     from attnviz.models.reading.computation import Computation
-    from attnviz.models.reading.prepared import Prepared
+    from attnviz.models.reading.example import Prepared
     from attnviz.text.tokens import Tokens
 
 MASK_BYTES = 4  # memory per cell while the mask is computed
@@ -62,7 +62,7 @@ class SeededReader(StackReader):
 
     def read(self, example: Example) -> "Prepared":
         """Returns an example as inputs of a model that is built for its vocabulary, and stores this model."""
-        from attnviz.models.reading.prepared import Prepared
+        from attnviz.models.reading.example import Prepared
 
         batch = PaddedBatch.of(*self._axes([example]), self.settings.causal)
         with self._model_of(batch.vocabulary):

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.machine import find_device, refuse_without_memory
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import FoundToken, Prepared
+from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.stack_reader import FLOAT_BYTES, MAPS_AT_ONCE, PaddedBatch, StackReader

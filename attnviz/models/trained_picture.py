@@ -22,15 +22,14 @@ from attnviz.models.digit_picture import (
     sample_picture,
     word_id,
 )
-from attnviz.models.reading.prepared import FoundToken, Prepared, Vocabulary
+from attnviz.models.reading.example import FoundToken, Prepared, Vocabulary
 from attnviz.models.reading.reader import Reader
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-    from attnviz.media.image import Image
-    from attnviz.media.image_file import ImageSource
+    from attnviz.media.image import Image, ImageSource
     from attnviz.models.picture_model import PictureModel
     from attnviz.models.reading.example import Example
     from attnviz.text.tokens import Tokens
@@ -278,7 +277,7 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
 
 def _read_picture(source: "ImageSource") -> "tuple[FloatArray, Image]":
     """Returns the ink of a picture as the model reads it, ``(SIDE, SIDE)``, and the picture."""
-    from attnviz.media.image_file import image_of, open_image
+    from attnviz.media.image import image_of, open_image
 
     picture = open_image(source)
     return ink_of(picture), image_of(picture, source.name)

@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.corpus.survey_corpus": ({"json.loads"}, "what the first process of this one sent"),
     "attnviz.corpus.read": ({"ParquetFile", "memory_map", "open_stream"}, "pyarrow, behind open_file"),
     "attnviz.corpus.token_classes": ({"json.loads"}, "the result of bounded work"),
-    "attnviz.media.image_file": ({"Pillow.open"}, "an image, behind open_file, of at most 100 megapixels"),
+    "attnviz.media.image": ({"Pillow.open"}, "an image, behind open_file, of at most 100 megapixels"),
     "attnviz.models.huggingface.chat": ({"json.loads"}, "the result of bounded work"),
     "attnviz.models.huggingface.loading": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.render.film": ({"Image.open"}, "pictures that attnviz drew, in memory"),

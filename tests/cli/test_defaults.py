@@ -132,7 +132,7 @@ def test_a_file_in_a_folder_has_no_model_fetched_but_a_user_and_a_variable_may(
     attnviz: Streams, no_file_of_the_user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("attnviz.models.huggingface.hub._is_online", lambda: False)
+    monkeypatch.setattr("attnviz.models.huggingface.folder._is_online", lambda: False)
     assert attnviz.run("show", "a b", "-o", "run.safetensors")
     Path("attnviz.toml").write_text('model = "someone/nothing"\n')
     line = attnviz.refused("show", "a b")

@@ -11,8 +11,7 @@ from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.tensor_file import MemoryTensors
-from attnviz.media.image import MAX_SIDE, Image
-from attnviz.media.image_file import image_of, open_image
+from attnviz.media.image import MAX_SIDE, Image, image_of, open_image
 from attnviz.media.medium import read_medium
 
 WIDE = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)  # 6 pixels wide, 4 high

@@ -9,10 +9,8 @@ import soundfile
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.tensor_file import MemoryTensors
-from attnviz.media import sound_file
 from attnviz.media.medium import read_medium
-from attnviz.media.sound import ENVELOPE_POINTS, MAX_SECONDS, Sound
-from attnviz.media.sound_file import open_sound, resampled, sound_of
+from attnviz.media.sound import ENVELOPE_POINTS, MAX_SECONDS, Sound, open_sound, resampled, sound_of
 
 RATE = 8000
 TONE = np.sin(np.arange(RATE) / 5).astype(np.float32) * np.linspace(0, 0.8, RATE, dtype=np.float32)
@@ -82,7 +80,7 @@ def test_refuses_files_that_hold_no_sound(tmp_path: Path) -> None:
 
 
 def test_refuses_a_sound_of_more_than_two_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sound_file, "MAX_SECONDS", 0.5)
+    monkeypatch.setattr("attnviz.media.sound.MAX_SECONDS", 0.5)
     soundfile.write(tmp_path / "long.wav", TONE, RATE)
     with pytest.raises(AttnvizError, match="2 hours"):
         open_sound(tmp_path / "long.wav")

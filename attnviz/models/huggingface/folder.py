@@ -1,11 +1,20 @@
-"""Finds the folder of a Hugging Face model, and checks without heavy imports whether it can be loaded."""
+"""Finds the folder of a Hugging Face model, and checks without heavy imports whether it can be loaded.
 
+A model of the hub is found in the cache of the hub's client, or downloaded there file by file.
+"""
+
+import os
 import re
+import socket
+import sys
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.reading import read_json, read_text
@@ -19,6 +28,9 @@ from attnviz.models.huggingface.safety import (
     refuse_unsafe_weights,
 )
 
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*.tokenizer")
+NETWORK_TIMEOUT = 1.2  # seconds
+HTTPS_PORT = 443
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tokens.txt")
@@ -58,25 +70,117 @@ def needs_download(name: str) -> bool:
     if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
-    from attnviz.models.huggingface.hub import cached_model
-
     cached_folder = cached_model(name)
     return cached_folder is None or not any(_is_complete(cached_folder, images) for images in (False, True))
 
 
 def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
     """Returns the folder of a model in the hub's cache; downloads the model if it is missing or incomplete."""
-    from attnviz.models.huggingface.hub import cached_model, download_model
-
     cached_folder = cached_model(name)
     if cached_folder is not None and _is_complete(cached_folder, images):
         return cached_folder
     try:
-        return download_model(name, _refuse_without_weights, is_incomplete=cached_folder is not None)
+        return download_model(name, is_incomplete=cached_folder is not None)
     except AttnvizError as error:
         if not (question := did_you_mean(name, built_in)):
             raise
         raise AttnvizError(f"no model {name!r}; {question}Choose a folder, or a name on the hub") from error
+
+
+def cached_model(name: str) -> Path | None:
+    """Returns the folder of a model in the cache, which may be incomplete; ``None`` if there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
+    except LocalEntryNotFoundError:
+        return None
+
+
+def download_model(name: str, is_incomplete: bool) -> Path:
+    """Downloads the files of a model that are not in the cache, weights last, and returns their folder."""
+    from huggingface_hub import hf_hub_download, model_info
+
+    if not _is_online():
+        reason = "incomplete in the hub's cache" if is_incomplete else "neither a folder here nor in the hub's cache"
+        raise AttnvizError(
+            f"no model {name!r} here: it is {reason}, and the hub is out of reach; give a folder or a cached model"
+        )
+    with _quiet_client(), _hub_refusals(name):
+        all_files = [file.rfilename for file in model_info(name).siblings or ()]
+        files = [file for file in all_files if "/" not in file]
+        _refuse_without_weights(files, name)
+        model_files = sorted(
+            (file for file in files if any(fnmatch(file, kind) for kind in MODEL_FILES)),
+            key=lambda file: (file.endswith(".safetensors"), file),
+        )
+        paths = [Path(hf_hub_download(name, file)) for file in model_files]
+        return paths[-1].parent  # the folder of the weights
+
+
+@contextmanager
+def _hub_refusals(name: str) -> Iterator[None]:
+    """Turns every error of the hub's client in the block into an AttnvizError of one line."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        yield
+    except AttnvizError:
+        raise
+    except GatedRepoError as error:
+        raise AttnvizError(
+            f"{name!r} is gated: ask its owners for access on its page, then log in with 'hf auth login' or set "
+            "HF_TOKEN"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise AttnvizError(
+            f"no model {name!r} on the hub, or it is private; check the name, or log in with 'hf auth login'"
+        ) from error
+    except Exception as error:  # each version of the client raises errors of another network library
+        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        raise AttnvizError(
+            f"cannot download {name!r}: {reason}; complete files are kept; run the command again for the rest"
+        ) from error
+
+
+@contextmanager
+def _quiet_client() -> Iterator[None]:
+    """Silences the client's warnings, and its progress bars if stderr is no terminal; restores both at the end."""
+    from huggingface_hub import utils
+
+    client: Any = utils
+    level, bars_are_hidden = client.logging.get_verbosity(), client.are_progress_bars_disabled()
+    client.logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        client.disable_progress_bars()
+    try:
+        yield
+    finally:
+        client.logging.set_verbosity(level)
+        if not bars_are_hidden:
+            client.enable_progress_bars()
+
+
+def _is_online() -> bool:
+    """True if the hub, or a proxy that the environment names, accepts a connection within ``NETWORK_TIMEOUT``."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return False
+    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
+    address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    # The hub's client would retry for longer.
+    is_reached = threading.Event()
+
+    def probe() -> None:
+        with suppress(OSError):
+            socket.create_connection((address.hostname or "", address.port or HTTPS_PORT), NETWORK_TIMEOUT).close()
+            is_reached.set()
+
+    # In a thread, because looking up the address has no timeout.
+    thread = threading.Thread(target=probe, daemon=True)
+    thread.start()
+    thread.join(NETWORK_TIMEOUT)
+    return is_reached.is_set()
 
 
 def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = False) -> dict[str, Any]:
@@ -88,27 +192,22 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
     _refuse_without_weights([file.name for file in folder.iterdir()], name)
     if images:
         _refuse_without_processor(folder, name)
-        refuse_unsafe_weights(folder, name, config)
-        return config
-    if sounds:
+    elif sounds:
         _refuse_without_extractor(folder, name)
-        refuse_unsafe_weights(folder, name, config)
-        refuse_unsafe_paths(folder, name)
-        refuse_absurd_tokenizers(folder)
-        return config
-    if not _has_tokenizer(folder) and (folder / PROCESSOR).is_file() and "vocab_size" not in config:
-        raise AttnvizError(
-            f"{name!r} reads pictures or sounds and no text; give one with {option('image', 'photo.jpg')} or "
-            f"{option('sound', 'speech.wav')} (attnviz survey reads a folder of pictures); in Python "
-            "attnviz.record(model) records any input"
-        )
-    if not _has_tokenizer(folder):
+    elif not _has_tokenizer(folder):
+        if (folder / PROCESSOR).is_file() and "vocab_size" not in config:
+            raise AttnvizError(
+                f"{name!r} reads pictures or sounds and no text; give one with {option('image', 'photo.jpg')} or "
+                f"{option('sound', 'speech.wav')} (attnviz survey reads a folder of pictures); in Python "
+                "attnviz.record(model) records any input"
+            )
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
         )
     refuse_unsafe_weights(folder, name, config)
-    refuse_unsafe_paths(folder, name)
-    refuse_absurd_tokenizers(folder)
+    if not images:
+        refuse_unsafe_paths(folder, name)
+        refuse_absurd_tokenizers(folder)
     return config
 
 

@@ -18,8 +18,7 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.captured import refusals_of_broken
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import FoundToken, Prepared
+from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER
@@ -126,7 +125,7 @@ class ImageReader(MediaReader):
 
     def _image_input(self, example: Example) -> Prepared:
         """Returns an image as the input of the model."""
-        from attnviz.media.image_file import image_of, open_image
+        from attnviz.media.image import image_of, open_image
         from attnviz.models.huggingface.token_inputs import UnknownPlacesError
 
         assert example.image is not None

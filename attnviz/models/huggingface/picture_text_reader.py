@@ -21,9 +21,8 @@ from attnviz.models.huggingface.loading import (
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
 from attnviz.models.reading.captured import refusals_of_broken
-from attnviz.models.reading.example import Example
+from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
-from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
@@ -142,7 +141,7 @@ class PictureTextReader(MediaReader):
         Generated tokens follow if the settings ask for them. For a model with cross-attention, the pictures are the
         context, or left out if only the attention of the text is recorded.
         """
-        from attnviz.media.image_file import image_of, open_image
+        from attnviz.media.image import image_of, open_image
 
         self.refuse_parts(example)
         pictures = [open_image(source) for source in example.images]
@@ -263,7 +262,7 @@ class PictureTextReader(MediaReader):
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "tuple[list[LayerMaps], bool]":
         """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap."""
-        from attnviz.media.image_file import image_of, open_image
+        from attnviz.media.image import image_of, open_image
 
         pictures = [open_image(source) for source in example.images]
         with self.reading(READ_TASK):

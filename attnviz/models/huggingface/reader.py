@@ -28,8 +28,7 @@ from attnviz.models.huggingface.loading import (
     refusals,
     text_part,
 )
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import FoundToken, Prepared
+from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import TEXT_TOWER, TOWERS
@@ -239,7 +238,7 @@ class HuggingFaceReader(FolderReader):
         A slow tokenizer gives one window for each text, or none if the text has more tokens than allowed.
         """
         from attnviz.models.huggingface.tokens import tokenize_windows
-        from attnviz.models.reading.windows import windows_of
+        from attnviz.text.tokens import windows_of
 
         if self.loaded[1].is_fast:
             return tokenize_windows(self.loaded[1], texts, window, self.limit)

@@ -24,7 +24,7 @@ import torch
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.media.image_file import image_of
+from attnviz.media.image import image_of
 from attnviz.models.huggingface.image_places import lattice_boxes
 from attnviz.models.huggingface.image_reader import image_tokens
 from attnviz.models.huggingface.token_inputs import (

@@ -15,8 +15,7 @@ from attnviz.models.huggingface.loading import (
     refusals,
 )
 from attnviz.models.huggingface.reader import MediaReader
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.example import Example, Prepared
 from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class SoundReader(MediaReader):
 
         If the model has a decoder, the frames are the context of its tokens; else they are tokens and context.
         """
-        from attnviz.media.sound_file import open_sound, resampled, sound_of
+        from attnviz.media.sound import open_sound, resampled, sound_of
 
         self.refuse_parts(example)
         assert example.sound is not None

@@ -7,10 +7,16 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.models.reading.prepared import FoundToken
-from attnviz.models.reading.windows import with_covered_text
+from attnviz.models.reading.example import FoundToken
 from attnviz.text.piece_places import TextPiece, piece_places
-from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces, visible_label
+from attnviz.text.tokens import (
+    Tokens,
+    refuse_long,
+    tokens_of_encoding,
+    tokens_of_pieces,
+    visible_label,
+    with_covered_text,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
     from attnviz.capture.flow.sites import CallSite
     from attnviz.maps.recording import Recording
-    from attnviz.models.reading.prepared import Prepared
+    from attnviz.models.reading.example import Prepared
 
 FLOAT_BYTES = 4  # of a float32
 ARRAYS_AT_ONCE = 6  # arrays (heads, queries, keys) that are in memory together

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import BoolArray, IntArray
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
-    from attnviz.models.reading.example import Example
-    from attnviz.models.reading.prepared import FoundToken, Prepared, Vocabulary
+    from attnviz.models.reading.example import Example, FoundToken, Prepared, Vocabulary
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
@@ -111,7 +110,7 @@ class Reader(ABC):
 
     def read(self, example: "Example") -> "Prepared":
         """Returns a text as inputs of the module, with the tokens of its maps."""
-        from attnviz.models.reading.prepared import Prepared
+        from attnviz.models.reading.example import Prepared
 
         self.refuse_parts(example)
         tokens = example.with_groups(self.tokenize(example.text))
@@ -148,7 +147,7 @@ class Reader(ABC):
         A text does not fit if its only window has more tokens than the model reads, or if special tokens alone fill a
         window.
         """
-        from attnviz.models.reading.windows import windows_of
+        from attnviz.text.tokens import windows_of
 
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
@@ -180,7 +179,7 @@ class Reader(ABC):
 
     def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
         """Returns the first token of a text that has this label, else one that has it with spaces around it."""
-        from attnviz.models.reading.prepared import FoundToken
+        from attnviz.models.reading.example import FoundToken
         from attnviz.text.places import labelled
 
         positions = labelled(tokens, label)
@@ -192,7 +191,7 @@ class Reader(ABC):
         """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text."""
         import numpy as np
 
-        from attnviz.models.reading.prepared import Vocabulary
+        from attnviz.models.reading.example import Vocabulary
 
         frame = self.tokenize(FRAME_TEXT)
         text_positions = np.flatnonzero(~frame.special)

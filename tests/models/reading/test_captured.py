@@ -16,7 +16,7 @@ from attnviz.explain.explain import explain
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.models.reading.captured import LayerCalls, computation_of
 from attnviz.models.reading.computation import Computation
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.example import Prepared
 from attnviz.text.tokens import Tokens
 
 WIDTH, HEADS, TOKENS, LAYER = 24, 4, 7, 1

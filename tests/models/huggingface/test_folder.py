@@ -147,7 +147,7 @@ def test_refuses_in_one_line_without_a_network_and_where_the_hub_is_down(hub: Hu
 def test_a_cached_model_needs_no_download_if_it_can_read_texts_or_images(
     file: str, is_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.models.huggingface.hub.cached_model", lambda _: tmp_path)
+    monkeypatch.setattr("attnviz.models.huggingface.folder.cached_model", lambda _: tmp_path)
     for name in ("config.json", "model.safetensors", file):
         (tmp_path / name).write_text("{}")
     assert needs_download("someone/tiny") == is_missing
