@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from attnviz.browse.drawing.graphics import Protocol
+from attnviz.browse.view.graphics import Protocol
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from benchmarks.timing import Pair, report

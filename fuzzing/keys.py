@@ -14,12 +14,12 @@ from textual.pilot import Pilot
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
-from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen, first_state, settle
 from attnviz.browse.moves.keys import BINDINGS, press
 from attnviz.browse.process.terminal import KeyDecoder
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.screen import draw_screen
 from attnviz.maps.recording import Recording
 from fuzzing.command_line import refuse_obeyed
 from fuzzing.target import Target
@@ -85,7 +85,7 @@ def attempt_bytes(case: tuple[str, tuple[int, int], list[bytes | str]]) -> None:
     async def play() -> None:
         async with browser.run_test(size=size) as pilot:
             for event in sent_events(parts):
-                browser.canvas.post_message(event)
+                browser.post_message(event)
                 await settled(pilot)
                 if not browser.is_running:
                     break

@@ -24,7 +24,7 @@ explain browse cli __init__ __main__
 # A room inside a room imports only those before it; files that lie directly in the room come last.
 INNER_ROOMS = {
     "capture": ["flow", "calls", "assembly", "hooks"],
-    "browse": ["session", "moves", "view", "drawing", "process", "survey"],
+    "browse": ["session", "moves", "view", "process", "survey"],
     "report": ["picture", "words", "heads", "maps", "survey"],
     "models": ["reading", "huggingface"],
 }

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 
 from attnviz.browse.moves.cursor import Screen, with_first_ranked_head
 from attnviz.browse.moves.finding import filter_heads
-from attnviz.browse.moves.layout import tiles
-from attnviz.browse.moves.lens_layout import lens_heads, open_lens_pane
-from attnviz.browse.process.background import Background
+from attnviz.browse.moves.layout import lens_heads, open_lens_pane, tiles
+from attnviz.browse.process.application import Background
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 
@@ -20,17 +19,11 @@ SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map while it is refined
 
 
 class Stage(Protocol):
-    """The part of the canvas that `Computing` uses.
-
-    Attributes:
-        session: the recording, and what is computed from it.
-        state: the state on the screen.
-        last_key_time: the time of the last key press or click, in seconds of the monotonic clock.
-    """
+    """The part of the canvas that `Computing` uses."""
 
     session: Session
-    state: State
-    last_key_time: float
+    state: State  # on the screen
+    last_key_time: float  # of the last key press or click, in seconds of the monotonic clock
 
     @property
     def current_screen(self) -> Screen:
@@ -70,53 +63,27 @@ class Computing:
         background threads if nothing was left to compute. Computes nothing if the terminal is too small.
         """
         self.slice_is_scheduled = False
-        screen, state = self.stage.current_screen, self.stage.state
+        screen, state, session = self.stage.current_screen, self.stage.state, self.stage.session
         if not screen.size.is_large_enough:
             return
-        compute = self.compute_rows if state.lens and not state.has_open_head else self.compute_thumbnails
-        has_computed, is_on_screen = compute(state)
-        if is_on_screen or (has_computed and state.lens and not self.lens_lacks_rows()):
+        shown_heads, computed_heads, is_complete = list[int](), list[int](), False
+        if state.shows_lens:
+            heads = lens_heads(session, state)
+            shown_heads = heads[state.top : state.top + open_lens_pane(session, state, screen.size).lines]
+            row_key = state.view, state.token, state.direction
+            computed_heads = session.token_rows.compute([*shown_heads, *heads], *row_key)
+            is_complete = all(session.token_rows.find(head, *row_key) is not None for head in heads)
+        elif not state.has_open_head:
+            grid = tiles(session, state, screen.size)
+            shown_heads = grid.on_screen(state.top)
+            heads = list(dict.fromkeys((*shown_heads, *range(session.recorded_count))))
+            computed_heads = session.thumbnails.compute(heads, state.view, grid.pixels)
+        if set(computed_heads) & set(shown_heads) or (computed_heads and is_complete):
             self.stage.show_state(state)
-        elif has_computed:
+        elif computed_heads:
             self.start()
         else:
             self.start_background()
-
-    def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
-        """Computes some missing thumbnails, none if a head is open.
-
-        Returns:
-            True if any was computed, and True if one of these is on the screen.
-        """
-        if state.has_open_head:
-            return False, False
-        grid = tiles(self.stage.session, state, self.stage.current_screen.size)
-        shown_heads = grid.on_screen(state.top)
-        heads = [
-            *shown_heads,
-            *(head for head in range(self.stage.session.recorded_count) if head not in set(shown_heads)),
-        ]
-        computed_heads = self.stage.session.thumbnails.compute(heads, state.view, grid.pixels)
-        return bool(computed_heads), bool(set(computed_heads) & set(shown_heads))
-
-    def compute_rows(self, state: State) -> tuple[bool, bool]:
-        """Computes some missing rows of the lens.
-
-        Returns:
-            True if any was computed, and True if one of these is on the screen.
-        """
-        session, size = self.stage.session, self.stage.current_screen.size
-        listed_heads, line_count = lens_heads(session, state), open_lens_pane(session, state, size).lines
-        shown_heads = listed_heads[state.top : state.top + line_count]
-        heads = [*shown_heads, *(head for head in listed_heads if head not in set(shown_heads))]
-        computed_heads = session.token_rows.compute(heads, state.view, state.token, state.direction)
-        return bool(computed_heads), bool(set(computed_heads) & set(shown_heads))
-
-    def lens_lacks_rows(self) -> bool:
-        """True if the rows of some heads of the lens are not computed yet."""
-        state, find_row = self.stage.state, self.stage.session.token_rows.find
-        heads = lens_heads(self.stage.session, state)
-        return any(find_row(head, state.view, state.token, state.direction) is None for head in heads)
 
     def start_background(self) -> None:
         """Starts threads for results that the screen lacks; starts none if it lacks nothing.
@@ -125,21 +92,19 @@ class Computing:
         patterns of the next attention call whose heads have none yet. Another thread refines the unfinished maps on the
         screen.
         """
-        order = self.stage.state.view.order
-        if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):
-            self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
-        elif (call_heads := self.stage.session.ranking.next_unnamed_call(self.stage.state.view)) is not None:
-            self.background.start(
-                "measure", partial(self.stage.session.ranking.name_patterns, call_heads), self.draw_patterns
-            )
+        view, ranking = self.stage.state.view, self.stage.session.ranking
+        if view.order is not None and not ranking.is_sorted(view):
+            self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, view.order))
+        elif (call_heads := ranking.next_unnamed_call(view)) is not None:
+            self.background.start("measure", partial(ranking.name_patterns, call_heads), self.draw_patterns)
         if self.stage.session.unfinished_blocks:
             self.background.start("refine", self.refine, self.stage.redraw)
 
     def draw_patterns(self) -> None:
         """Draws the heads with their new patterns; if these were the last, applies the filter."""
-        filter_text = self.stage.state.view.filter
-        if filter_text and self.stage.session.ranking.next_unnamed_call(self.stage.state.view) is None:
-            self.stage.show_state(filter_heads(self.stage.current_screen, self.stage.state, filter_text))
+        view = self.stage.state.view
+        if view.filter and self.stage.session.ranking.next_unnamed_call(view) is None:
+            self.stage.show_state(filter_heads(self.stage.current_screen, self.stage.state, view.filter))
         else:
             self.stage.redraw()
 
@@ -149,18 +114,15 @@ class Computing:
         Does nothing if heads are no longer sorted by the metric, if it is already measured, or while other work of this
         kind runs.
         """
-        if metric == self.stage.state.view.order and metric not in self.stage.session.ranking.measured_names:
-            self.background.start(
-                "measure", partial(self.stage.session.ranking.measure, metric), partial(self.go_to_first_ranked, metric)
-            )
+        ranking = self.stage.session.ranking
 
-    def go_to_first_ranked(self, metric: str) -> None:
-        """Chooses the first head if heads are still sorted by ``metric``; draws the state in either case."""
-        self.stage.show_state(
-            with_first_ranked_head(self.stage.current_screen, self.stage.state)
-            if metric == self.stage.state.view.order
-            else self.stage.state
-        )
+        def go_to_first_ranked() -> None:
+            state = self.stage.state
+            is_order = metric == state.view.order
+            self.stage.show_state(with_first_ranked_head(self.stage.current_screen, state) if is_order else state)
+
+        if metric == self.stage.state.view.order and metric not in ranking.measured_names:
+            self.background.start("measure", partial(ranking.measure, metric), go_to_first_ranked)
 
     def refine(self) -> None:
         """Refines the maps on the screen until all are finished, and draws them now and then.

@@ -1,18 +1,23 @@
-"""Writes the text that a user copies: a cell, a row or a table with tabs, the command, or the place's address."""
+"""Writes the text that a user copies: a cell, a row or a table with tabs, the place, or the command of a figure."""
+
+import shlex
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.command import figure_command
 from attnviz.browse.moves.cursor import Screen, ranked_keys
+from attnviz.browse.moves.layout import open_map_pane, tiles
 from attnviz.browse.moves.place import place_address
-from attnviz.browse.session.rows import TokenRow
+from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.browse.view.head_layout import lay_out
 from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
-from attnviz.text.units import Units
+from attnviz.browse.view.map import lay_out
+from attnviz.maps.heads import maps_over_tokens
+from attnviz.streaming.overview import block_edges
+from attnviz.text.places import place_name
 
 MAX_COPIED = 74_000  # bytes, 100,000 in base64; many terminals silently ignore a longer OSC 52
+FIGURE = "-o figure.svg"
 COPIED_PARTS = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
 Table = list[list[str]]
 
@@ -32,8 +37,15 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     if part == "command":
         text, remark = figure_command(screen, state)
         return text, f"copied {text}" + (f"; {remark}" if remark else "")
-    table = _copied_table(screen, state, part)
-    text = "\n".join("\t".join(_one_line(cell) for cell in row) for row in table)
+    if state.has_open_head:
+        table = _cells_table(screen, state) if part == "table" else _query_table(screen, state, part == "cell")
+    elif state.lens:
+        table = _lens_table(lay_out_lens(screen, state), part)
+    else:
+        heads = screen.session.ranking.order(state.view) if part == "table" else [state.head]
+        table = _metrics_table(screen, heads)
+    # tabs and line breaks would end a cell
+    text = "\n".join("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
         zoom_advice = "zoom in, or " if state.has_open_head and part == "table" else ""
         raise AttnvizError(
@@ -46,29 +58,15 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     return text, f"copied the {part}: {summary}".replace("\t", "  ")
 
 
-def _copied_table(screen: Screen, state: State, part: str) -> Table:
-    """Returns the table to copy, with a header line: the cell, the row or all cells of the open head or of the lens."""
-    if state.has_open_head and part == "table":
-        return _cells_table(screen, state)
-    if state.has_open_head:
-        return _query_table(screen, state, only_cursor=part == "cell")
-    if state.lens:
-        return _lens_table(lay_out_lens(screen, state), part)
-    heads = screen.session.ranking.order(state.view) if part == "table" else [state.head]
-    return _metrics_table(screen, heads)
-
-
 def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
-    """Returns a table with a row for each visible key of the cursor's query, in descending order, below a header
-    line.
-    """
+    """Returns a table with a row for each visible key of the cursor's query, in descending order, below a header."""
     layout = lay_out(screen, state)
     keys = [state.key] if only_cursor else ranked_keys(screen, state)
     name, query = screen.session.names[state.head], layout.queries.labels[state.query]
-    query_columns = [name, _first_token(layout.queries, state.query), query]
+    query_columns = [name, str(int(layout.queries.starts[state.query])), query]
     rows = []
     for key in keys:
-        key_columns = [_first_token(layout.keys, key), layout.keys.labels[key]]
+        key_columns = [str(int(layout.keys.starts[key])), layout.keys.labels[key]]
         number_columns = [_number_text(layout.row.weights[key]), _number_text(layout.row.scores[key])]
         rows.append([*query_columns, *key_columns, *number_columns])
     return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
@@ -89,9 +87,12 @@ def _lens_table(lens: LaidOutLens, part: str) -> Table:
     session, labels = lens.screen.session, lens.units[1].labels
     heads = lens.heads if part == "table" else [lens.state.head]
     columns = [lens.state.other_token] if part == "cell" else range(len(labels))
-    computed_rows = [(head, row) for head in heads if (row := lens.row(head)) is not None]
+    computed_rows = [(head, row) for head in heads if (row := lens.rows.get(head)) is not None]
     token = lens.units[0].labels[lens.state.token]
-    rows = [[session.names[head], *(_cell_text(row, column) for column in columns)] for head, row in computed_rows]
+    rows = [
+        [session.names[head], *(_number_text(row.values[column]) if row.visible[column] else "" for column in columns)]
+        for head, row in computed_rows
+    ]
     return [[token, *(labels[column] for column in columns)], *rows]
 
 
@@ -106,21 +107,109 @@ def _metrics_table(screen: Screen, heads: list[int]) -> Table:
     return [["head", "pattern", *ranking.names], *rows]
 
 
-def _cell_text(row: TokenRow, column: int) -> str:
-    """Returns the number in a column of a row; "" if it is masked or NaN."""
-    return _number_text(row.values[column]) if row.visible[column] else ""
-
-
-def _first_token(units: Units, unit: int) -> str:
-    """Returns the number of a unit's first token."""
-    return str(int(units.starts[unit]))
-
-
 def _number_text(value: float) -> str:
     """Returns a number with six significant digits; "" for NaN."""
     return "" if np.isnan(value) else f"{value:.6g}"
 
 
-def _one_line(cell: str) -> str:
-    """Returns the text of a cell with spaces for tabs and line breaks, which would end the cell."""
-    return cell.replace("\t", " ").replace("\n", " ")
+def figure_command(screen: Screen, state: State) -> tuple[str, str]:
+    """Returns the command that draws the screen as a figure, and a remark on how the figure differs; "" for none."""
+    session, view = screen.session, state.view
+    start, remark = f"attnviz show {shlex.quote(session.file)}", ""
+    if not session.file:
+        from attnviz.report.picture.numbers import origin
+        from attnviz.report.words.reproducing import reproducing_command
+
+        parts = reproducing_command({"recording": origin(session.recording)})
+        start, remark = parts["input"], parts["remark"]
+    if state.has_open_head:
+        head_options = _open_head_options(screen, state)
+    else:
+        head_options = _lens_options(session, state) if state.lens else _overview_options(screen, state)
+    shows_contributions = session.heads[0][0].quantity == "contribution"
+    joining_option = "--words" if session.unit_name == "words" else f"--by {shlex.quote(session.unit_name)}"
+    shared_limits_option = "" if view.scores or shows_contributions else "--limits 0:1"
+    look_options = [
+        "--of contributions" if shows_contributions else "",
+        joining_option if view.words else "",
+        "" if view.special else "--no-special",
+        "" if view.scores else f"--color-scale {view.steps}",
+        "--limits head" if view.own_scale else shared_limits_option,
+    ]
+    command = " ".join(option for option in (start, *head_options, *look_options, FIGURE) if option)
+    return command, _remark_on_figure(session, state) or remark
+
+
+def _open_head_options(screen: Screen, state: State) -> list[str]:
+    """Returns the options for an open head: its heads, their combination, and the queries and keys on the screen."""
+    session = screen.session
+    reduction_name, heads = session.combination_of(state.head)
+    names = ",".join(_head_name(session, head) for head in (*heads, *state.heads_beside))
+    reduce_option = [f"--reduce {reduction_name}"] if reduction_name in ("mean", "max", "rollout") else []
+    return [f"--heads {names}", *reduce_option, *_span_options(screen, state)]
+
+
+def _lens_options(session: Session, state: State) -> list[str]:
+    """Returns the options for the token lens: its heads and its query."""
+    same_tokens = session.heads_over_same_tokens(state.head)
+    names = [_head_name(session, head) for head in session.ranking.order(state.view) if head in same_tokens]
+    heads_option = "--all" if len(names) == session.recorded_count else f"--heads {','.join(names)}"
+    if state.direction == "from":
+        return [heads_option, "--style text"]
+    queries, _ = session.units(state.head, state.view)
+    return [heads_option, f"--query {shlex.quote(place_name(queries.as_tokens(), state.query))}"]
+
+
+def _overview_options(screen: Screen, state: State) -> list[str]:
+    """Returns the options for the overview: the filter, the order, and ``--all`` if it shows several heads."""
+    session, view = screen.session, state.view
+    added_names = [frame.names[0] for frame in session.added_frames]
+    if view.order in added_names or any(name in view.filter for name in added_names):
+        # the command has no file of effects to sort or filter by, so it names the heads
+        listed_heads = session.ranking.order(view)
+        return [
+            f"--heads {','.join(_head_name(session, head) for head in listed_heads)}",
+            *(["--all"] if len(listed_heads) > 1 else []),
+        ]
+    filter_option = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
+    sort_option = [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []
+    grid = tiles(session, state, screen.size)
+    has_several_heads = sum(map(len, grid.rows)) > 1
+    return [*filter_option, *sort_option, *(["--all"] if has_several_heads else [])]
+
+
+def _span_options(screen: Screen, state: State) -> list[str]:
+    """Returns the options that choose the queries and keys on the screen, as ranges of tokens."""
+    pane = open_map_pane(screen.session, state, screen.size, screen.colors)
+    units = screen.session.units(state.head, state.view)
+    options = []
+    maps = screen.session.heads[state.head][0]
+    tokens = maps_over_tokens(maps).query_tokens, maps_over_tokens(maps).key_tokens
+    for name, axis, axis_units, axis_tokens in zip(
+        ("queries", "keys"), (pane.queries, pane.keys), units, tokens, strict=True
+    ):
+        if axis.stop - axis.start < len(axis_units):
+            # maps that were captured in blocks have units of blocks, but the options count tokens
+            edges = block_edges(len(axis_tokens), len(axis_units.tokens))
+            first_block, end_block = axis_units.starts[axis.start], axis_units.stops[axis.stop - 1]
+            options.append(f"--{name} {edges[first_block]}:{edges[end_block]}")
+    return options
+
+
+def _remark_on_figure(session: Session, state: State) -> str:
+    """Returns a remark on how the figure differs from the screen; "" if it does not."""
+    reduction_name, _ = session.combination_of(state.head)
+    if state.has_open_head and reduction_name == "difference":
+        return "the figure shows both heads; s saves their difference"
+    if state.view.scores:
+        return "the figure shows weights; s saves the scores"
+    if state.view.difference:
+        return "the figure shows weights; s saves the change"
+    if state.shows_lens and state.direction == "from":
+        return "the figure shows what each token attends to; y, then t copies what attends to this one"
+    return ""
+
+
+def _head_name(session: Session, head: int) -> str:
+    """Returns the name of a head, such as ``3.4``, without the number of its text in a batch."""
+    return session.names[head].partition(" ")[0]

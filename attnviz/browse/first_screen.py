@@ -14,13 +14,13 @@ from rich.console import Console
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import cleanup_on_signals
-from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.drawing.pixels import COLORS, style_of
 from attnviz.browse.moves.cursor import Screen, first_state
 from attnviz.browse.moves.layout import tiles
 from attnviz.browse.process.terminal import ASK_ATTRIBUTES
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import Size
+from attnviz.browse.view.cells import COLORS, style_of
+from attnviz.browse.view.screen import draw_screen
 from attnviz.render.terminal.lines import Line
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # switches to the alternate screen and hides the cursor
@@ -80,7 +80,12 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     color_system = None if ascii or console.no_color else console.color_system
     screen_size = Size(*size, text_lines=session.text_lines(size[0]), has_images=session.has_images)
     screen = Screen(session, screen_size, COLORS.get(color_system or "", 0))
-    state = _start_state(screen) if session.address else first_state(screen)
+    if session.address:
+        from attnviz.browse.moves.place import start_state  # here, since most sessions have no address to read
+
+        state = start_state(screen)
+    else:
+        state = first_state(screen)
     if screen.size.is_large_enough and not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)
         shown_heads, deadline = grid.on_screen(top=0), time.monotonic() + MAX_THUMBNAIL_SECONDS
@@ -89,13 +94,6 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     return "\r\n".join(
         _escape_text(line, COLOR_SYSTEMS.get(color_system or "")) for line in draw_screen(screen, state, ascii)
     )
-
-
-def _start_state(screen: Screen) -> State:
-    """Returns the state at the session's address."""
-    from attnviz.browse.moves.place import start_state  # here, since most sessions have no address to read
-
-    return start_state(screen)
 
 
 def _escape_text(line: Line, system: ColorSystem | None) -> str:

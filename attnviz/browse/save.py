@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import open_map_pane, tiles
-from attnviz.browse.moves.lens_layout import lens_heads
+from attnviz.browse.moves.layout import lens_heads, open_map_pane, tiles
 from attnviz.browse.process.pictures import refuse_picture, save_report
 from attnviz.browse.session.state import State, View
-from attnviz.browse.view.lens import lay_out_lens, lens_title
+from attnviz.browse.view.lens import lay_out_lens
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Axis, Heading, Panel
@@ -46,9 +45,13 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
     else:
         heads = tiles(session, state, screen.size).on_screen(state.top)
         panels = tuple(_panel(screen, state, head, max_cells) for head in heads)
+    if not state.view.own_scale:
+        low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
+        scale = replace(panels[0].scale, low=low, high=high)
+        panels = tuple(replace(panel, scale=scale) for panel in panels)
     return Heatmaps(
         title=look.title or text_title(recording),
-        panels=panels if state.view.own_scale else _with_one_scale(panels),
+        panels=panels,
         caption=_caption(screen, state, panels),
         remarks=(*_remarks(panels, state.view, session.unit_name), *recording_remarks(recording)),
         look=look,
@@ -71,36 +74,24 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
     while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
     lens = lay_out_lens(screen, state)
-    rows = [row for head in lens.heads if (row := lens.row(head)) is not None]
+    rows = [row for head in lens.heads if (row := lens.rows.get(head)) is not None]
     names = tuple(session.names[head] for head in lens.heads)
     labels = lens.units[1].labels
+    first_names: tuple[Mark, ...] = ()  # of each layer, where not every row has space for its name
+    if len(lens.heads) > MAX_NAMED_ROWS and lens.heads == sorted(lens.heads):
+        first_heads = {group[0] for group in session.ranking.by_call(lens.heads)}
+        first_names = tuple((row, names[row]) for row, head in enumerate(lens.heads) if head in first_heads)
     return Panel(
-        heading=Heading(lens_title(state, lens)),
+        heading=Heading(lens.title),
         values=np.stack([row.values for row in rows]),
         visible=np.stack([row.visible for row in rows]),
-        rows=Axis("heads", names, tuple(range(len(names) + 1)), _layer_labels(screen, lens.heads, names), dense=True),
+        rows=Axis("heads", names, tuple(range(len(names) + 1)), first_names, dense=True),
         columns=Axis(
             "keys" if state.direction == "to" else "queries", labels, tuple(range(len(labels) + 1)), across=True
         ),
         quantity=session.quantity(view),
         scale=lens.scale,
     )
-
-
-def _layer_labels(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
-    """Returns the row and the name of the first head of each layer, as labels."""
-    if len(heads) <= MAX_NAMED_ROWS or heads != sorted(heads):
-        return ()
-    first_heads = {group[0] for group in screen.session.ranking.by_call(heads)}
-    return tuple((row, names[row]) for row, head in enumerate(heads) if head in first_heads)
-
-
-def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
-    """Returns the panels with one colour scale, from the lowest to the highest of their limits."""
-    first = panels[0].scale
-    low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
-    scale = replace(first, low=low, high=high)
-    return tuple(replace(panel, scale=scale) for panel in panels)
 
 
 def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
-    from attnviz.browse.session.session import Session
     from attnviz.browse.survey.app import OpenedText
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.metrics.head_frame import HeadFrame
@@ -65,24 +64,33 @@ def browse(
     from attnviz.report.picture.colors import SEQUENTIAL
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
-    file_name = "" if file is None else str(file)
-    effects = _effect_frames(look, recording)
-    unit_name = None if grouping is None else _joined_unit_name(recording, grouping)
+    unit_name = "tokens"
+    if grouping is not None:
+        from attnviz.maps.grouped import refuse_missing_units
+
+        refuse_missing_units(recording.maps, grouping)
+        unit_name = grouping.units
     session = Session(
         recording,
         other,
         selection,
-        file_name,
+        "" if file is None else str(file),
         address or "",
         theme,
         look.cmap or SEQUENTIAL,
-        effects,
-        unit_name="words" if unit_name is None else unit_name,
-        begins_joined=unit_name is not None,
+        _effect_frames(look, recording),
+        unit_name="words" if unit_name == "tokens" else unit_name,
+        begins_joined=unit_name != "tokens",
         given_names=names_to_begin_with(look),
         names_file=look.names or "",
     )
-    _refuse_unknown_place(session)
+    if session.address:  # refused before the terminal is taken, if it is not a place in the recording
+        from attnviz.browse.moves.cursor import Screen
+        from attnviz.browse.moves.place import start_state
+        from attnviz.browse.session.state import Size
+
+        any_size, colors = Size(80, 24), 0  # neither changes which addresses are refused
+        start_state(Screen(session, any_size, colors))
     _take_keys_from_terminal()
     uses_ascii = look.ascii or not has_half_blocks(sys.stderr)
     with tolerated_terminal(), early_screen(session, uses_ascii):
@@ -92,14 +100,6 @@ def browse(
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), uses_ascii)
         browser.run()
     return _exit_code(browser.return_code or 0)
-
-
-def _joined_unit_name(recording: Recording, grouping: Grouping) -> str | None:
-    """Returns the name of the units that tokens are joined to; ``None`` if they stay single."""
-    from attnviz.maps.grouped import refuse_missing_units
-
-    refuse_missing_units(recording.maps, grouping)
-    return None if grouping.units == "tokens" else grouping.units
 
 
 def names_to_begin_with(look: Look) -> "HeadNames":
@@ -149,17 +149,6 @@ def _exit_code(return_code: int) -> int:
     if return_code > SIGNAL_EXIT_BASE:
         signal.raise_signal(return_code - SIGNAL_EXIT_BASE)
     return return_code
-
-
-def _refuse_unknown_place(session: "Session") -> None:
-    """Raises AttnvizError if the session's address is not a place in its recording; accepts an empty address."""
-    if session.address:
-        from attnviz.browse.moves.cursor import Screen
-        from attnviz.browse.moves.place import start_state
-        from attnviz.browse.session.state import Size
-
-        any_size, colors = Size(80, 24), 0  # neither changes which addresses are refused
-        start_state(Screen(session, any_size, colors))
 
 
 def has_half_blocks(terminal: TextIO) -> bool:

@@ -1,10 +1,16 @@
-"""Recordings that several tests of the inspector take."""
+"""Recordings that several tests of the inspector take, and what is on its screen."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from attnviz.attention.mask import Mask
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.keys import press
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.screen import clicked, compose, described, draw_screen
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
@@ -12,6 +18,41 @@ from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.conftest import LAYERS, dense_maps, random_maps
 from tests.text.examples import made_tokens
+
+TRUE_COLOR = 2**24
+
+
+def screen_of(
+    recording: Recording, width: int = 80, height: int = 24, colors: int = TRUE_COLOR, **session: Any
+) -> Screen:
+    return Screen(Session(recording, **session), Size(width, height), colors)
+
+
+def after(screen: Screen, *keys: str, state: State | None = None) -> State:
+    """The state after some keys."""
+    state = state or State()
+    for key in keys:
+        state = press(screen, state, key)
+    return state
+
+
+def shown_lines(screen: Screen, state: State, ascii: bool = False) -> list[str]:
+    """The lines of the screen without blanks at their end."""
+    return ["".join(span.text for span in line).rstrip() for line in draw_screen(screen, state, ascii)]
+
+
+def shown_text(screen: Screen, state: State, ascii: bool = False) -> str:
+    return "\n".join(shown_lines(screen, state, ascii))
+
+
+def click(screen: Screen, state: State, x: int, y: int) -> tuple[str, State]:
+    """The key that a click at a position of the screen stands for, and the state after it."""
+    return clicked(compose(screen, state), state, x, y, is_double=False)
+
+
+def hover(screen: Screen, state: State, x: int, y: int) -> str:
+    """What the status line says of a position of the screen."""
+    return described(screen, state, compose(screen, state), x, y)
 
 
 def wide_recording(layers: int, heads: int, tokens: int) -> Recording:

@@ -1,26 +1,25 @@
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from textual import events
 from textual.command import CommandList
+from textual.containers import VerticalScroll
 from textual.pilot import Pilot
+from textual.widgets import Static
 
-from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.layout import listed_lines, side_column
+from attnviz.browse.app import Browser, PromptBar
+from attnviz.browse.moves.keys import BINDINGS
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.head_layout import lay_out
-from attnviz.browse.view.open_head import click_in_head
-from attnviz.browse.view.side_pane import side_lines
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.report.words.notes import read_names
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import wide_recording
-from tests.browse.player import KEYS, key_times, played, until
+from tests.browse.player import KEYS, after_play, key_times, no_save, played, until
 from tests.conftest import dense_maps, random_maps
 
 pytestmark = pytest.mark.slow
@@ -32,6 +31,12 @@ def shown(browser: Browser) -> str:
     """What is on the screen."""
     canvas = browser.canvas
     return "\n".join("".join(segment.text for segment in strip) for strip in canvas.strips)
+
+
+def prompted(browser: Browser) -> str:
+    """The name of the open prompt and its text; empty if none is open."""
+    bar = browser.query_one(PromptBar)
+    return f"{bar.label.render()}{bar.field.value}" if bar.display else ""
 
 
 def test_enter_opens_the_head_under_the_cursor(recording: Recording) -> None:
@@ -46,7 +51,7 @@ def test_enter_opens_the_head_under_the_cursor(recording: Recording) -> None:
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (30, 8), (1, 1)])
 def test_every_line_is_as_wide_as_the_terminal(recording: Recording, size: tuple[int, int]) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        for keys in ([], ["enter"], ["plus", "plus"], ["question_mark"], ["escape", "o"]):
+        for keys in ([], ["enter"], ["plus", "plus"], ["escape", "o"]):
             await pilot.press(*keys)
             assert len(browser.canvas.strips) == size[1]
             assert {strip.cell_length for strip in browser.canvas.strips} == {size[0]}
@@ -57,7 +62,6 @@ def test_every_line_is_as_wide_as_the_terminal(recording: Recording, size: tuple
 def test_q_closes_the_help_and_only_then_quits(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("question_mark", "q")
-        assert not browser.canvas.state.help
         assert browser.return_value is None
         await pilot.press("q")
         assert browser.return_value == 0
@@ -103,7 +107,7 @@ def test_click_on_a_cell_moves_the_cursor_there(recording: Recording) -> None:
 def test_prompt_takes_keys_that_mean_something_else(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("enter", "backslash", *"k2q", "backspace")
-        assert "find key: k2" in shown(browser)
+        assert prompted(browser) == " find key: k2"
         await pilot.press("enter")
         assert browser.canvas.state.key == 2
 
@@ -176,28 +180,16 @@ def test_a_row_that_is_no_number_is_shown_as_such(wrong: float) -> None:
     played(Recording(maps=(broken,), model="a test"), play)
 
 
-def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
-    recording = wide_recording(1, 1, 300)
-    for size in (Size(40, 12), Size(80, 24), Size(120, 40)):
-        screen = Screen(Session(recording), size, colors=256)
-        state = settle(screen, replace(State(), has_open_head=True, zoom=1, query=150, key=150))
-        side = side_column(size)
-        lines = side_lines(lay_out(screen, state))
-        for y, line in list(enumerate(lines))[listed_lines(size) :]:
-            clicked = click_in_head(screen, state, side + 1, y)
-            expected = line.query if line.query is not None else state.query
-            assert clicked.query == expected
-            assert clicked.key == (0 if line.query is not None else state.key if line.key is None else line.key)
-
-
 def test_first_character_replaces_the_name_that_is_offered(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("enter", "s", "x")
-        assert browser.canvas.state.prompt_text == "x"
+        assert prompted(browser) == " save as: x"
         await pilot.press("escape", "s", "right", "x")
-        assert browser.canvas.state.prompt_text == "head-0.0.svgx"
-        await pilot.press("escape", "s", "backspace")
-        assert browser.canvas.state.prompt_text == "head-0.0.sv"
+        assert prompted(browser) == " save as: head-0.0.svgx"
+        await pilot.press("escape", "s", "end", "backspace")
+        assert prompted(browser) == " save as: head-0.0.sv"
+        await pilot.press("home", "delete", "ctrl+e", "g")
+        assert prompted(browser) == " save as: ead-0.0.svg"
 
     played(recording, play)
 
@@ -311,9 +303,91 @@ def test_keys_from_before_the_first_screen_are_answered_in_their_order(recording
         canvas = browser.canvas
         canvas.lines = []
         for key in ("enter", "down", "down"):
-            canvas.on_key(events.Key(key, None))
+            canvas.answer_key(events.Key(key, None))
         assert not canvas.state.has_open_head
         canvas.on_resize()
         assert (canvas.state.has_open_head, canvas.state.query) == (True, 2)
 
     played(recording, play)
+
+
+@pytest.mark.parametrize(("keys", "prompt"), [([], " find: "), (["enter"], " find query: "), (["a"], " find query: ")])
+def test_prompt_of_the_overview_finds_more_than_queries(recording: Recording, keys: list[str], prompt: str) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press(*keys, "slash")
+        assert prompted(browser) == prompt
+        await pilot.press("escape")
+        assert prompted(browser) == ""
+
+    played(recording, play)
+
+
+def test_keys_that_are_typed_at_once_are_answered_in_their_order(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        typed = [("slash", "/"), ("i", "i"), ("n", "n"), ("d", "d"), ("enter", None), ("enter", None), ("down", None)]
+        for key, character in typed:
+            browser.post_message(events.Key(key, character))  # none waits for the one before
+        browser.post_message(events.Key("s", "s"))
+        browser.post_message(events.Paste("a b\n"))
+        await until(pilot, lambda: prompted(browser) == " save as: a b")
+        state = browser.canvas.state
+        assert (state.view.order, state.has_open_head, state.query) == ("induction", True, 1)
+
+    played(recording, play)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40), (200, 60)])
+def test_list_of_keys_says_each_whole_and_scrolls(recording: Recording, size: tuple[int, int]) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        listed = str(browser.screen.query_one("#keys", Static).render())
+        words = listed.replace("\n", " ")
+        assert all(f" {binding.label}  {binding.description} " in words for binding in BINDINGS)
+        assert max(map(len, listed.split("\n"))) <= size[0]
+        scrolled = browser.screen.query_one(VerticalScroll)
+        while scrolled.max_scroll_y > scrolled.scroll_y:
+            await pilot.press("space")
+        assert len(browser.screen_stack) == 2
+        await pilot.press("x")
+        assert (len(browser.screen_stack), browser.canvas.state.why) == (1, False)
+
+    played(recording, play, size)
+
+
+def test_a_head_is_named_by_e_and_keeps_its_name_in_the_file(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "heads.txt"
+
+    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
+        await pilot.press("right", "e", *"mover", "enter")
+        assert browser.canvas.state.message == f"saved the name in {file}"
+
+    browser = Browser(Session(recording, names_file=str(file)), no_save)
+    after_play(browser, play, (80, 24))
+    assert read_names(str(file)) == {"0.1": "mover"}
+    again = Session(recording, given_names=read_names(str(file)))
+    assert again.ranking.description(1).startswith("“mover”")
+    assert "“" not in again.ranking.description(0)
+
+
+def test_a_blank_name_is_removed_and_the_message_says_so(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "heads.txt"
+    file.write_text("0.0 mover\n", encoding="utf-8")
+
+    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
+        await pilot.press("e", "ctrl+u", "enter")
+        assert browser.canvas.state.message == f"removed the name from {file}"
+
+    session = Session(recording, given_names=read_names(str(file)), names_file=str(file))
+    after_play(Browser(session, no_save), play, (80, 24))
+    assert read_names(str(file)) == {}
+
+
+@pytest.mark.parametrize("keys", [("e",)])
+def test_without_a_file_e_says_how_to_keep_names(recording: Recording, keys: tuple[str, ...]) -> None:
+    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
+        await pilot.press(*keys)
+        assert "--names heads.txt" in browser.canvas.state.message
+        assert browser.canvas.state.prompt is None
+
+    after_play(Browser(Session(recording), no_save), play, (80, 24))

@@ -5,18 +5,12 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.save import picture, save_picture
-from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State, View
+from attnviz.browse.session.state import State, View
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
-from tests.browse.examples import worded_recording
+from tests.browse.examples import screen_of, worded_recording
 from tests.conftest import dense_maps
-
-
-def screen_of(recording: Recording) -> Screen:
-    return Screen(Session(recording), Size(80, 24), 2**24)
 
 
 def test_picture_of_the_overview_has_the_heads_on_the_screen(recording: Recording) -> None:

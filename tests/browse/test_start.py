@@ -8,11 +8,11 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
-from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.screen import draw_screen
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save

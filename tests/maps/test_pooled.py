@@ -12,12 +12,12 @@ from torch import Tensor, nn
 import attnviz
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.command import figure_command
-from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.copying import figure_command
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.screen import draw_screen
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
 from attnviz.maps.dense import DenseMaps

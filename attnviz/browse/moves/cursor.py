@@ -1,26 +1,29 @@
-"""Moves the cursor and opens heads: functions from a state to the next valid state."""
+"""Moves the cursor, zooms, opens heads and the lens: functions from a state to the next valid state."""
 
 from dataclasses import dataclass, replace
 
-from attnviz.browse.moves.layout import open_map_levels, tiles
-from attnviz.browse.moves.lens_layout import lens_heads, open_lens_pane
+from attnviz.browse.moves.layout import (
+    Tiles,
+    lens_heads,
+    open_lens_pane,
+    open_map_levels,
+    open_map_pane,
+    tiles,
+)
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
+
+SHIFT_STEP = 10  # cells that an arrow with Shift moves
+MAX_TILE_ZOOM = 8  # steps from the usual size of tiles, larger or smaller
 
 
 @dataclass(frozen=True)
 class Screen:
-    """The session that is shown, and the terminal that it is shown on.
-
-    Attributes:
-        session: the recording, and the numbers computed from it.
-        size: the size of the terminal.
-        colors: the number of colours of the terminal, 0 for none.
-    """
+    """The session that is shown, and the size and the number of colours of the terminal that it is shown on."""
 
     session: Session
     size: Size
-    colors: int
+    colors: int  # 0 for none
 
 
 def settle(screen: Screen, state: State) -> State:
@@ -29,10 +32,11 @@ def settle(screen: Screen, state: State) -> State:
     In the overview and the lens its head is listed and on the screen; in an open head its zoom level exists.
     """
     session = screen.session
-    if state.lens and not state.has_open_head:
+    if state.shows_lens:
         return _settle_lens(screen, state)
     if not state.has_open_head:
-        state = _with_chosen_head_listed(session, state)
+        listed_heads = session.ranking.order(state.view)
+        state = state if state.head in listed_heads else replace(state, head=listed_heads[0])
         grid = tiles(session, state, screen.size)
         row, _ = grid.position(state.head)
         # scroll no further than the head's row needs, and leave no free rows at the end
@@ -51,10 +55,7 @@ def settle(screen: Screen, state: State) -> State:
 
 
 def _settle_lens(screen: Screen, state: State) -> State:
-    """Returns the nearest state of the lens that can be drawn: its head is listed, and head and cursor on the screen.
-
-    A head that is not listed is replaced by the first listed one.
-    """
+    """Returns the nearest state of the lens that can be drawn: head and cursor are listed and on the screen."""
     session = screen.session
     listed_heads = lens_heads(session, state)
     head = state.head if state.head in listed_heads else listed_heads[0]
@@ -70,12 +71,6 @@ def _settle_lens(screen: Screen, state: State) -> State:
     return replace(state, top=max(0, top), column=column)
 
 
-def _with_chosen_head_listed(session: Session, state: State) -> State:
-    """Returns the state unchanged if its head is listed, otherwise with the first listed head."""
-    listed_heads = session.ranking.order(state.view)
-    return state if state.head in listed_heads else replace(state, head=listed_heads[0])
-
-
 def _with_cursor_in_map(session: Session, state: State) -> State:
     """Returns the state with the cursor moved to the nearest cell of the head's map."""
     rows, columns = (len(units) for units in session.units(state.head, state.view))
@@ -83,10 +78,7 @@ def _with_cursor_in_map(session: Session, state: State) -> State:
 
 
 def first_state(screen: Screen) -> State:
-    """Returns the first state: the overview, or an open head if part of the recording's only head is selected.
-
-    On a terminal that is too small it is the overview, whose cursor is not checked.
-    """
+    """Returns the first state: the overview, or an open head if part of the recording's only head is selected."""
     session = screen.session
     state = State(view=View(words=session.begins_joined), theme=session.theme)
     opens_only_head = len(session.heads) == 1 and session.selected_spans(0, state.view) is not None
@@ -131,11 +123,6 @@ def ranked_keys(screen: Screen, state: State) -> list[int]:
     return screen.session.row(state.head, view, state.query).strongest_keys(view)
 
 
-def with_other_token(state: State, unit: int) -> State:
-    """Returns the state with the lens's cursor on a unit: on a key, or on a query if the direction is ``from``."""
-    return replace(state, key=unit) if state.direction == "to" else replace(state, query=unit)
-
-
 def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
     """Returns the first unit on the screen, as near to ``start`` as possible with the cursor among those shown."""
     start_near_cursor = min(max(start, cursor - shown_count + 1), cursor)
@@ -143,17 +130,172 @@ def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
-    """Returns the state with heads sorted by a metric; if it is measured and no head is open, chooses the first
-    head.
-    """
+    """Returns the state with heads sorted by a metric, and if it is measured the first head chosen, if none is open."""
     return with_first_ranked_head(screen, replace(state, view=replace(state.view, order=order, ascending=ascending)))
 
 
 def with_first_ranked_head(screen: Screen, state: State) -> State:
-    """Returns the state with the first head chosen if heads are sorted by a measured metric and none is open.
-
-    Otherwise returns the state unchanged.
-    """
+    """Returns the state with the first head chosen if heads are sorted by a measured metric and none is open."""
     if not screen.session.ranking.is_sorted(state.view) or state.has_open_head:
         return state
     return settle(screen, replace(state, head=screen.session.ranking.order(state.view)[0], top=0))
+
+
+def move(screen: Screen, state: State, key: str) -> State:
+    """Returns the state after an arrow key: on another cell, which may lie off the map, another head, or token."""
+    directions = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+    step = SHIFT_STEP if key.startswith("shift+") else 1
+    rows_down, columns_right = (step * direction for direction in directions[key.removeprefix("shift+")])
+    if state.shows_lens:
+        return _move_in_lens(screen, state, rows_down, columns_right)
+    if not state.has_open_head:
+        return _move_head(tiles(screen.session, state, screen.size), state, rows_down, columns_right)
+    pane = open_map_pane(screen.session, state, screen.size, screen.colors)
+    return replace(
+        state,
+        query=pane.queries.shifted_unit(state.query, rows_down),
+        key=pane.keys.shifted_unit(state.key, columns_right),
+    )
+
+
+def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: int) -> State:
+    """Returns the state with the cursor on another head of the lens, or on another token of its row."""
+    heads = lens_heads(screen.session, state)
+    line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
+    axis = open_lens_pane(screen.session, state, screen.size).axis
+    other_token = axis.shifted_unit(state.other_token, columns_right)
+    return replace(state, head=heads[line]).with_other_token(other_token)
+
+
+def _move_head(grid: Tiles, state: State, rows_down: int, columns_right: int) -> State:
+    """Returns the state with another head of the overview chosen."""
+    if columns_right:
+        order = [head for row in grid.rows for head in row]
+        return replace(state, head=order[min(max(order.index(state.head) + columns_right, 0), len(order) - 1)])
+    row, column = grid.position(state.head)
+    heads = grid.rows[min(max(row + rows_down, 0), len(grid.rows) - 1)]
+    return replace(state, head=heads[min(column, len(heads) - 1)])
+
+
+def page(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the cursor a screenful up or down: on another query, or in overview and lens a head."""
+    sign = -1 if key == "pageup" else 1
+    if state.shows_lens:
+        line_count = open_lens_pane(screen.session, state, screen.size).lines
+        return _move_in_lens(screen, state, rows_down=sign * line_count, columns_right=0)
+    if not state.has_open_head:
+        grid = tiles(screen.session, state, screen.size)
+        return _move_head(grid, state, rows_down=sign * grid.shown_row_count, columns_right=0)
+    query_axis = open_map_pane(screen.session, state, screen.size, screen.colors).queries
+    return replace(state, query=state.query + sign * (query_axis.stop - query_axis.start))
+
+
+def go_to_end(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the cursor on the first or last key of an open map, or the first or last head chosen."""
+    if state.has_open_head:
+        _, key_units = screen.session.units(state.head, state.view)
+        return replace(state, key=0 if key == "home" else len(key_units) - 1)
+    order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
+    return replace(state, head=order[0 if key == "home" else -1])
+
+
+def enter(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step."""
+    return zoom(screen, state, "plus") if state.has_open_head else open_head(screen, state)
+
+
+def leave(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with one thing closed or reset: the first that is in use, in the order below.
+
+    The order is: zoom and explanation together, heads beside the open one, the open head, the lens, marks, the filter.
+    After a combination of heads is closed, its first head is chosen. If nothing is in use, returns an equal state.
+    """
+    if state.has_open_head and (state.zoom or state.why):
+        return replace(state, zoom=0, why=False)
+    if state.has_open_head and state.heads_beside:
+        return replace(state, heads_beside=())
+    if state.has_open_head:
+        _, sources = screen.session.combination_of(state.head)
+        return replace(state, has_open_head=False, head=sources[0], top=0)
+    if state.lens:
+        return replace(state, lens=False, sort_token=None, top=0)
+    if state.marked_heads:
+        return replace(state, marked_heads=())
+    return replace(state, view=replace(state.view, filter=""))
+
+
+def next_head(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the next or the previous listed head chosen, and with the heads beside it closed."""
+    session = screen.session
+    order = lens_heads(session, state) if state.shows_lens else session.ranking.order(state.view)
+    step = -1 if key in ("shift+tab", "left_square_bracket") else 1
+    unlisted_position = -1 if step > 0 else 0  # from which a step leads to the first or the last head
+    position = order.index(state.head) if state.head in order else unlisted_position
+    return replace(state, head=order[(position + step) % len(order)], heads_beside=())
+
+
+def zoom(screen: Screen, state: State, key: str) -> State:
+    """Returns the state zoomed in, zoomed out or with the whole map; in the overview with tiles of another size."""
+    step = {"minus": -1, "0": 0}.get(key, 1)
+    if state.shows_lens:
+        return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
+    if not state.has_open_head:
+        tile_zoom = min(max(state.tile_zoom + step, -MAX_TILE_ZOOM), MAX_TILE_ZOOM)
+        return replace(state, tile_zoom=tile_zoom if step else 0)
+    levels = open_map_levels(screen.session, state, screen.size, screen.colors)
+    new_zoom = min(max(state.zoom + step, 0), len(levels) - 1) if step else 0
+    message = "this is the closest zoom" if step == 1 and new_zoom == state.zoom else ""
+    # the cursor is in the middle of the screen
+    row, column = state.query - levels[new_zoom].rows // 2, state.key - levels[new_zoom].columns // 2
+    return replace(state, zoom=new_zoom, row=row, column=column, message=message)
+
+
+def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the cursor on the strongest key of its query; pressed again, on the next strongest.
+
+    If the cursor is on the strongest key already, the first press goes to the second; after the weakest comes the
+    strongest. In the lens, goes to the strongest token of the chosen head's row.
+    """
+    if state.shows_lens:
+        row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
+        return state if row is None else state.with_other_token(row.strongest_unit)
+    if not state.has_open_head:
+        return replace(state, message="g goes to the strongest key of an open head; Enter opens one")
+    order = ranked_keys(screen, state)
+    if not order:
+        return replace(state, message="this query sees no key")
+    is_repeated = state.strongest_cell == (state.query, state.key)
+    first_rank = 1 if state.key == order[0] else 0  # the first press always moves the cursor
+    rank = order.index(state.key) + 1 if is_repeated else first_rank
+    chosen_key = order[rank % len(order)]
+    return replace(state, key=chosen_key, strongest_cell=(state.query, chosen_key))
+
+
+def open_lens(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the lens open, which shows the cursor's query in all heads, and an open head closed."""
+    if state.shows_lens:
+        return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
+    _, sources = screen.session.combination_of(state.head)
+    return replace(
+        state,
+        head=sources[0],
+        has_open_head=False,
+        lens=True,
+        direction="to",
+        sort_token=None,
+        top=0,
+        column=0,
+        heads_beside=(),
+    )
+
+
+def turn_lens(state: State) -> State:
+    """Returns the state with the lens turned: from the keys of a token to the queries that attend to it, or back."""
+    return replace(
+        state,
+        direction="from" if state.direction == "to" else "to",
+        query=state.key,  # the lens keeps its token, which is now on the other axis
+        key=state.query,
+        sort_token=None,
+        column=0,
+    )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen, settle, sort_by
-from attnviz.browse.moves.lens_layout import lens_heads
-from attnviz.browse.moves.marking import MAX_SIDE_BY_SIDE
+from attnviz.browse.moves.layout import lens_heads
+from attnviz.browse.moves.showing import MAX_SIDE_BY_SIDE
 from attnviz.browse.session.state import Prompt, State
 from attnviz.text.places import find_place
 from attnviz.text.units import Units
@@ -58,12 +58,6 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
     return replace(state, head=lens_heads(screen.session, state)[0])
 
 
-def is_token(screen: Screen, state: State, search_text: str) -> bool:
-    """True if the label of some query equals the text; case and spaces around the label do not count."""
-    labels = screen.session.units(state.head, state.view)[0].labels
-    return any(label.strip().casefold() == search_text.casefold() for label in labels)
-
-
 def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
     """Returns the metrics that begin with the typed text: those of patterns first, and ``layer`` last, if it matches.
 
@@ -87,14 +81,9 @@ def _matching_units(units: Units, search_text: str) -> list[int]:
         for index, label in enumerate(units.labels)
         if folded_text in label.casefold() and index not in named
     ]
-    exact_label = folded_text.strip()
-
-    def sort_key(candidate: tuple[int, str]) -> tuple[bool, bool]:
-        """Returns the sort key of an index with its label; False, for a label like ``exact_label``, sorts first."""
-        _, label = candidate
-        return label != exact_label, not label.startswith(exact_label)
-
-    return named + [index for index, _ in sorted(candidates, key=sort_key)]
+    exact_label = folded_text.strip()  # such labels come first, then those that begin with it
+    candidates.sort(key=lambda candidate: (candidate[1] != exact_label, not candidate[1].startswith(exact_label)))
+    return named + [index for index, _ in candidates]
 
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
@@ -104,34 +93,27 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
         return settle(screen, replace(state, head=names.index(search_text)))
     listed_names = tuple(dict.fromkeys(search_text.replace(",", " ").split()))
     if len(listed_names) > 1 and set(listed_names) <= set(names):
-        return _with_marked_heads(screen, state, tuple(names.index(name) for name in listed_names))
+        heads = tuple(names.index(name) for name in listed_names)
+        side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
+        difference = "d shows their difference, " if len(heads) == 2 else ""
+        message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"
+        return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
     metrics = screen.session.ranking.names
     matches = matching_metrics(search_text, metrics)
     metric = search_text.removeprefix("-")
     is_metric = metric in metrics or metric == LAYER_ORDER
-    if search_text and (is_metric or (len(matches) == 1 and not is_token(screen, state, search_text))):
-        return _sort_by_name(screen, state, metric if is_metric else matches[0], search_text.startswith("-"))
+    labels = screen.session.units(state.head, state.view)[0].labels
+    is_token = any(label.strip().casefold() == search_text.casefold() for label in labels)
+    if search_text and (is_metric or (len(matches) == 1 and not is_token)):
+        name = metric if is_metric else matches[0]
+        is_layer = name == LAYER_ORDER
+        return sort_by(screen, state, None if is_layer else name, search_text.startswith("-") and not is_layer)
     found_state = find_token(screen, state, search_text, "query")
     # find_token stores the text and its axis only if a query matches
     if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
         return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if search_text else "")
-
-
-def _with_marked_heads(screen: Screen, state: State, heads: tuple[int, ...]) -> State:
-    """Returns the state with these heads marked instead of others, and the last of them chosen."""
-    side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
-    difference = "d shows their difference, " if len(heads) == 2 else ""
-    message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"
-    return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
-
-
-def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> State:
-    """Returns the state with heads sorted by a metric, or by layer for ``LAYER_ORDER``."""
-    if name == LAYER_ORDER:
-        return sort_by(screen, state, None)
-    return sort_by(screen, state, name, ascending)
 
 
 def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
@@ -141,14 +123,7 @@ def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
         screen.session.ranking.refuse_filter(filter_text)
     except AttnvizError as error:
         return replace(state, message=str(error))
-    return _with_listed_head(screen, replace(state, view=replace(state.view, filter=filter_text), top=0))
-
-
-def _with_listed_head(screen: Screen, state: State) -> State:
-    """Returns the state with the first listed head chosen if the filter hides the chosen one and no head is open.
-
-    A chosen combination of heads stays chosen.
-    """
+    state = replace(state, view=replace(state.view, filter=filter_text), top=0)
     listed_heads = screen.session.ranking.order(state.view)
     is_hidden = state.head not in listed_heads and state.head < screen.session.recorded_count
     return settle(screen, replace(state, head=listed_heads[0]) if is_hidden and not state.has_open_head else state)

@@ -4,12 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.finding import find
-from attnviz.browse.moves.history import go_back, go_forward, with_history
-from attnviz.browse.moves.layout import help_pages
-from attnviz.browse.moves.marking import combine_marked, mark, subtract
-from attnviz.browse.moves.moving import (
+from attnviz.browse.moves.cursor import (
+    Screen,
     enter,
     go_to_end,
     go_to_next_strongest,
@@ -18,55 +14,50 @@ from attnviz.browse.moves.moving import (
     next_head,
     open_lens,
     page,
+    settle,
     zoom,
 )
+from attnviz.browse.moves.finding import find
+from attnviz.browse.moves.place import go_in_history, with_history
+from attnviz.browse.moves.showing import (
+    combine_marked,
+    mark,
+    next_theme,
+    open_side_by_side,
+    sort,
+    subtract,
+    toggle,
+    toggle_tokens,
+    toggle_why,
+)
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
-from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_tokens, toggle_why
 from attnviz.browse.session.state import Prompt, State
 from attnviz.maps.heads import head_name
 
 Place = Literal["heads", "head", "lens", "marked"]
 LAST_RANK = 99  # of a hint at the end of the line, which stays when others are left out
-NEXT_HELP_PAGE = ("question_mark", "down", "pagedown", "space")
 STEP_KEYS = (NEXT, PREVIOUS, "P")
 ARROWS = ("up", "down", "left", "right")
 
 
 class _KeyHint(NamedTuple):
-    """A hint for a key in the last line of the screen, shown in one mode of the inspector.
-
-    Attributes:
-        place: the overview of ``heads``, an open ``head``, the token ``lens``, or the overview with ``marked`` heads.
-        rank: the position in the line; where space is short, hints of high rank are left out first.
-        description: what the key does, in a word or two.
-        key: textual's name of the key; empty for the first key of the binding.
-    """
+    """A hint for a key in the last line of the screen, shown in one mode of the inspector."""
 
     place: Place
-    rank: int
-    description: str
-    key: str = ""
+    rank: int  # the position in the line; where space is short, hints of high rank are left out first
+    description: str  # what the key does, in a word or two
+    key: str = ""  # textual's name of the key; empty for the first key of the binding
 
 
 class Binding(NamedTuple):
-    """Keys that share one function.
+    """Keys that share one function, which returns the state after a press of one of them."""
 
-    Attributes:
-        keys: textual's names of the keys.
-        label: the keys as the help writes them.
-        description: what the keys do, in a few words.
-        press: returns the state after a key press, given the screen, the state before and textual's name of the key.
-        actions: names for the palette, one per key from the first; ``None`` uses ``description`` for the first key,
-            and an empty tuple leaves the keys out.
-        hints: the hints in the last line.
-    """
-
-    keys: tuple[str, ...]
-    label: str
-    description: str
+    keys: tuple[str, ...]  # textual's names
+    label: str  # the keys as the list of keys writes them
+    description: str  # what the keys do, in a few words
     press: Callable[[Screen, State, str], State]
-    actions: tuple[str, ...] | None = None
-    hints: tuple[_KeyHint, ...] = ()
+    actions: tuple[str, ...] | None = None  # names for the palette, one per key; None: the description for the first
+    hints: tuple[_KeyHint, ...] = ()  # in the last line
 
     @property
     def palette_entries(self) -> tuple[tuple[str, str], ...]:
@@ -75,14 +66,11 @@ class Binding(NamedTuple):
 
 
 def press(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after a key press: an open help turns its page or closes, else the key's binding answers.
+    """Returns the state after a key press, which its binding answers; the same state if it is not bound.
 
     An answer clears the message, stops playing, and adds the old place to the history if the place changes. Keys other
-    than `STEP_KEYS` end the steps. Returns the same state if the key is not bound, or the terminal is too small.
+    than `STEP_KEYS` end the steps. A terminal that is too small answers no key.
     """
-    if state.help:
-        has_next_page = key in NEXT_HELP_PAGE and state.help < help_pages(screen.size, len(BINDINGS))
-        return replace(state, help=state.help + 1 if has_next_page else 0)
     binding = BY_KEY.get(key)
     if binding is None or not screen.size.is_large_enough:
         return state
@@ -92,28 +80,17 @@ def press(screen: Screen, state: State, key: str) -> State:
     return with_history(old_state, new_state if is_step else replace(new_state, steps=False))
 
 
-def _go_in_history(screen: Screen, state: State, key: str) -> State:
-    """Returns the state at the next place for ``B``, else at the previous place."""
-    return go_forward(state) if key == "B" else go_back(state)
-
-
 def _open_prompt(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the prompt of a key open."""
     if key == "s":
         name_in_file = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
         suggestion = f"head-{name_in_file}.svg" if state.has_open_head else "heads.svg"
-        return replace(state, prompt="save", prompt_text=suggestion, text_is_suggestion=True)
-    if key == "f":
-        return replace(
-            state, prompt="filter", prompt_text=state.view.filter, text_is_suggestion=bool(state.view.filter)
-        )
-    if key == "e":
-        return _open_name_prompt(screen, state)
-    prompts: dict[str, Prompt] = {"slash": "query", "backslash": "key", "y": "copy"}
-    return replace(state, prompt=prompts[key], prompt_text="", text_is_suggestion=False)
+        return replace(state, prompt="save", prompt_text=suggestion)
+    prompts: dict[str, Prompt] = {"slash": "query", "backslash": "key", "f": "filter", "y": "copy"}
+    return replace(state, prompt=prompts[key], prompt_text=state.view.filter if key == "f" else "")
 
 
-def _open_name_prompt(screen: Screen, state: State) -> State:
+def _name_head(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the prompt for the head's name open, which suggests the present name, if any."""
     session = screen.session
     if state.head >= session.recorded_count:
@@ -122,7 +99,7 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
         return replace(state, message="names are kept in a file; start browse with --names heads.txt")
     maps, number = session.heads[state.head]
     name = session.ranking.given_names.get(head_name(maps, number), "")
-    return replace(state, prompt="name", prompt_text=name, text_is_suggestion=bool(name))
+    return replace(state, prompt="name", prompt_text=name)
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
@@ -130,11 +107,6 @@ def _find_again(screen: Screen, state: State, key: str) -> State:
     if not state.search_text or not (state.has_open_head or state.lens):
         return replace(state, message="nothing to find again; / finds a query, \\ a key")
     return find(screen, state, state.search_text, -1 if key == "N" else 1)
-
-
-def _open_help(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the first page of the help shown."""
-    return replace(state, help=1)
 
 
 def _leave_state(screen: Screen, state: State, key: str) -> State:
@@ -170,7 +142,7 @@ BINDINGS = (
         ("b", "B", "ctrl+o"),
         "b B",
         "previous place, next place",
-        _go_in_history,
+        go_in_history,
         ("previous place", "next place"),
     ),
     Binding(
@@ -221,7 +193,13 @@ BINDINGS = (
         ("zoom in", "zoom out", "show the whole map"),
         (_KeyHint("head", 1, "zoom"),),
     ),
-    Binding(("equals_sign",), "=", "marked heads side by side", zoom, hints=(_KeyHint("marked", 1, "side by side"),)),
+    Binding(
+        ("equals_sign",),
+        "=",
+        "marked heads side by side",
+        open_side_by_side,
+        hints=(_KeyHint("marked", 1, "side by side"),),
+    ),
     Binding(
         ("g",),
         "g",
@@ -315,12 +293,12 @@ BINDINGS = (
         ("colon", "ctrl+p"),
         ":",
         "list all actions",
-        _open_help,
+        _leave_state,
         (),
         (_KeyHint("heads", 9, "actions"), _KeyHint("head", 10, "actions"), _KeyHint("lens", 8, "actions")),
     ),
-    Binding(("e",), "e", "name the head", _open_prompt),
-    Binding(("question_mark", "f1"), "?", "show these keys", _open_help, ("show all keys",)),
+    Binding(("e",), "e", "name the head", _name_head),
+    Binding(("question_mark", "f1"), "?", "show these keys", _leave_state, ("show all keys",)),
     Binding(("q",), "q", "quit", _leave_state, ()),
 )
 BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}

@@ -1,7 +1,8 @@
-"""Lays out the inspector's screen: thumbnails in the overview, panes and cells in an open head."""
+"""Lays out the screen: thumbnails in the overview, lines of the lens, panes and cells of an open head."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MapShape, Size, State
@@ -14,7 +15,6 @@ SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 34
 MIN_WIDTH_OF_WIDE_SIDE = 100  # columns of a screen that has the wide side pane
 MAX_KEY_LABEL_LINES = 4
 TWO_PANES_WIDTH = 120  # columns; a screen of this width lists the heads to the left of the open one
-HELP_WIDTH = 40  # columns of a key with its description in the help
 LISTED_SHARE = 0.4  # share of the side pane's lines that list heads
 MIN_LABEL_WIDTH, MAX_LABEL_WIDTH = 6, 12
 NUMBER_CELL = 4  # columns of a cell with a number; wider if labels need it and the screen has them
@@ -22,27 +22,23 @@ MAX_SCROLLED = 1.3  # a map with at most 1.3 times the cells that fit is scrolle
 CELLS_A_COLUMN = 3, 2, 1  # cells per column of a map that is drawn in pixels, the smallest cells first
 MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # the side of a cell; small, so that a slow connection keeps up
 ANSI_COLORS = 16  # on a terminal with at most so many colours no half blocks are drawn
+PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # of the lens: columns of the screen, and of a head's pattern there
+NUMBER_WIDTH = 20  # columns of the lens's strongest token and its number
+MAX_NAME_WIDTH = 12  # columns of a head's name in the lens, with the marks before it
+MAX_LENS_CELL, MIN_STRIP_WIDTH = 4, 8  # columns of a cell, and of a row of cells
+LINES_A_MEAN = 2  # lines of the lens for each layer, at least, if the means of all layers are shown
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The layout of the overview: heads in rows of tiles, each a title line above a thumbnail.
+    """The layout of the overview: heads in rows of tiles, each a title line above a thumbnail."""
 
-    Attributes:
-        rows: the heads of each row.
-        width: columns of a tile; the last one is a gap.
-        height: lines of a tile.
-        shown_row_count: the number of rows on the screen.
-        cells_a_column: cells of a thumbnail per column; more than 1 if the terminal draws pixels.
-        text_lines: lines below for the text, shaded by the chosen head; 0 for none.
-    """
-
-    rows: tuple[tuple[int, ...], ...]
-    width: int
-    height: int
+    rows: tuple[tuple[int, ...], ...]  # the heads of each row
+    width: int  # columns of a tile; the last one is a gap
+    height: int  # lines of a tile
     shown_row_count: int
-    cells_a_column: int = 1
-    text_lines: int = 0
+    cells_a_column: int = 1  # of a thumbnail; more than 1 if the terminal draws pixels
+    text_lines: int = 0  # below, for the text that the chosen head shades
 
     @property
     def columns(self) -> int:
@@ -62,22 +58,10 @@ class Tiles:
         """Returns the heads whose tiles are on the screen if ``top`` is the first row of tiles."""
         return [head for row in self.rows[top : top + self.shown_row_count] for head in row]
 
-    def head_at(self, top: int, column: int, line: int) -> int | None:
-        """Returns the head whose tile is under a position of the body; ``None`` if no tile is there."""
-        row, column_of_tiles = top + line // self.height, column // self.width
-        is_shown = line < self.shown_row_count * self.height and row < len(self.rows)
-        return self.rows[row][column_of_tiles] if is_shown and column_of_tiles < len(self.rows[row]) else None
-
 
 @dataclass(frozen=True)
 class MapAxis:
-    """The part of a map's axis that is on the screen, and the number of cells that draw it.
-
-    Attributes:
-        start: the first unit.
-        stop: the unit after the last.
-        cells: the number of cells.
-    """
+    """The part of a map's axis that is on the screen, from a unit to another, and the number of cells that draw it."""
 
     start: int
     stop: int
@@ -115,19 +99,12 @@ class MapAxis:
 
 @dataclass(frozen=True)
 class _CellForm:
-    """The way to draw the cells of a map.
+    """The way to draw the cells of a map."""
 
-    Attributes:
-        cell_width: columns of a cell: 4 or more with a number, 2, or 1.
-        rows_a_line: rows of cells per line: 2 with half blocks, or more with pixels.
-        header_lines: lines above the cells: one for the cursor's key, the others for key labels.
-        cells_a_column: cells per terminal column; more than 1 only with pixels.
-    """
-
-    cell_width: int
-    rows_a_line: int
-    header_lines: int
-    cells_a_column: int = 1
+    cell_width: int  # columns of a cell: 4 or more with a number, 2, or 1
+    rows_a_line: int  # rows of cells per line: 2 with half blocks, or more with pixels
+    header_lines: int  # above the cells: one for the cursor's key, the others for key labels
+    cells_a_column: int = 1  # more than 1 only with pixels
 
     def capacity(self, size: Size, label_width: int, map_count: int = 1) -> tuple[int, int]:
         """Returns the numbers of rows and columns of cells that fit the pane, for each of the maps in it."""
@@ -140,13 +117,7 @@ class _CellForm:
 
 @dataclass(frozen=True)
 class _ZoomLevel:
-    """A zoom level of a map: the number of units on the screen, and the way to draw them.
-
-    Attributes:
-        rows: the number of units of the queries on the screen.
-        columns: the number of units of the keys on the screen.
-        form: the way to draw a cell.
-    """
+    """A zoom level of a map: the numbers of queries and keys on the screen, in units, and the way to draw them."""
 
     rows: int
     columns: int
@@ -155,21 +126,13 @@ class _ZoomLevel:
 
 @dataclass(frozen=True)
 class MapPane:
-    """The layout of an open head's map.
-
-    Attributes:
-        queries: the axis of the rows.
-        keys: the axis of the columns.
-        form: the way to draw a cell.
-        label_width: columns of the row labels.
-        width: columns of the pane, labels included.
-    """
+    """The layout of an open head's map: its axes, the way to draw a cell, columns of row labels and of the pane."""
 
     queries: MapAxis
     keys: MapAxis
     form: _CellForm
     label_width: int
-    width: int
+    width: int  # labels included
 
     @property
     def map_width(self) -> int:
@@ -186,11 +149,8 @@ class MapPane:
         column_of_map = (column - self.label_width - 1) % (self.map_width + 1)
         column_of_cells = column_of_map // self.form.cell_width * self.form.cells_a_column
         row_of_cells = (line - self.form.header_lines) * self.form.rows_a_line
-        if (
-            column <= self.label_width
-            or not 0 <= row_of_cells < self.queries.cells
-            or column_of_cells >= self.keys.cells
-        ):
+        is_row, is_column = 0 <= row_of_cells < self.queries.cells, column_of_cells < self.keys.cells
+        if column <= self.label_width or not is_row or not is_column:
             return None
         return self.queries.unit_of(row_of_cells), self.keys.unit_of(column_of_cells)
 
@@ -211,23 +171,23 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     groups = [heads] if is_sorted else session.ranking.by_call(heads)
     least_width = min(MIN_RANKED_TILE_WIDTH if is_sorted else MIN_TILE_WIDTH, size.width)
 
-    def widths_that_fit(body: int) -> list[int]:
-        """Returns the widths of tiles at which all ``groups`` of heads fit ``body`` lines; empty if there is none."""
-        widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
-        return [width for width in widths if _tiles_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
+    def fits(width: int, lines: int) -> bool:
+        """True if tiles of this width fit the screen without scrolling; groups that are not sorted stay whole rows."""
+        if not is_sorted and max(map(len, groups)) * width > size.width:
+            return False
+        return len(_tile_rows(groups, size.width // width)) * _tile_height(width) <= lines
 
+    widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
     max_text_lines = text_lines(size) if size.text_lines is not None and session.has_short_maps else 0
+    free_lines = size.height - FIXED_LINES
     text_height = next(
-        (lines for lines in range(max_text_lines, 0, -1) if widths_that_fit(size.height - FIXED_LINES - lines)), 0
+        (lines for lines in range(max_text_lines, 0, -1) if any(fits(width, free_lines - lines) for width in widths)), 0
     )
-    body = size.height - FIXED_LINES - text_height
-    fitting_widths = widths_that_fit(body)
-    whole_row_widths = [
-        width for width in range(least_width, size.width + 1) if max(map(len, groups)) * width <= size.width
-    ]
+    body = free_lines - text_height
     # tiles that are scrolled stay near the least width, so that many are on the screen
-    scrolled_width = min(max(whole_row_widths, default=least_width), least_width + TILE_STEP // 2)
-    usual_width = max(fitting_widths, default=scrolled_width)
+    whole_row_width = max(least_width, size.width // max(map(len, groups)))
+    scrolled_width = min(whole_row_width, least_width + TILE_STEP // 2)
+    usual_width = max((width for width in widths if fits(width, body)), default=scrolled_width)
     width_of_highest_tile = 2 * (body - 1)  # one as high as the body
     width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, width_of_highest_tile))
     height = _tile_height(width)
@@ -291,20 +251,11 @@ def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tup
         and not _nearly_fits(counts, capacities[fitting_forms[-1]], tolerance=1)
     ):
         fitting_forms.pop()  # smaller pixels show the whole map without scrolling
-    smallest_form = forms[0]
-    if fitting_forms:
-        first_levels = [_zoom_level(counts, capacities, fitting_forms[-1])]
-        next_forms = forms[forms.index(fitting_forms[-1]) + 1 :]
-    else:
-        first_levels = list(_pooled_zoom_levels(counts, smallest_form, capacities[smallest_form]))
-        next_forms = forms
-    return (*first_levels, *(_zoom_level(counts, capacities, form) for form in next_forms))
-
-
-def _zoom_level(counts: tuple[int, int], capacities: dict[_CellForm, tuple[int, int]], form: _CellForm) -> _ZoomLevel:
-    """Returns the zoom level at which each unit has a cell of this form, with as many units as fit the pane."""
-    rows, columns = (min(count, fitting) for count, fitting in zip(counts, capacities[form], strict=True))
-    return _ZoomLevel(rows, columns, form)
+    levels = [] if fitting_forms else list(_pooled_zoom_levels(counts, forms[0], capacities[forms[0]]))
+    for form in forms[forms.index(fitting_forms[-1]) :] if fitting_forms else forms:
+        rows, columns = (min(count, fitting) for count, fitting in zip(counts, capacities[form], strict=True))
+        levels.append(_ZoomLevel(rows, columns, form))  # as many units as fit the pane, a cell each
+    return tuple(levels)
 
 
 def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: float = MAX_SCROLLED) -> bool:
@@ -374,16 +325,6 @@ def listed_lines(size: Size) -> int:
     return int(map_lines(size) * LISTED_SHARE) if has_two_panes(size) else 0
 
 
-def help_columns(size: Size) -> int:
-    """Returns the number of columns in which the help lists keys."""
-    return max(1, size.width // HELP_WIDTH)
-
-
-def help_pages(size: Size, binding_count: int) -> int:
-    """Returns the number of pages that the help needs for this number of bindings."""
-    return -(-binding_count // (help_columns(size) * max(1, size.height - 2)))
-
-
 def text_lines(size: Size) -> int:
     """Returns the number of lines of the pane under the map.
 
@@ -401,13 +342,87 @@ def map_lines(size: Size) -> int:
     return size.height - FIXED_LINES - text_lines(size)
 
 
-def _tiles_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
-    """True if tiles of this width fit the screen without scrolling."""
-    if whole_rows and max(map(len, groups)) * width > columns:
-        return False
-    return len(_tile_rows(groups, columns // width)) * _tile_height(width) <= lines
-
-
 def _tile_rows(groups: list[list[int]], columns: int) -> tuple[tuple[int, ...], ...]:
     """Returns the rows of tiles: each group of heads, broken after every ``columns`` heads."""
     return tuple(tuple(group[start : start + columns]) for group in groups for start in range(0, len(group), columns))
+
+
+@dataclass(frozen=True)
+class _LensColumns:
+    """The widths of the parts of a line of the lens, in terminal columns."""
+
+    name: int  # of the head, after two marks
+    pattern: int
+    strip: int  # the head's row of cells
+    number: int  # the strongest token and its number
+
+    @property
+    def label_width(self) -> int:
+        """The columns to the left of the row of cells: name and pattern."""
+        return self.name + self.pattern
+
+
+class LensPane(NamedTuple):
+    """The layout of the lens."""
+
+    columns: _LensColumns
+    axis: MapAxis  # the part of a row that is on the screen
+    cell_width: int
+    layers: list[list[int]]  # the heads of each layer whose mean is shown below the heads
+    lines: int  # the number of heads that fit the screen
+
+
+def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
+    """Returns the layout of the lens for the state's token."""
+    layers = session.ranking.by_call(sorted(lens_heads(session, state)))
+    queries, keys = session.units(state.head, state.view)
+    count = len(keys if state.direction == "to" else queries)
+    return lens_pane(layers, session.names[: session.recorded_count], count, state, size)
+
+
+def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
+    """Returns the layout of a lens: the widths of a line's parts, the units shown, and how many heads and means fit."""
+    name_columns = min(3 + max(map(len, names)), MAX_NAME_WIDTH)  # two marks come before a name, and a blank after it
+    pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
+    strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
+    number_columns = max(0, size.width - name_columns - pattern_columns - strip_columns)
+    if strip_columns < count <= MAX_SCROLLED * strip_columns:
+        start = min(max(0, state.column), count - strip_columns)
+        axis = MapAxis(start, start + strip_columns, strip_columns)
+    else:
+        axis = MapAxis(0, count, min(count, strip_columns))
+    cell = max(1, min(MAX_LENS_CELL, strip_columns // axis.cells))
+    body = size.height - FIXED_LINES - text_lines(size)
+    # all means if these leave enough lines for heads, else means in a third of the lines
+    max_layers = len(layers) if len(layers) <= (body - 1) // LINES_A_MEAN else (body - 1) // 3
+    mean_layers: list[list[int]] = []
+    if len(layers) > 1 and max_layers > 1:  # those around the layer of the chosen head
+        chosen_layer = next((index for index, heads in enumerate(layers) if state.head in heads), 0)
+        first = min(max(0, chosen_layer - max_layers // 2), max(0, len(layers) - max_layers))
+        mean_layers = layers[first : first + max_layers]
+    mean_lines = len(mean_layers) + 1 if mean_layers else 0
+    columns = _LensColumns(name_columns, pattern_columns, strip_columns, number_columns)
+    return LensPane(columns, axis, cell, mean_layers, max(1, body - 1 - mean_lines))
+
+
+def lens_heads(session: Session, state: State) -> list[int]:
+    """Returns the heads of the lens: the listed heads over the same tokens as the chosen one.
+
+    If the filter hides all of these, returns all heads over the same tokens. With a sort token, heads with a large
+    absolute weight on it come first; heads in which it is masked, and then heads without a computed row, come last.
+    """
+    same_tokens = set(session.heads_over_same_tokens(state.head))
+    listed_heads = [head for head in session.ranking.order(state.view) if head in same_tokens]
+    listed_heads = listed_heads or session.heads_over_same_tokens(state.head)
+    if state.sort_token is None:
+        return listed_heads
+    unit = state.sort_token
+
+    def weight_or_rank(head: int) -> float:
+        """Returns a head's absolute weight on the sort token; -1 if it is masked, -2 if it is not computed yet."""
+        row = session.token_rows.find(head, state.view, state.token, state.direction)
+        if row is None or unit >= len(row.values):
+            return -2.0
+        return abs(float(row.values[unit])) if row.visible[unit] else -1.0
+
+    return sorted(listed_heads, key=lambda head: -weight_or_rank(head))

@@ -1,22 +1,50 @@
-"""Writes and reads addresses of places, such as ``#head=3.4&query=it``; the page has the same addresses."""
+"""Keeps the history of places, and writes and reads addresses such as ``#head=3.4&query=it``, as the page does."""
 
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.browse.moves.cursor import Screen, first_state, open_head, settle
-from attnviz.browse.moves.marking import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE
-from attnviz.browse.session.session import Session
+from attnviz.browse.moves.showing import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE
 from attnviz.browse.session.state import State
 from attnviz.report.picture.colors import Steps
 from attnviz.text.places import find_place, place_name
-from attnviz.text.units import Units
 
 EXAMPLE_ADDRESS = "head=3.4&query=it"
 HEAD_NAMES, TOKEN_NAMES = ("head", "heads", "together"), ("query", "key")
 LIST_NAMES, LOOK_NAMES = ("view", "filter", "sort", "direction"), ("scale", "limits", "pool", "side", "zoom")
 SCALES: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log"}
 UNESCAPED = ",:@>-_.!~*'()"  # characters that an address need not escape
-LISTS = ("maps", "numbers", "lens")
+MAX_PLACES = 100  # in the history
+
+
+def with_history(old_state: State, new_state: State) -> State:
+    """Returns ``new_state``; if it is at a new place, with ``old_state`` added to its past and with an empty future."""
+    has_moved_in_history = (old_state.past, old_state.future) != (new_state.past, new_state.future)
+    if has_moved_in_history or _place(old_state) == _place(new_state):
+        return new_state
+    return replace(new_state, past=(_without_history(old_state), *old_state.past[: MAX_PLACES - 1]), future=())
+
+
+def go_in_history(screen: Screen, state: State, key: str) -> State:
+    """Returns the state at the previous place, or for ``B`` at the place from which the user last went back."""
+    here, theme = _without_history(state), state.theme
+    if key == "B" and state.future:
+        return replace(state.future[0], theme=theme, past=(here, *state.past), future=state.future[1:])
+    if key != "B" and state.past:
+        return replace(state.past[0], theme=theme, past=state.past[1:], future=(here, *state.future))
+    return replace(state, message=f"this is the {'last' if key == 'B' else 'first'} place")
+
+
+def _place(state: State) -> tuple[object, ...]:
+    """Returns values that are equal for two states at the same place; a move of the cursor in a map keeps the place."""
+    if state.shows_lens:
+        return "lens", state.direction, state.token
+    return (state.head, state.heads_beside) if state.has_open_head else ("heads", state.view.filter)
+
+
+def _without_history(state: State) -> State:
+    """Returns the state as the history keeps it: without its own history, prompt and message."""
+    return replace(state, past=(), future=(), prompt=None, prompt_text="", message="")
 
 
 def start_state(screen: Screen) -> State:
@@ -39,27 +67,32 @@ def place_address(screen: Screen, state: State) -> str:
     """
     from urllib.parse import quote
 
-    session, view = screen.session, state.view
-    parts = _head_values(session, state)
+    session, view, parts = screen.session, state.view, list[tuple[str, str]]()
+    combination, sources = session.combination_of(state.head)
+    names = [session.names[head] for head in (*sources, *state.heads_beside)]
+    if state.has_open_head and len(names) > 1:
+        parts += [("heads", ",".join(names)), ("together", combination or "side")]
+    elif state.has_open_head:
+        parts.append(("head", names[0]))
+    else:
+        parts += [("filter", view.filter)] if view.filter else []
+        parts += [("sort", f"{'-' if view.ascending else ''}{view.order}")] if view.order else []
     if state.has_open_head or state.lens:
         names_both_tokens = state.has_open_head or state.sort_token is not None
-        axes = TOKEN_NAMES if names_both_tokens else (_token_axis(state),)
-        units = dict(zip(TOKEN_NAMES, session.units(state.head, view), strict=True))
-        units_at_cursor = {"query": state.query, "key": state.key}
-        parts += [(axis, _token_address(units[axis], units_at_cursor[axis])) for axis in axes]
-    if state.lens and not state.has_open_head and state.direction == "from":
+        for axis, units, unit in zip(
+            TOKEN_NAMES, session.units(state.head, view), (state.query, state.key), strict=True
+        ):
+            if names_both_tokens or axis != state.other_axis:
+                first = int(units.starts[unit])
+                is_single = units.sizes[unit] == 1  # else the number of the first token names the unit
+                parts.append((axis, place_name(units.tokens, first) if is_single else f"@{first}"))
+    if state.shows_lens and state.direction == "from":
         parts.append(("direction", "from"))
     if view.steps != "sqrt":
         parts.append(("scale", view.steps))
     if view.own_scale:
         parts.append(("limits", "head"))
     return "#" + "&".join(f"{name}={quote(value, safe=UNESCAPED).replace('%20', '+')}" for name, value in parts)
-
-
-def _token_address(units: Units, unit: int) -> str:
-    """Returns the name of a unit's only token, else the number of its first one."""
-    first = int(units.starts[unit])
-    return place_name(units.tokens, first) if units.sizes[unit] == 1 else f"@{first}"
 
 
 def read_place(screen: Screen, state: State, address: str) -> State:
@@ -84,7 +117,11 @@ def read_place(screen: Screen, state: State, address: str) -> State:
     session = screen.session
     state = _with_list_and_colors(screen, state, values)
     state, opens_head = _with_heads(screen, state, values)
-    tokens = {axis: _unit_named(session, state, axis, values[axis]) for axis in TOKEN_NAMES if axis in values}
+    tokens = {}
+    for axis, units in zip(TOKEN_NAMES, session.units(state.head, state.view), strict=True):
+        if axis in values:
+            index, _ = find_place(units.tokens, values[axis], axis)
+            tokens[axis] = units.unit_of(index)
     state = replace(state, query=tokens.get("query", state.query), key=tokens.get("key", state.key))
     if opens_head:
         open_state = open_head(screen, state)
@@ -95,27 +132,6 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         sort_token = lens_state.other_token if len(tokens) > 1 else None
         return settle(screen, replace(lens_state, sort_token=sort_token))
     return settle(screen, state)
-
-
-def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
-    """Returns the names and values of an address that stand for the open heads, or else the filter and the order."""
-    combination, sources = session.combination_of(state.head)
-    names = [session.names[head] for head in (*sources, *state.heads_beside)]
-    if state.has_open_head and len(names) > 1:
-        return [("heads", ",".join(names)), ("together", combination or "side")]
-    if state.has_open_head:
-        return [("head", names[0])]
-    view, parts = state.view, []
-    if view.filter:
-        parts.append(("filter", view.filter))
-    if view.order:
-        parts.append(("sort", f"{'-' if view.ascending else ''}{view.order}"))
-    return parts
-
-
-def _token_axis(state: State) -> str:
-    """Returns the axis of the lens's token: ``query``, or ``key`` if the direction is ``from``."""
-    return "query" if state.direction == "to" else "key"
 
 
 def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) -> State:
@@ -155,11 +171,3 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
     if len(heads) > 1 and combination in COMBINATION_OF_KEY.values():
         return replace(state, head=session.combine(heads, combination)), True  # type: ignore[arg-type]
     return replace(state, head=heads[0], heads_beside=heads[1:MAX_SIDE_BY_SIDE]), True
-
-
-def _unit_named(session: Session, state: State, axis: str, token: str) -> int:
-    """Returns the unit of the ``query`` or ``key`` that a label or number names; raises AttnvizError if none does."""
-    queries, keys = session.units(state.head, state.view)
-    units = keys if axis == "key" else queries
-    index, _ = find_place(units.tokens, token, axis)
-    return units.unit_of(index)

@@ -1,19 +1,31 @@
-"""Defines the base of full-screen applications, which restores the terminal when a signal ends the process."""
+"""Defines what full-screen applications share: the end by a signal, work in threads, and the list of keys."""
 
 import asyncio
 import gc
 import traceback
+from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Thread
 from typing import TypeVar
 
 from rich.text import Text
-from textual.app import App
+from textual import events
+from textual.app import App, ComposeResult
+from textual.color import Color
+from textual.containers import VerticalScroll
 from textual.drivers import linux_driver
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
 
 from attnviz.base.signals import ENDING_SIGNALS, SIGNAL_EXIT_BASE
 from attnviz.browse.process.terminal import KeyDecoder, hang_up
+from attnviz.browse.session.state import Theme
+from attnviz.browse.view.parts import IN_ASCII, PAPERS
 
 Result = TypeVar("Result")
+Work = Callable[[], None]
+KEY_COLUMNS = 11  # columns of a key with a space at each side
 
 
 class Application(App[Result]):
@@ -48,3 +60,92 @@ class Application(App[Result]):
             loop.add_signal_handler(signal_number, partial(self.exit, return_code=return_code))
         gc.freeze()  # what lives now lives to the end: each collection would only search it again
         gc.enable()
+
+
+class KeysScreen(ModalScreen[None]):
+    """The list of keys, each with what it does, until a key is pressed that does not scroll it."""
+
+    CSS = "KeysScreen, KeysScreen * { background: ansi_default; color: ansi_default; scrollbar-size: 1 1; }"
+
+    def __init__(self, keys: Sequence[tuple[str, str]], theme: Theme = "terminal", ascii: bool = False) -> None:
+        super().__init__()
+        self.keys, self.theme, self.ascii = keys, theme, ascii
+
+    def compose(self) -> ComposeResult:
+        """Yields the list of keys in as many columns as fit the screen."""
+        longest = max(len(description) for _, description in self.keys)
+        columns = max(1, self.app.size.width // (KEY_COLUMNS + 1 + longest))
+        lines, width = -(-len(self.keys) // columns), self.app.size.width // columns - 1
+        text = Text(" keys; any key returns\n\n", no_wrap=True)
+        for line in range(lines):
+            for key, description in self.keys[line::lines]:
+                text.append(f" {key:>{KEY_COLUMNS - 2}} ", "bold")
+                ascii_description = description.translate(IN_ASCII) if self.ascii else description
+                text.append(f" {ascii_description:<{width - KEY_COLUMNS}}")
+            text.append("\n")
+        with VerticalScroll():
+            yield Static(text, id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Paints the screen in its theme."""
+        paint(self.theme, self, *self.query("*"))
+
+    def on_key(self, event: events.Key) -> None:
+        """Scrolls a list that does not fit the screen, or goes back."""
+        event.stop()
+        event.prevent_default()
+        body = self.query_one(VerticalScroll)
+        scrolls = {"down": body.scroll_down, "up": body.scroll_up, "pageup": body.scroll_page_up}
+        scrolls |= dict.fromkeys(("pagedown", "space", "question_mark"), body.scroll_page_down)
+        if event.key in scrolls and body.max_scroll_y:
+            scrolls[event.key](animate=False)
+        else:
+            self.dismiss()
+
+    def on_click(self) -> None:
+        """Goes back after a click."""
+        self.dismiss()
+
+
+def paint(theme: Theme, *widgets: Widget) -> None:
+    """Gives widgets the colours of a theme; those of the terminal need no more than their style sheet."""
+    if theme in PAPERS:
+        for widget in widgets:
+            widget.styles.background = Color(*PAPERS[theme].paper)
+            widget.styles.color = Color(*PAPERS[theme].ink)
+
+
+class Background:
+    """Runs at most one thread for each kind of work, and reports its end or exception to the main thread."""
+
+    def __init__(self, call: Callable[[Work], object]) -> None:
+        self.call = call
+        self.busy_kinds: set[str] = set()
+
+    def start(self, kind: str, work: Work, on_done: Work) -> None:
+        """Starts work in a thread; does nothing if work of this kind is running.
+
+        An exception of the work is raised in the main thread; no work of this kind starts after it.
+        """
+        if kind in self.busy_kinds:
+            return
+        self.busy_kinds.add(kind)
+
+        def finish() -> None:
+            self.busy_kinds.discard(kind)
+            on_done()
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as bug:
+                self.call(partial(_raise, bug))
+            else:
+                self.call(finish)
+
+        Thread(target=run, daemon=True).start()
+
+
+def _raise(bug: BaseException) -> None:
+    """Raises the bug in the thread that calls this."""
+    raise bug

@@ -1,6 +1,8 @@
-"""Computes the cells of a block of one head: a cell for each pair of units, or for several pairs pooled."""
+"""Computes the cells of a block of one head, one for each pair of units or for several pairs, and caches results."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -15,16 +17,12 @@ MAX_BAND_CELLS = 1_000_000  # cells of a band of queries, so that memory stays b
 MAX_SAMPLED_CELLS = 200_000  # cells that are read for a preview, which shows a sample of the queries
 MIN_SAMPLED_QUERIES, MAX_SAMPLED_QUERIES = 2, 64
 Side = tuple[Units, slice]  # the units of an axis, and the span of them that is shown
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
 class CellBlock:
-    """The cells of a block of one head.
-
-    Attributes:
-        values: the values, ``(rows, columns)``.
-        visible: False in masked cells, ``(rows, columns)``.
-    """
+    """The cells of a block of one head, ``(rows, columns)``: their values, and False where they are masked."""
 
     values: FloatArray
     visible: BoolArray
@@ -32,25 +30,16 @@ class CellBlock:
 
 @dataclass(frozen=True, eq=False)
 class InspectedHead:
-    """A head, and the attention call that it is compared with.
-
-    Attributes:
-        maps: the attention call of the head.
-        number: the head's number in the call.
-        partner: the call whose values minus the head's are the change; ``None`` without a comparison.
-        cost: the number of heads that are read for each cell: 1, or more for a combination of heads.
-    """
+    """A head, by its attention call and its number there, and the attention call that it is compared with."""
 
     maps: CellMaps
     number: int
-    partner: CellMaps | None = None
-    cost: int = 1
+    partner: CellMaps | None = None  # the call whose values minus the head's are the change
+    cost: int = 1  # heads that are read for each cell: more than 1 for a combination of heads
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
-    """Returns the cells of a block, one for each pair of units: weights or scores, or their change.
-
-    The change is the partner's values minus the head's, if the view asks for it and the head has a partner.
+    """Returns the cells of a block, one for each pair of units: weights or scores, or their change to the partner.
 
     A unit's weights are summed over its keys and averaged over its queries.
     """
@@ -77,10 +66,7 @@ def unit_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Windo
 
 
 def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
-    """Returns a block pooled to at most ``height`` x ``width`` cells; only visible cells count.
-
-    A block that is small enough is returned unchanged.
-    """
+    """Returns a block pooled to at most ``height`` x ``width`` cells; only visible cells count."""
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
         return cells
@@ -93,9 +79,8 @@ def pooled_blocks(
 ) -> list[CellBlock]:
     """Returns a block for each head, pooled to at most ``height`` x ``width`` cells: weights, changes or scores.
 
-    Weights are pooled to their maximum, or to their mean if the view asks for means. A change is the mean weight of the
-    partner minus that of the head; without partners it is replaced by the head's mean weight. Scores are pooled to
-    their mean, and have no change. An axis with fewer tokens than cells has a cell for each token.
+    A change is the mean weight of the partner minus that of the head; without partners it is the head's mean weight.
+    Scores are pooled to their mean, and have no change. An axis with fewer tokens than cells has a cell for each token.
     """
     if view.scores:
         return [_mean_scores(head, queries, keys, height, width) for head in heads]
@@ -111,33 +96,25 @@ def pooled_blocks(
 
 
 def _preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns a preview of a block: each row of cells shows one query of its span instead of pooling all.
-
-    In very long maps several rows of cells show the same query. Keys are pooled as in the final block.
-    """
+    """Returns a block whose rows of cells, or several of them in long maps, show one query instead of pooling all."""
     query_count, key_count = queries.stop - queries.start, keys.stop - keys.start
     rows = min(height, query_count)
     affordable_count = MAX_SAMPLED_CELLS // head.cost // key_count
     sample_count = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, affordable_count))
     edges = queries.start + block_edges(query_count, sample_count)
     middle_queries = ((edges[:-1] + edges[1:]) // 2).tolist()
-    blocks = [_query_cells(head, view, query, keys) for query in middle_queries]
-    exact_rows = CellBlock(
-        np.concatenate([block.values for block in blocks]), np.concatenate([block.visible for block in blocks])
-    )
+    partner = head.partner if view.difference else None
+    calls = [head.maps] if partner is None else [head.maps, partner]
+    values, visible = list[FloatArray](), list[BoolArray]()
+    for query in middle_queries:
+        windows = [maps.window((head.number,), slice(query, query + 1), keys) for maps in calls]
+        numbers = [(window.scores if view.scores else window.weights)[0] for window in windows]
+        values.append(numbers[0] if partner is None else numbers[1] - numbers[0])
+        visible.append(np.logical_or.reduce([window.visible for window in windows]))
+    exact_rows = CellBlock(np.concatenate(values), np.concatenate(visible))
     cells = pool(exact_rows, sample_count, width, mean=view.mean or view.difference or view.scores)
     sample_of_row = np.arange(rows) * sample_count // rows
     return CellBlock(cells.values[sample_of_row], cells.visible[sample_of_row])
-
-
-def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
-    """Returns the weights or scores of one query, ``(1, keys)``."""
-    partner = head.partner if view.difference else None
-    calls = [head.maps] if partner is None else [head.maps, partner]
-    windows = [maps.window((head.number,), slice(query, query + 1), keys) for maps in calls]
-    values = [(window.scores if view.scores else window.weights)[0] for window in windows]
-    visible = np.logical_or.reduce([window.visible for window in windows])
-    return CellBlock(values[1] - values[0] if len(values) > 1 else values[0], visible)
 
 
 def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
@@ -159,15 +136,7 @@ def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, 
 class RefinedBlock:
     """The cells of a large block: a preview whose rows are replaced one by one with rows pooled from all queries.
 
-    Attributes:
-        head: the head.
-        view: the toggles, which choose the numbers and how they are shown.
-        queries: the rows of the block, in tokens.
-        keys: the columns of the block, in tokens.
-        height: the most rows of cells.
-        width: the most columns of cells.
-        cells: the cells as they are computed so far.
-        refined_count: the number of rows, from the first, that are pooled from all their queries.
+    Queries and keys are spans of tokens; height and width are the most rows and columns of cells.
     """
 
     head: InspectedHead
@@ -181,7 +150,7 @@ class RefinedBlock:
         count = self.queries.stop - self.queries.start
         self._edges: list[int] = (self.queries.start + block_edges(count, min(self.height, count))).tolist()
         self.cells: CellBlock = _preview_block(self.head, self.view, self.queries, self.keys, self.height, self.width)
-        self.refined_count = 0
+        self.refined_count = 0  # rows, from the first, that are pooled from all their queries
 
     @property
     def is_finished(self) -> bool:
@@ -206,3 +175,36 @@ class RefinedBlock:
         values[self.refined_count], visible[self.refined_count] = cells.values[0], cells.visible[0]
         self.cells = CellBlock(values, visible)  # replaced, not changed: another thread may be drawing the old one
         self.refined_count += 1
+
+
+class LruCache(Generic[Value]):
+    """A cache that keeps the ``limit`` most recently used values."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._values: dict[Hashable, Value] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        """True if a value of the key is cached; this does not count as a use."""
+        return key in self._values
+
+    def find(self, key: Hashable) -> Value | None:
+        """Returns the cached value of a key, which counts as a use of it; ``None`` if the key is not cached."""
+        return self.get(key, lambda: self._values[key]) if key in self._values else None
+
+    def keep(self, key: Hashable, value: Value) -> None:
+        """Caches a value in place of an earlier value of the key."""
+        self._values.pop(key, None)
+        self.get(key, lambda: value)
+
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Returns the cached value of a key; computes and caches it if there is none."""
+        value = self._values.pop(key) if key in self._values else compute()
+        self._values[key] = value
+        if len(self._values) > self.limit:
+            del self._values[next(iter(self._values))]  # the least recently used one
+        return value
+
+    def clear(self) -> None:
+        """Empties the cache."""
+        self._values.clear()

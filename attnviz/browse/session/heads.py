@@ -1,14 +1,12 @@
 """Holds the heads that the inspector shows: the heads of a recording, and combinations of several heads."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
 from rich.cells import cell_len
 
-from attnviz.browse.session.blocks import InspectedHead
-from attnviz.browse.session.cache import LruCache
+from attnviz.browse.session.blocks import InspectedHead, LruCache
 from attnviz.browse.session.state import MapShape, View
 from attnviz.maps.heads import cell_heads, chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
@@ -29,11 +27,9 @@ MEAN_GAP = 4  # columns that stay free at the end of a line
 class InspectedHeads:
     """The selected heads of a recording, and combinations of several heads.
 
-    Attributes:
-        heads: the attention call and the number of each head, first the recorded heads, then combinations; elsewhere
-            an index into this list stands for a head.
-        recorded_count: the number of recorded heads.
-        names: the name of each head, ``layer.head``, with the number of its text if the recording has several texts.
+    Elsewhere a head is an index into ``heads``, which has the attention call and the number of each: first of the
+    ``recorded_count`` recorded heads, then of combinations. Names are ``layer.head``, with the number of the text if
+    the recording has several texts.
 
     Raises:
         AttnvizError: if the heads, queries or keys of the two recordings differ, or a selected head does not exist.
@@ -69,7 +65,7 @@ class InspectedHeads:
         A combination has no scores, and shows a difference only if it is one. A recorded head shows a difference only
         if it has a partner. A map that is too large to join shows single tokens.
         """
-        has_partner = self._has_partner(head)
+        has_partner = self.heads[head][0] in self._partners
         if not self.can_join(head):
             view = replace(view, words=False, special=True)
         if head >= self.recorded_count:
@@ -87,13 +83,16 @@ class InspectedHeads:
             AttnvizError: if the heads cannot be combined in this way.
         """
         if (combination, heads) not in self._head_of_combination:
-            name = self._combination_name(heads, combination)
-            pairs = [self.heads[head] for head in heads]
-            combined_maps = (
-                self._first_maps_with_partner(pairs)
-                if combination == "difference"
-                else self._reduced_maps(sorted(pairs, key=_layer), combination)
-            )
+            from attnviz.metrics.combine import combined_name, reduce_heads
+
+            names, pairs = [self.names[head] for head in heads], [self.heads[head] for head in heads]
+            if combination == "difference":
+                name = f"{names[1]} − {names[0]}"
+                combined_maps, partner = (reduce_heads([pair], "mean") for pair in pairs)
+                self._partners[combined_maps] = partner
+            else:
+                name = combined_name(combination, names)
+                combined_maps = reduce_heads(sorted(pairs, key=lambda pair: pair[0].layer), combination)
             self.heads.append((combined_maps, 0))  # these maps have one head only
             self.names.append(name)
             self._head_of_combination[combination, heads] = len(self.heads) - 1
@@ -111,10 +110,11 @@ class InspectedHeads:
         maps = self.heads[head][0]
         if maps not in self._heads_over_tokens_of:
             tokens = _tokens_key(maps)
-            head_indices = (
-                index for index in range(self.recorded_count) if _tokens_key(self.heads[index][0]) == tokens
-            )
-            self._heads_over_tokens_of[maps] = list(_ordered_by_call(head_indices, self.heads))
+            calls: dict[int, list[int]] = {}
+            for index, (other_maps, _) in enumerate(self.heads[: self.recorded_count]):
+                if _tokens_key(other_maps) == tokens:
+                    calls.setdefault(id(other_maps), []).append(index)
+            self._heads_over_tokens_of[maps] = [index for call in calls.values() for index in call]
         return self._heads_over_tokens_of[maps]
 
     def can_join(self, head: int) -> bool:
@@ -131,22 +131,26 @@ class InspectedHeads:
         words, special = (view.words, view.special) if self.can_join(head) else (False, True)
         return self._units_of(maps.query_tokens, words, special), self._units_of(maps.key_tokens, words, special)
 
+    def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
+        special = special and not (isinstance(tokens.canvas, Sound) and is_padding(tokens, len(tokens) - 1))
+        unit_name = self._unit_name if words else "tokens"
+        return self._units.get((tokens, words, special), lambda: Units.of(tokens, unit_name, special))
+
     def shape(self, head: int, view: View) -> MapShape:
         """Returns the number of units on each axis of a head, and the widths of their labels."""
         rows, columns = self.units(head, view)
         return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
 
     def text_lines(self, columns: int) -> int:
-        """Returns an estimate of the lines that the longest text of a recorded head needs, at most `MAX_LINES`;
-        cached.
-        """
+        """Returns an estimate of the lines that the longest text of a recorded head needs, at most `MAX_LINES`."""
         if columns not in self._text_lines:
-            axes = {
-                id(tokens): tokens
-                for maps, _ in self.heads[: self.recorded_count]
-                for tokens in (maps.query_tokens, maps.key_tokens)
-            }
-            self._text_lines[columns] = max(_lines_of(tokens, columns) for tokens in axes.values())
+            maps_of_heads = [maps for maps, _ in self.heads[: self.recorded_count]]
+            axes = {id(tokens): tokens for maps in maps_of_heads for tokens in (maps.query_tokens, maps.key_tokens)}
+            used_columns, lines = max(1, columns - 2 - MEAN_GAP), 0
+            for tokens in axes.values():
+                text_columns = sum(1 + cell_len(label) for label in tokens.labels[: MAX_LINES * columns])
+                lines = max(lines, min(MAX_LINES, -(-text_columns // used_columns)))
+            self._text_lines[columns] = lines
         return self._text_lines[columns]
 
     @cached_property
@@ -155,68 +159,12 @@ class InspectedHeads:
         keys = {id(maps.key_tokens): maps.key_tokens for maps, _ in self.heads[: self.recorded_count]}
         return any(isinstance(medium, Image) for tokens in keys.values() for medium in tokens.media)
 
-    def partner(self, maps: CellMaps) -> CellMaps | None:
-        """Returns the attention call that ``maps`` is compared with; ``None`` if there is none."""
-        return self._partners.get(maps)
-
     def inspected_head(self, head: int) -> InspectedHead:
         """Returns the attention call and number of a head, its partner, and the number of heads that it combines."""
         maps, number = self.heads[head]
         return InspectedHead(maps, number, self._partners.get(maps), len(self.combination_of(head)[1]))
 
-    def _has_partner(self, head: int) -> bool:
-        """True if the head's attention call is compared with another one."""
-        return self.heads[head][0] in self._partners
-
-    def _combination_name(self, heads: tuple[int, ...], combination: Combination) -> str:
-        """Returns the name of a combination of heads, such as ``4.1 − 2.0`` for head 4.1 minus head 2.0."""
-        names = [self.names[head] for head in heads]
-        if combination == "difference":
-            return f"{names[1]} − {names[0]}"
-        from attnviz.metrics.combine import combined_name
-
-        return combined_name(combination, names)
-
-    def _first_maps_with_partner(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
-        """Returns maps of the first head, and stores maps of the second as their partner, to compare with."""
-        before, after = (self._reduced_maps([pair], "mean") for pair in pairs)
-        self._partners[before] = after
-        return before
-
-    def _reduced_maps(self, pairs: list[tuple[CellMaps, int]], combination: str) -> CellMaps:
-        """Returns maps with one head, the mean, maximum or rollout of the heads."""
-        from attnviz.metrics.combine import reduce_heads
-
-        return reduce_heads(pairs, combination)
-
-    def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
-        """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``."""
-        special = special and not (isinstance(tokens.canvas, Sound) and is_padding(tokens, len(tokens) - 1))
-        return self._units.get(
-            (tokens, words, special), lambda: Units.of(tokens, self._unit_name if words else "tokens", special)
-        )
-
-
-def _lines_of(tokens: Tokens, columns: int) -> int:
-    """Returns an estimate of the lines that tokens need, at most `MAX_LINES`."""
-    columns_used = max(1, columns - 2 - MEAN_GAP)
-    labels = tokens.labels[: MAX_LINES * columns]
-    return min(MAX_LINES, -(-sum(1 + cell_len(label) for label in labels) // columns_used))
-
 
 def _tokens_key(maps: CellMaps) -> tuple[object, ...]:
     """Returns values that are equal for two attention calls over the same queries and keys."""
     return maps.kind, maps.item, maps.query_tokens.labels, maps.key_tokens.labels
-
-
-def _layer(pair: tuple[CellMaps, int]) -> int:
-    """Returns the layer of a head, given as attention call and number."""
-    return pair[0].layer
-
-
-def _ordered_by_call(head_indices: Iterable[int], heads: list[tuple[CellMaps, int]]) -> Iterable[int]:
-    """Returns heads ordered by attention call: all heads of the first call, then all of the next."""
-    calls: dict[int, list[int]] = {}
-    for index in head_indices:
-        calls.setdefault(id(heads[index][0]), []).append(index)
-    return (index for call in calls.values() for index in call)

@@ -20,16 +20,7 @@ MAX_UNREQUESTED_CELLS = 4_000_000  # a head with more cells is measured only whe
 
 
 class Ranking:
-    """The metrics of heads; a head is an index into ``heads``.
-
-    Attributes:
-        heads: the attention call and the number of each head.
-        calls: a list of heads for each attention call.
-        added_frames: the first number of each table from a file, such as effects, by which heads can be sorted too.
-        measured_names: the names of the numbers that every head has: measured metrics and added numbers.
-        given_names: the names that the user gave to heads, by ``layer.head``.
-        named_heads: the heads whose metrics are all measured and whose pattern is named.
-    """
+    """The metrics of heads, and tables of numbers from files, by which heads can be sorted, too."""
 
     def __init__(
         self,
@@ -43,9 +34,9 @@ class Ranking:
         groups: dict[int, list[int]] = {}
         for index, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(index)
-        self.calls = list(groups.values())
-        self.measured_names = {frame.names[0] for frame in self.added_frames}
-        self.named_heads: set[int] = set()
+        self.calls = list(groups.values())  # the heads of each attention call
+        self.measured_names = {frame.names[0] for frame in self.added_frames}  # of the numbers that every head has
+        self.named_heads: set[int] = set()  # whose metrics are all measured and whose pattern is named
 
     @cached_property
     def frame(self) -> "HeadFrame":
@@ -92,7 +83,7 @@ class Ranking:
 
     def can_filter(self, filter_text: str) -> bool:
         """True if the filter can be applied: it needs no numbers, or every head is measured."""
-        return not needs_numbers(filter_text) or len(self.named_heads) == len(self.heads)
+        return not _needs_numbers(filter_text) or len(self.named_heads) == len(self.heads)
 
     def refuse_filter(self, filter_text: str) -> None:
         """Raises AttnvizError if the text is not a filter, or if its numbers are measured and it matches no head."""
@@ -101,18 +92,12 @@ class Ranking:
             raise AttnvizError(f"{filter_text!r} leaves none of {len(self.heads)} heads; give another filter")
 
     def number(self, head: int, name: str | None) -> float | None:
-        """Returns a number of a head by its name.
-
-        Returns ``None`` for a combined head, for no name, and until every head has the number.
-        """
+        """Returns a number of a head; ``None`` for a combined head, for no name, and until every head has it."""
         is_measured = name in self.measured_names and head < len(self.heads)
         return float(self.frame.column(str(name))[head]) if is_measured else None
 
     def description(self, head: int) -> str:
-        """Returns the user's name for a head, if any, and its pattern, once measured: ``previous token 0.98``.
-
-        Returns "" if the head has neither, and for a combination of heads.
-        """
+        """Returns the user's name for a head and its pattern, once measured: ``previous token 0.98``; "" for none."""
         if head >= len(self.heads):
             return ""
         maps, number = self.heads[head]
@@ -134,19 +119,16 @@ class Ranking:
 
         Calls with long maps are left out, unless the view's filter needs their numbers.
         """
-        filter_needs_numbers = view is not None and bool(view.filter) and needs_numbers(view.filter)
-        groups = (
-            group
-            for group in self.calls
-            if filter_needs_numbers or _cell_count(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS
-        )
-        return next((group for group in groups if group[0] not in self.named_heads), None)
+        filter_needs_numbers = view is not None and bool(view.filter) and _needs_numbers(view.filter)
+        for group in self.calls:
+            maps, _ = self.heads[group[0]]
+            cell_count = len(maps.query_tokens) * len(maps.key_tokens)
+            if group[0] not in self.named_heads and (filter_needs_numbers or cell_count <= MAX_UNREQUESTED_CELLS):
+                return group
+        return None
 
     def name_patterns(self, call_heads: list[int]) -> None:
-        """Measures every metric of the heads of one attention call and names their patterns, in the table of heads.
-
-        Once the patterns of all heads are named, every metric counts as measured. It may run in a thread.
-        """
+        """Measures every metric of the heads of one attention call and names their patterns; may run in a thread."""
         from attnviz.metrics.measured_heads import measured_frame
 
         measured_rows = measured_frame(self.heads[head] for head in call_heads)
@@ -159,19 +141,13 @@ class Ranking:
             self.measured_names.update(self.names)
 
     def _store_numbers(self, heads: Sequence[int], measured_rows: "HeadFrame") -> None:
-        """Writes measured numbers of some heads into the table."""
         values = self.frame.values.copy()
         values[np.ix_(heads, [self.names.index(name) for name in measured_rows.names])] = measured_rows.values
         self.frame = replace(self.frame, values=values)
 
 
-def needs_numbers(filter_text: str) -> bool:
+def _needs_numbers(filter_text: str) -> bool:
     """True if some word of a filter is about a metric or a pattern; words about layers, heads and kinds need none."""
     return any(
         not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in filter_text.lower().split()
     )
-
-
-def _cell_count(maps: CellMaps) -> int:
-    """Returns the number of cells of one head of an attention call."""
-    return len(maps.query_tokens) * len(maps.key_tokens)

@@ -1,4 +1,4 @@
-"""Computes exact rows of maps: all keys of one query, and the row or column of one token in every head."""
+"""Computes small results of many heads in slices of time: exact rows of a query or of a token, and thumbnails."""
 
 import time
 from collections.abc import Sequence
@@ -8,31 +8,35 @@ from functools import cached_property
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.session.blocks import unit_cells, unit_values, unit_window
-from attnviz.browse.session.cache import LruCache
+from attnviz.browse.session.blocks import (
+    MAX_POOLED_CELLS,
+    CellBlock,
+    LruCache,
+    RefinedBlock,
+    pooled_blocks,
+    unit_cells,
+    unit_values,
+    unit_window,
+)
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import Direction, View
+from attnviz.media.sound import Sound
 
 MAX_KEPT_ROWS = 64  # rows of queries in the cache
 MAX_KEPT_TOKENS = 4  # tokens whose rows in every head are cached
 SLICE_SECONDS = 0.015  # of work before the next key press is answered
+MAX_THUMBNAIL_CELLS = 1_000_000  # pairs of tokens that are read in one slice of work
+MAX_KEPT_VIEWS = 8  # views of which the cache keeps a thumbnail of every head
 
 
 @dataclass(frozen=True, eq=False)
 class QueryRow:
-    """The numbers of one query, one for each key, ``(keys,)`` in units.
+    """The numbers of one query, one for each key, ``(keys,)`` in units."""
 
-    Attributes:
-        weights: the weights, after the softmax.
-        scores: the scores, before the mask.
-        change: the other recording's weights minus these; ``None`` without another recording.
-        visible: False for masked keys.
-    """
-
-    weights: FloatArray
-    scores: FloatArray
-    change: FloatArray | None
-    visible: BoolArray
+    weights: FloatArray  # after the softmax
+    scores: FloatArray  # before the mask
+    change: FloatArray | None  # the other recording's weights minus these, if there is one
+    visible: BoolArray  # False for masked keys
 
     def numbers(self, view: View) -> FloatArray:
         """Returns the numbers that the view shows: changes, scores or weights; no changes without another recording."""
@@ -51,12 +55,7 @@ class QueryRow:
 
 @dataclass(frozen=True, eq=False)
 class TokenRow:
-    """The row of a query or the column of a key in one head, ``(units,)``.
-
-    Attributes:
-        values: the weights, scores or changes.
-        visible: False in masked cells.
-    """
+    """The row of a query or the column of a key in one head, ``(units,)``: values, and False where they are masked."""
 
     values: FloatArray
     visible: BoolArray
@@ -86,17 +85,15 @@ class QueryRows:
         return self._cache.get(key, lambda: self._read(head, view, query))
 
     def _read(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the row of a query, computed from the maps; its change is ``None`` if the head has no partner."""
-        maps, number = self.heads.heads[head]
+        inspected_head = self.heads.inspected_head(head)
         rows, columns = self.heads.units(head, view)
         row_side, column_side = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        window = unit_window(maps, number, row_side, column_side)
-        change, partner = None, self.heads.partner(maps)
+        window = unit_window(inspected_head.maps, inspected_head.number, row_side, column_side)
+        weights, scores = window.weights[0, 0], window.scores[0, 0]  # the window has one head and one query
+        change, partner = None, inspected_head.partner
         if partner is not None:
-            partner_cells = unit_values(partner, number, scores=False, rows=row_side, columns=column_side)
-            change = partner_cells.values[0] - window.weights[0, 0]
-        # the window has one head and one query
-        return QueryRow(window.weights[0, 0], window.scores[0, 0], change, window.visible[0])
+            change = unit_values(partner, inspected_head.number, False, row_side, column_side).values[0] - weights
+        return QueryRow(weights, scores, change, window.visible[0])
 
 
 class TokenRows:
@@ -119,26 +116,74 @@ class TokenRows:
         deadline = time.monotonic() + SLICE_SECONDS
         computed_heads: list[int] = []
         for head in heads:
-            key = _token_key(head, view, token, direction)
-            if key in self._cache:
+            cache_key = _token_key(head, view, token, direction)
+            if cache_key in self._cache:
                 continue
-            self._cache.keep(key, self._read(head, view, token, direction))
+            rows, columns = self.heads.units(head, view)
+            token_span = slice(token, token + 1)
+            row_span = token_span if direction == "to" else slice(0, len(rows))
+            column_span = token_span if direction == "from" else slice(0, len(columns))
+            head_view = self.heads.view_of(head, view)
+            cells = unit_cells(self.heads.inspected_head(head), head_view, (rows, row_span), (columns, column_span))
+            self._cache.keep(cache_key, TokenRow(np.ravel(cells.values), np.ravel(cells.visible)))
             computed_heads.append(head)
             if time.monotonic() > deadline:
                 break
         return computed_heads
 
-    def _read(self, head: int, view: View, token: int, direction: Direction) -> TokenRow:
-        """Returns the row of a query, or the column of a key if the direction is ``from``, computed from the maps."""
-        rows, columns = self.heads.units(head, view)
-        token_span = slice(token, token + 1)
-        row_span = token_span if direction == "to" else slice(0, len(rows))
-        column_span = token_span if direction == "from" else slice(0, len(columns))
-        head_view = self.heads.view_of(head, view)
-        cells = unit_cells(self.heads.inspected_head(head), head_view, (rows, row_span), (columns, column_span))
-        return TokenRow(np.ravel(cells.values), np.ravel(cells.visible))
-
 
 def _token_key(head: int, view: View, token: int, direction: Direction) -> tuple[object, ...]:
     """Returns the cache key of a token's row: everything on which its numbers depend."""
     return head, view.scores, view.difference, view.words, view.special, token, direction
+
+
+class HeadThumbnails:
+    """Computes thumbnails of all heads, whole maps in few cells, and caches those of the latest views."""
+
+    def __init__(self, heads: InspectedHeads) -> None:
+        self.heads = heads
+        self._cache = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded_count)
+
+    def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
+        """Returns the cached thumbnail of a head, which may be a preview; ``None`` if it is not computed yet."""
+        thumbnail = self._cache.find((head, *pooled_key(view, pixels)))
+        return thumbnail.cells if isinstance(thumbnail, RefinedBlock) else thumbnail
+
+    def unfinished_blocks(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
+        """Returns the previews among the cached thumbnails of some heads that are not refined yet."""
+        thumbnails = (self._cache.find((head, *pooled_key(view, pixels))) for head in heads)
+        return [block for block in thumbnails if isinstance(block, RefinedBlock) and not block.is_finished]
+
+    def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
+        """Computes and caches missing thumbnails: the first one, and others of its attention call if its map is short.
+
+        The thumbnail of a long map begins as a preview, which is refined later. That of a sound ends where it ends.
+
+        Returns:
+            The heads whose thumbnails were computed now; empty if none was missing.
+        """
+        key = pooled_key(view, pixels)
+        missing = [head for head in heads if (head, *key) not in self._cache]
+        if not missing:
+            return []
+        maps = self.heads.heads[missing[0]][0]
+        queries, keys = (
+            tokens.unpadded if isinstance(tokens.canvas, Sound) else slice(0, len(tokens))
+            for tokens in (maps.query_tokens, maps.key_tokens)
+        )
+        area = (queries.stop - queries.start) * (keys.stop - keys.start)
+        if area > MAX_POOLED_CELLS:
+            block = RefinedBlock(self.heads.inspected_head(missing[0]), view, queries, keys, pixels, pixels)
+            self._cache.keep((missing[0], *key), block)
+            return missing[:1]
+        batch = [head for head in missing if self.heads.heads[head][0] is maps][: max(1, MAX_THUMBNAIL_CELLS // area)]
+        inspected_heads = [self.heads.inspected_head(head) for head in batch]
+        thumbnails = pooled_blocks(inspected_heads, view, queries, keys, pixels, pixels)
+        for head, thumbnail in zip(batch, thumbnails, strict=True):
+            self._cache.keep((head, *key), thumbnail)
+        return batch
+
+
+def pooled_key(view: View, *extra: int) -> tuple[object, ...]:
+    """Returns a cache key: the toggles that change pooled cells, then the numbers of ``extra``."""
+    return view.scores, view.difference, view.mean, *extra

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pool, pooled_blocks, unit_cells
-from attnviz.browse.session.cache import LruCache
+from attnviz.browse.session.blocks import (
+    MAX_POOLED_CELLS,
+    CellBlock,
+    LruCache,
+    RefinedBlock,
+    pool,
+    pooled_blocks,
+    unit_cells,
+)
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.ranking import Ranking
-from attnviz.browse.session.rows import QueryRow, QueryRows, TokenRow, TokenRows
+from attnviz.browse.session.rows import HeadThumbnails, QueryRow, QueryRows, TokenRow, TokenRows, pooled_key
 from attnviz.browse.session.state import Theme, View
-from attnviz.browse.session.thumbnails import HeadThumbnails, pooled_key
 from attnviz.maps.grouped import block_cells
-from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale
 from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
@@ -37,42 +42,23 @@ MAX_KEPT_SCREENS = 64  # small blocks in the cache, about one for each screen
 class Session(InspectedHeads):
     """A recording, another to compare it with, and caches of the cells and numbers computed from them.
 
-    Attributes:
-        recording: the recording.
-        other: the recording to compare it with; ``None`` for no comparison.
-        selection: the heads to show, and the queries and keys at which a head opens.
-        file: the file of the recording; empty if it is not saved.
-        address: the first place; empty for the overview.
-        theme: the first theme.
-        colormap: the colormap of weights, scores and contributions.
-        added_frames: tables of numbers of heads from a file, such as effects.
-        unit_name: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
-        begins_joined: True if tokens are joined from the start.
-        given_names: the names that the user gave to heads, by ``layer.head``.
-        names_file: the file that keeps these names; empty if none was given.
-        weight_quantity: the quantity of the recording: weights or contributions.
-        ranking: the metrics of the heads.
-        thumbnails: small pictures of every head.
-        token_rows: the row of one token in every head.
-        unfinished_blocks: the previews on the screen that are not refined yet; emptied before each screen is drawn.
-
     Raises:
         AttnvizError: if the heads, queries or keys of the two recordings differ, or if a selected head does not exist
             or has no single cells.
     """
 
     recording: Recording
-    other: Recording | None = None
-    selection: Selection = field(default_factory=Selection)
-    file: str = ""
-    address: str = ""
-    theme: Theme = "terminal"
-    colormap: str = SEQUENTIAL
-    added_frames: "tuple[HeadFrame, ...]" = ()
-    unit_name: str = "words"
+    other: Recording | None = None  # to compare it with
+    selection: Selection = field(default_factory=Selection)  # the heads to show, and the part at which one opens
+    file: str = ""  # of the recording; empty if it is not saved
+    address: str = ""  # the first place; empty for the overview
+    theme: Theme = "terminal"  # the first one
+    colormap: str = SEQUENTIAL  # of weights, scores and contributions
+    added_frames: "tuple[HeadFrame, ...]" = ()  # numbers of heads from a file, such as effects
+    unit_name: str = "words"  # of the units that tokens are joined to, as `attnviz.text.named_groups` knows it
     begins_joined: bool = False
-    given_names: Mapping[str, str] = field(default_factory=dict)
-    names_file: str = ""
+    given_names: Mapping[str, str] = field(default_factory=dict)  # of heads, by ``layer.head``
+    names_file: str = ""  # that keeps these names; empty if none was given
 
     def __post_init__(self) -> None:
         """Replaces the recordings by those of their maps that have cells, and makes the ranking and empty caches."""
@@ -83,7 +69,7 @@ class Session(InspectedHeads):
         self.weight_quantity = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added_frames, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
-        self.unfinished_blocks: list[RefinedBlock] = []
+        self.unfinished_blocks: list[RefinedBlock] = []  # previews on the screen; emptied before each drawing
         self._query_rows = QueryRows(self)
         self._mean_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
@@ -98,8 +84,9 @@ class Session(InspectedHeads):
         """Returns the spans of the selected queries and keys, in units; ``None`` if all are selected."""
         if self.selection.queries == self.selection.keys == (None, None):
             return None
-        queries, keys = self._selected_spans(self.heads[head][0])
-        rows, columns = self.units(head, view)
+        maps, (rows, columns) = self.heads[head][0], self.units(head, view)
+        queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
+        keys = resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
         return rows.span(queries), columns.span(keys)
 
     def panel(
@@ -137,10 +124,16 @@ class Session(InspectedHeads):
         area = (queries.stop - queries.start) * (keys.stop - keys.start)
         is_large = area * self.inspected_head(head).cost > MAX_POOLED_CELLS
         if is_large and not fits and units[0].has_unit_for_each_token and units[1].has_unit_for_each_token:
-            return self._refined_cells(head, view, queries, keys, height, width)
+            key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
+            block = self._blocks.get(
+                key, lambda: RefinedBlock(self.inspected_head(head), view, queries, keys, height, width)
+            )
+            if not block.is_finished and block not in self.unfinished_blocks:
+                self.unfinished_blocks.append(block)
+            return block.cells
         cached_view = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
-        key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
-        return self._cells.get(key, lambda: self._computed_cells(head, view, rows, columns, height, width))
+        cells_key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
+        return self._cells.get(cells_key, lambda: self._computed_cells(head, view, rows, columns, height, width))
 
     def scale(self, view: View, blocks: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
         """Returns the colour scale of some blocks, in the theme's colormap."""
@@ -183,36 +176,18 @@ class Session(InspectedHeads):
     def mean_row(self, head: int, view: View) -> TokenRow:
         """Returns the mean of a head's rows: for each key, over the queries that see it.
 
-        It reads all cells of the head, so it suits short maps.
+        A key that no query sees is masked. It reads all cells of the head, so it suits short maps.
         """
-        key = (head, view.scores, view.difference, view.words, view.special)
-        return self._mean_rows.get(key, lambda: self._mean_row(head, self.view_of(head, view)))
 
-    def _mean_row(self, head: int, view: View) -> TokenRow:
-        """Returns the mean row of a head, computed from all its cells; a key that no query sees is masked."""
-        rows, columns = self.units(head, view)
-        all_rows, all_columns = slice(0, len(rows)), slice(0, len(columns))
-        cells = unit_cells(self.inspected_head(head), view, (rows, all_rows), (columns, all_columns))
-        counts = cells.visible.sum(axis=0)
-        totals = np.where(cells.visible, cells.values, 0).sum(axis=0)
-        return TokenRow((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
+        def mean() -> TokenRow:
+            head_view = self.view_of(head, view)
+            sides = tuple((units, slice(0, len(units))) for units in self.units(head, head_view))
+            cells = unit_cells(self.inspected_head(head), head_view, *sides)
+            counts = cells.visible.sum(axis=0)
+            totals = np.where(cells.visible, cells.values, 0).sum(axis=0)
+            return TokenRow((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
 
-    def _selected_spans(self, maps: LayerMaps) -> tuple[slice, slice]:
-        """Returns the spans of the selected queries and keys of an attention call, in tokens."""
-        queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
-        return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
-
-    def _refined_cells(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-        """Returns the cells of a large block as they are computed so far, and queues it for refinement if
-        unfinished.
-        """
-        key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
-        block = self._blocks.get(
-            key, lambda: RefinedBlock(self.inspected_head(head), view, queries, keys, height, width)
-        )
-        if not block.is_finished and block not in self.unfinished_blocks:
-            self.unfinished_blocks.append(block)
-        return block.cells
+        return self._mean_rows.get((head, view.scores, view.difference, view.words, view.special), mean)
 
     def _computed_cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """Returns all cells of a block, computed now: one for each pair of units if they fit, otherwise pooled."""

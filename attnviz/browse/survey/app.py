@@ -11,23 +11,20 @@ import numpy as np
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import DataTable, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from attnviz.base.errors import AttnvizError, choices, flag
 from attnviz.base.printable import printable
-from attnviz.browse.drawing.draw import IN_ASCII
-from attnviz.browse.drawing.pixels import style_of
 from attnviz.browse.moves.finding import LAYER_ORDER, matching_metrics
-from attnviz.browse.process.application import Application
+from attnviz.browse.process.application import Application, KeysScreen
 from attnviz.browse.process.pictures import save_report
-from attnviz.browse.survey.listing import SurveyView
-from attnviz.browse.survey.points import points_lines
+from attnviz.browse.survey.listing import SurveyView, points_lines
+from attnviz.browse.view.cells import style_of
+from attnviz.browse.view.parts import IN_ASCII
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
@@ -85,36 +82,12 @@ KEYS = (
 
 
 class OpenedText(NamedTuple):
-    """An example of a survey that the user opens, with what is needed to come back to the survey.
+    """An example of a survey that the user opens, with what is needed to come back to the survey."""
 
-    Attributes:
-        recording: the recording of the text or picture.
-        address: the place that is shown first.
-        view: the view of the survey to come back to.
-        line: the index of the chosen line in the list of heads.
-    """
-
-    recording: Recording
-    address: str
-    view: SurveyView
-    line: int
-
-
-class _KeysScreen(ModalScreen[None]):
-    """The list of keys, until any key is pressed."""
-
-    CSS = "_KeysScreen { background: ansi_default; }"
-
-    def compose(self) -> ComposeResult:
-        """Yields the list of keys."""
-        width = max(len(key) for key, _ in KEYS)
-        lines = [" keys; any key returns", "", *(f"  {key:>{width}}  {does}" for key, does in KEYS)]
-        yield Static("\n".join(lines), id="keys", markup=False)
-
-    def on_key(self, event: events.Key) -> None:
-        """Goes back to the survey after any key press."""
-        event.stop()
-        self.dismiss()
+    recording: Recording  # of the text or picture
+    address: str  # the place that is shown first
+    view: SurveyView  # to come back to
+    line: int  # the index of the chosen line in the list of heads
 
 
 class SurveyBrowser(Application[OpenedText]):
@@ -386,7 +359,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     def action_help(self) -> None:
         """Shows the keys, until any key is pressed."""
-        self.push_screen(_KeysScreen())
+        self.push_screen(KeysScreen(KEYS, ascii=self.look.ascii))
 
     def action_open(self) -> None:
         """Opens the card of the chosen head."""

@@ -1,9 +1,12 @@
-"""Decides what the inspector of a survey shows: the list of heads, the axes of points, a head's examples."""
+"""Decides what the inspector of a survey shows: the list of heads, points over two metrics, a head's examples."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, flag
@@ -11,6 +14,7 @@ from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.formats import FORMATS
+from attnviz.render.terminal.lines import Line, Span, fit, right_aligned
 from attnviz.report.heads.lists import METRIC_QUANTITIES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
@@ -20,31 +24,23 @@ from attnviz.report.survey.surveyed_heads import ChosenExample, chosen_axes, cho
 from attnviz.text.selection import Selection
 
 FIRST_NUMBERS = ("previous", "sink", "induction", "special", "self", "next", "duplicate", "entropy", "distance")
+LABEL_COLUMNS = 6  # columns of the numbers beside the points
+HEAD_COUNT_CHARACTERS = ((1, "•"), (2, "●"), (4, "█"))  # least number of heads at a position, and its character
+CHOSEN = "◆"
 
 
 @dataclass(frozen=True, eq=False)
 class SurveyView:
-    """A survey with the order and filter of its heads.
-
-    Attributes:
-        survey: the survey.
-        selection: the heads to show.
-        sort: the metric that heads are sorted by; ``None`` for the order of layers.
-        ascending: sort the smallest number first.
-        filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
-        axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" chooses two.
-        given_names: the names that the user gave to heads, by ``layer.head``.
-        texts_by: the metric that chooses a head's examples; ``None`` for that of the order, else the clearest.
-    """
+    """A survey with the order and filter of its heads."""
 
     survey: Survey
-    selection: Selection = field(default_factory=Selection)
-    sort: str | None = None
-    ascending: bool = False
-    filter: str = ""
-    axis_names: str = ""
-    texts_by: str | None = None
-    given_names: Mapping[str, str] = field(default_factory=dict)
+    selection: Selection = field(default_factory=Selection)  # the heads to show
+    sort: str | None = None  # the metric that heads are sorted by; None for the order of layers
+    ascending: bool = False  # the smallest number first
+    filter: str = ""  # words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them
+    axis_names: str = ""  # of the metrics across and up, as ``--axes`` takes them; "" chooses two
+    texts_by: str | None = None  # the metric that chooses a head's examples; None: that of the order or the clearest
+    given_names: Mapping[str, str] = field(default_factory=dict)  # of heads, by ``layer.head``
 
     @cached_property
     def table(self) -> HeadFrame:
@@ -155,3 +151,66 @@ class SurveyView:
 def _selection_of(row: HeadRow) -> Selection:
     """Returns the selection of a single head."""
     return Selection(pairs=((row.layer, row.head, row.part),))
+
+
+def points_lines(
+    values: Float64Array, names: Sequence[str], axes: tuple[str, str], chosen_head: int | None, size: tuple[int, int]
+) -> list[Line]:
+    """Returns the lines that draw heads as points, with axes; values are across and up, ``(heads, 2)``, NaN for none.
+
+    If no head has both metrics, it is one line with a remark.
+    """
+    width, height = size[0] - LABEL_COLUMNS - 1, size[1] - 3  # without the numbers, the axes and their names
+    heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
+    if not heads_with_points.size:
+        return [[Span(f"no head has both {axes[0]} and {axes[1]}", style="dim")]]
+    low, high = values[heads_with_points].min(axis=0), values[heads_with_points].max(axis=0)
+    ranges = np.where(high > low, high - low, 1.0)  # where all heads have one number, 1 avoids 0 / 0
+    fractions = (values[heads_with_points] - low) / ranges
+    columns = np.rint(fractions[:, 0] * (width - 1)).astype(int).tolist()
+    rows = np.rint((1 - fractions[:, 1]) * (height - 1)).astype(int).tolist()
+    rows_and_columns = zip(rows, columns, strict=True)
+    positions = dict(zip(heads_with_points.tolist(), rows_and_columns, strict=True))
+    grid = [[" "] * width for _ in range(height)]
+    for (row, column), count in Counter(positions.values()).items():
+        grid[row][column] = [character for min_count, character in HEAD_COUNT_CHARACTERS if count >= min_count][-1]
+    distances = np.abs(fractions - fractions.mean(axis=0)).sum(axis=1)
+    outer_heads = heads_with_points[np.argsort(-distances)].tolist()
+    _write_names(grid, positions, names, chosen_head, outer_heads)
+    chosen_position = None if chosen_head is None else positions.get(chosen_head)
+    edge_labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
+    lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
+    for row, characters in enumerate(grid):
+        edge = Span(right_aligned(edge_labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
+        spans = [Span("".join(characters))]
+        if chosen_position is not None and chosen_position[0] == row:  # a mark replaces the point of the chosen head
+            column = chosen_position[1]
+            before, after = "".join(characters[:column]), "".join(characters[column + 1 :])
+            spans = [Span(before), Span(CHOSEN, style="bold"), Span(after)]
+        lines.append([edge, *spans])
+    low_text, high_text = f"{low[0]:.2f}", f"{high[0]:.2f}"
+    axis_text = f"{axes[0]} →".center(max(1, width - len(low_text) - len(high_text)))
+    lines.append([Span(" " * LABEL_COLUMNS + "└" + "─" * width, style="dim")])
+    lines.append([Span(" " * (LABEL_COLUMNS + 1) + low_text + axis_text + high_text, style="dim")])
+    return lines
+
+
+def _write_names(
+    grid: list[list[str]],
+    positions: dict[int, tuple[int, int]],
+    names: Sequence[str],
+    chosen_head: int | None,
+    outer_heads: Sequence[int],
+) -> None:
+    """Writes names of heads into the grid, each right or else left of its point, where no character would touch it."""
+    first_heads = [chosen_head] if chosen_head in positions else []
+    for head in dict.fromkeys((*first_heads, *outer_heads)):
+        row, column = positions[head]
+        name, cells = names[head], grid[row]
+        for start in (column + 1, column - len(name)):
+            first, stop = max(0, start - 1), start + len(name)
+            # the cells of the name and one at each side, without the head's own point
+            needed_cells = [cell for index, cell in enumerate(cells[first : stop + 1], first) if index != column]
+            if start >= 0 and stop <= len(cells) and not any(cell.strip() for cell in needed_cells):
+                cells[start:stop] = name
+                break

@@ -1,4 +1,4 @@
-"""Composes the overview: thumbnails of all heads with their patterns, and a status line about the chosen head."""
+"""Draws the overview: thumbnails of all heads with their patterns, and a status line about the chosen head."""
 
 from dataclasses import replace
 
@@ -10,9 +10,12 @@ from attnviz.browse.moves.layout import FIXED_LINES, Tiles, tiles
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, FixedBox, PictureArea, StyledText
-from attnviz.browse.view.legends import legend, preview_status, quantity_text
-from attnviz.browse.view.text_pane import ShadedTokens, shades_caption, text_pane, unique_label
+from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
+from attnviz.browse.view.graphics import PictureArea
+from attnviz.browse.view.media import text_pane
+from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, beside, sized, words
+from attnviz.browse.view.tokens import ShadedTokens, shades_caption, unique_label
+from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 from attnviz.report.picture.panels import PERCENT
 
@@ -22,36 +25,43 @@ MAX_LISTED_KEYS = 6  # of the chosen head
 MAX_ROUNDING = 1e-3  # of a sum of weights
 
 
-def overview_body(screen: Screen, state: State) -> Body:
-    """Composes the overview: title, a tile for each head, a shaded text if there is space, and status.
+def overview_body(screen: Screen, state: State) -> tuple[str, ScreenPart, Line]:
+    """Returns title, body and status of the overview: a tile for each head, and a shaded text if there is space.
 
-    Adds the thumbnails on the screen that are still previews to the session's unfinished blocks.
+    Adds the thumbnails on the screen that are still previews to the session's unfinished blocks. The title counts the
+    listed heads, all heads if some are hidden, and marked heads, and says what signs before heads mean.
     """
     session, grid = screen.session, tiles(screen.session, state, screen.size)
     session.unfinished_blocks += session.thumbnails.unfinished_blocks(
         grid.on_screen(state.top), state.view, grid.pixels
     )
-    scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
-    rows = grid.rows[state.top : state.top + grid.shown_row_count]
-    boxes = tuple(BoxRow((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
-    lines = len(boxes) * grid.height
-    text_boxes = (_mean_row_text(screen, state, grid.text_lines),) if grid.text_lines else ()
-    gap = FixedBox(BoxColumn(()), height=screen.size.height - FIXED_LINES - grid.text_lines - lines)
-    return Body(
-        _title(session, state),
-        BoxColumn((*boxes, gap, *text_boxes)),
-        _status(screen, state, grid, legend(quantity, scale, LEGEND_COLUMNS)),
-    )
+    # one colour scale for all thumbnails that are computed, whether they are on the screen or not
+    thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded_count)]
+    blocks = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
+    scale = session.scale(replace(state.view, own_scale=False), blocks, state.theme)
+    rows = [
+        beside(*((_tile(screen, state, head, grid, scale), grid.width) for head in heads))
+        for heads in grid.rows[state.top : state.top + grid.shown_row_count]
+    ]
+    body = sized(below(*rows), screen.size.height - FIXED_LINES - grid.text_lines)
+    if grid.text_lines:
+        body = below(body, sized(text_pane(_mean_row_text(screen, state), screen, grid.text_lines), grid.text_lines))
+    listed_count = len(session.ranking.order(state.view))
+    total = "" if listed_count == session.recorded_count else f" of {session.recorded_count}"
+    marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
+    title = f"{listed_count}{total} head{'s' if session.recorded_count > 1 else ''}{marked_text}"
+    if session.added_frames:
+        title += f", + −: {session.added_frames[0].measures[0].meaning}, up to {_largest_effect(session):.2g}"
+    return title, body, _status(screen, state, grid, scale)
 
 
-def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
-    """Composes the text shaded by the mean of the chosen head's rows; its caption lists the strongest keys that fit."""
+def _mean_row_text(screen: Screen, state: State) -> ShadedTokens:
+    """Returns the keys shaded by the mean of the chosen head's rows; the caption lists the strongest ones that fit."""
     session = screen.session
     row = session.mean_row(state.head, state.view)
     _, keys = session.units(state.head, state.view)
-    scale = session.scale(
-        replace(state.view, own_scale=True), [CellBlock(row.values[None], row.visible[None])], state.theme
-    )
+    block = CellBlock(row.values[None], row.visible[None])
+    scale = session.scale(replace(state.view, own_scale=True), [block], state.theme)
     quantity = session.quantity(state.view)
     strengths = np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)  # masked keys come last
     strongest_keys = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
@@ -65,76 +75,54 @@ def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
     # Under a causal mask, the mean of each key is over other queries, so that their sums are no shares.
     sums_to_shares = float(np.where(row.visible, np.nan_to_num(row.values), 0).sum()) <= 1 + MAX_ROUNDING
     are_shares = quantity is PERCENT and sums_to_shares
-    tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption, are_shares=are_shares)
-    return FixedBox(text_pane(tokens, screen.size, lines), height=lines)
+    return ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption, are_shares=are_shares)
 
 
-def _title(session: Session, state: State) -> str:
-    """Returns the title: the number of listed heads, that of all heads if some are hidden, and that of marked heads."""
-    listed_count = len(session.ranking.order(state.view))
-    total = "" if listed_count == session.recorded_count else f" of {session.recorded_count}"
-    marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
-    return f"{listed_count}{total} head{'s' if session.recorded_count > 1 else ''}{marked_text}{_sign_legend(session)}"
+def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> ScreenPart:
+    """Returns a tile: the head's effect, name, sort number and pattern above its thumbnail, or above an ellipsis.
 
-
-def _sign_legend(session: Session) -> str:
-    """Returns the meaning of the signs before heads; "" if no file of effects is open."""
-    if not session.added_frames:
-        return ""
-    measure = session.added_frames[0].measures[0]
-    return f", + −: {measure.meaning}, up to {_largest_effect(session):.2g}"
-
-
-def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
-    """Returns one colour scale for all thumbnails that are computed, whether they are on the screen or not."""
-    thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded_count)]
-    cells = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
-    return session.scale(replace(state.view, own_scale=False), cells, state.theme)
-
-
-def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
-    """Composes a tile: the head's name and pattern above its thumbnail, or above an ellipsis until that is computed."""
+    A click chooses the head, and opens the head that is chosen.
+    """
     session, is_chosen = screen.session, head == state.head
-    block = session.thumbnails.find(head, state.view, grid.pixels)
-    effect = _effect_cell(session, head)
+    effect = _effect_spans(screen, head)
     width = grid.columns - (2 if effect else 0)  # an effect has two columns
-    name = session.names[head] + _sort_number(session, state, head)
+    name, order = session.names[head], state.view.order
+    number = session.ranking.number(head, order)
+    if number is not None:
+        spec = "+.4f" if order in [frame.names[0] for frame in session.added_frames] else ".2f"
+        name += " —" if np.isnan(number) else f" {number:{spec}}"
     pattern = session.ranking.description(head)
     name += f" {pattern}" if pattern and width >= cell_len(name) + MIN_PATTERN_WIDTH else ""
     marks = ("▸" if is_chosen else "") + ("•" if head in state.marked_heads else "")
-    title = BoxRow((*effect, StyledText(marks + name, width, "reverse bold" if is_chosen else ""), StyledText("", 1)))
+    title: Line = [*effect, words(marks + name, width, "reverse bold" if is_chosen else "")]
+    block, character = session.thumbnails.find(head, state.view, grid.pixels), screen.size.character
     if block is None:
-        empty = (StyledText("", grid.width),) * (grid.height - 2)
-        return BoxColumn((title, StyledText("…", grid.width, "dim"), *empty))
-    tile_scale = session.scale(state.view, [block], state.theme) if state.view.own_scale else scale
-    gap = BoxColumn((StyledText(" "),) * (grid.height - 1))
-    return BoxColumn((title, BoxRow((_thumbnail(screen, block, grid, tile_scale), gap))))
+        lines: list[Line] = [[words("…", grid.width, "dim")]]
+    else:
+        tile_scale = session.scale(state.view, [block], state.theme) if state.view.own_scale else scale
+        if character is None:  # stretched to the tile
+            rows, columns = (np.arange(grid.columns) * count // grid.columns for count in block.values.shape)
+            block = CellBlock(block.values[np.ix_(rows, columns)], block.visible[np.ix_(rows, columns)])
+            cells = Cells(block, tile_scale, rows_a_line=2)
+        else:
+            cells = Cells(block, tile_scale, area=PictureArea(grid.height - 1, grid.columns, character))
+        lines = cell_lines(cells, screen.colors)
+    hit = Hit({"head": head}, key="enter" if is_chosen else "")
+    return sized(ScreenPart([title, *lines], [ClickArea(0, 0, grid.width, grid.height, lambda x, y: hit)]), grid.height)
 
 
-def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale) -> Cells:
-    """Composes a thumbnail stretched to its tile, in pixels if the terminal has them, else as half blocks."""
-    if screen.size.character is None:
-        return Cells(_stretched_block(block, grid.columns), scale, rows_a_line=2)
-    return Cells(block, scale, area=PictureArea(grid.height - 1, grid.columns, screen.size.character))
-
-
-def _stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
-    """Returns a block stretched to ``pixels`` x ``pixels`` cells, each a copy of the cell at its place."""
-    rows, columns = (np.arange(pixels) * count // pixels for count in cells.values.shape)
-    return CellBlock(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
-
-
-def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
-    """Returns one cell, two columns wide, whose colour and sign show the head's effect."""
+def _effect_spans(screen: Screen, head: int) -> Line:
+    """Returns a cell, two columns wide, whose colour and sign show the head's effect; empty without effects."""
+    session = screen.session
     if not session.added_frames or head >= session.recorded_count:
-        return ()
+        return []
     numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)
     value, is_measured = numbers[head], not np.isnan(numbers[head])
     sign = "+ " if value > 0 else "- "
-    mark = sign if is_measured else "  "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[is_measured]]))
     scale = ColorScale(-largest, largest, colormap=DIVERGING, signed=True)
-    return (Cells(block, scale, cell_width=2, texts=((mark,),)),)
+    cells = Cells(block, scale, cell_width=2, texts=((sign if is_measured else "  ",),))
+    return cell_lines(cells, screen.colors)[0]
 
 
 def _largest_effect(session: Session) -> float:
@@ -143,32 +131,14 @@ def _largest_effect(session: Session) -> float:
     return max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
 
 
-def _sort_number(session: Session, state: State, head: int) -> str:
-    """Returns the number by which heads are sorted, or a dash for NaN; "" if no number sorts them yet."""
-    order, added_names = state.view.order, [frame.names[0] for frame in session.added_frames]
-    number = session.ranking.number(head, order)
-    if number is None:
-        return ""
-    spec = "+.4f" if order in added_names else ".2f"
-    return " —" if np.isnan(number) else f" {number:{spec}}"
-
-
-def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[StyledText, Box, StyledText]) -> Box:
-    """Composes the status: the progress of previews, the chosen head, and the legend."""
-    progress = preview_status(screen.session.unfinished_blocks)
-    last_boxes: tuple[Box, ...]
-    if state.view.own_scale:
-        remark = "one scale per head"
-        last_boxes, last_columns = (StyledText(remark),), len(remark)
-    else:
-        low, _, high = legend_boxes
-        last_boxes, last_columns = legend_boxes, LEGEND_COLUMNS + cell_len(low.text) + cell_len(high.text)
-    summary = _head_summary(screen.session, state, grid, progress, screen.size.width - last_columns)
-    return BoxRow((StyledText(progress, style="bold"), StyledText(summary), *last_boxes))
-
-
-def _head_summary(session: Session, state: State, grid: Tiles, progress: str, width: int) -> str:
-    """Returns the chosen head's name, then pattern, kind, size and row of tiles, as many of these as fit the width."""
+def _status(screen: Screen, state: State, grid: Tiles, scale: ColorScale) -> Line:
+    """Returns the status: the progress of previews, as much of the chosen head as fits, and the legend."""
+    session = screen.session
+    progress = preview_status(session.unfinished_blocks)
+    last_spans: Line = [words("one scale per head")]
+    if not state.view.own_scale:
+        last_spans = legend(session.quantity(state.view), scale, LEGEND_COLUMNS, screen.colors)
+    free_columns = screen.size.width - sum(cell_len(span.text) for span in last_spans)
     maps, _ = session.heads[state.head]
     tile_row, _ = grid.position(state.head)
     parts = [
@@ -180,6 +150,6 @@ def _head_summary(session: Session, state: State, grid: Tiles, progress: str, wi
     parts = [part for part in parts if part]
     name = f" {session.title(state.head)}"
     separators = 4  # characters: a colon, and three spaces
-    while parts and len(progress) + len(name) + len("; ".join(parts)) + separators > width:
+    while parts and len(progress.text) + len(name) + len("; ".join(parts)) + separators > free_columns:
         parts.pop()
-    return f"{name}{': ' if parts else ''}{'; '.join(parts)}  "
+    return [progress, words(f"{name}{': ' if parts else ''}{'; '.join(parts)}  "), *last_spans]

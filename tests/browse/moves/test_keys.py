@@ -4,31 +4,17 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.moves.cursor import Screen, first_state, ranked_keys, settle
+from attnviz.browse.moves.cursor import first_state, ranked_keys, settle
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import BINDINGS, press
+from attnviz.browse.moves.keys import BINDINGS
 from attnviz.browse.moves.layout import open_map_levels, open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.selection import Selection
-from tests.browse.examples import other_recording, wide_recording, worded_recording
+from tests.browse.examples import TRUE_COLOR, after, other_recording, screen_of, wide_recording, worded_recording
 from tests.conftest import dense_maps
-
-TRUE_COLOR = 2**24
-
-
-def screen_of(recording: Recording, other: Recording | None = None, width: int = 80, height: int = 24) -> Screen:
-    return Screen(Session(recording, other), Size(width, height), TRUE_COLOR)
-
-
-def after(screen: Screen, *keys: str, state: State | None = None) -> State:
-    state = state or State()
-    for key in keys:
-        state = press(screen, state, key)
-    return state
 
 
 def test_no_key_is_bound_twice() -> None:
@@ -81,7 +67,7 @@ def test_toggle_that_changes_nothing_says_why(recording: Recording) -> None:
 
 
 def test_difference_needs_another_recording_and_leaves_scores(recording: Recording) -> None:
-    state = after(screen_of(recording, other_recording()), "v", "d")
+    state = after(screen_of(recording, other=other_recording()), "v", "d")
     assert state.view.difference
     assert not state.view.scores
 
@@ -150,12 +136,8 @@ def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording:
     assert after(screen, "r", state=state).head == screen.session.ranking.order(state.view)[-1]
 
 
-def long_recording(count: int = 300) -> Recording:
-    return wide_recording(layers=1, heads=2, tokens=count)
-
-
 def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
-    screen = screen_of(long_recording())
+    screen = screen_of(wide_recording(1, 2, 300))
     every = open_map_levels(screen.session, State(has_open_head=True), screen.size, TRUE_COLOR)
     assert (every[0].rows, every[0].columns) == (300, 300)
     sizes = [(level.rows * level.columns, -level.form.cell_width) for level in every]
@@ -165,7 +147,7 @@ def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
 
 @pytest.mark.parametrize("keys", [["plus"] * 2, ["plus"] * 20, ["plus", "pagedown", "end"], ["plus"] * 3 + ["0"]])
 def test_cursor_stays_on_the_screen(keys: list[str]) -> None:
-    screen = screen_of(long_recording())
+    screen = screen_of(wide_recording(1, 2, 300))
     state = after(screen, "enter", "shift+down", "shift+right", *keys)
     shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
     assert shown.queries.start <= state.query < shown.queries.stop <= 300
@@ -173,7 +155,7 @@ def test_cursor_stays_on_the_screen(keys: list[str]) -> None:
 
 
 def test_smaller_terminal_keeps_the_cursor_on_the_screen() -> None:
-    screen = screen_of(long_recording(), width=120, height=40)
+    screen = screen_of(wide_recording(1, 2, 300), width=120, height=40)
     state = after(screen, "enter", "plus", "plus", *["shift+down"] * 9)
     small = replace(screen, size=Size(60, 16))
     state = settle(small, state)
@@ -199,25 +181,6 @@ def test_sorting_goes_through_the_metrics_and_back(recording: Recording) -> None
     assert after(screen, "o", "r").view.ascending
 
 
-def test_help_is_left_by_any_key(recording: Recording) -> None:
-    screen = screen_of(recording)
-    assert after(screen, "question_mark").help
-    assert after(screen, "question_mark", "right") == State()
-    small = screen_of(recording, width=40, height=12)
-    shown = [after(small, *["question_mark"] * count).help for count in range(1, 6)]
-    assert shown == [1, 2, 3, 4, 0]
-
-
-@pytest.mark.parametrize(("width", "height"), [(40, 12), (80, 24), (120, 40), (200, 60)])
-def test_help_says_every_key_whole(recording: Recording, width: int, height: int) -> None:
-    screen = screen_of(recording, width=width, height=height)
-    state, shown = after(screen, "question_mark"), ""
-    while state.help:
-        shown += "".join(span.text for line in draw_screen(screen, state) for span in line)
-        state = after(screen, "question_mark", state=state)
-    assert all(f"{binding.label}  {binding.description} " in shown for binding in BINDINGS)
-
-
 def test_documentation_lists_every_key_as_the_help_does() -> None:
     page = (Path(__file__).parents[3] / "docs" / "browse.md").read_text(encoding="utf-8")
     table = page.split("| key | does |\n|---|---|\n")[1].split("\n\n")[0]
@@ -225,7 +188,7 @@ def test_documentation_lists_every_key_as_the_help_does() -> None:
 
 
 def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
-    screen = screen_of(long_recording())
+    screen = screen_of(wide_recording(1, 2, 300))
     selection = Selection(queries=(200, 210), keys=(100, 120))
     screen = replace(screen, session=Session(screen.session.recording, None, selection))
     state = after(screen, "enter")

@@ -1,32 +1,24 @@
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import Screen, open_head
+from attnviz.browse.moves.cursor import open_head
 from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.place import place_address, read_place, start_state
-from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
-from tests.browse.examples import worded_recording
+from tests.browse import examples
+from tests.browse.examples import after, worded_recording
 from tests.conftest import random_maps
 from tests.languages import ADDRESSES
 from tests.text.examples import drawn_tokens
 
-
-def screen_of(recording: Recording, at: str = "") -> Screen:
-    return Screen(Session(recording, address=at), Size(120, 40), 2**24)
-
-
-def after(screen: Screen, *keys: str) -> State:
-    state = State()
-    for key in keys:
-        state = press(screen, state, key)
-    return state
+screen_of = partial(examples.screen_of, width=120, height=40)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +75,9 @@ def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> N
 
 
 def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
-    state = start_state(screen_of(recording, "head=1.2&query=3"))
+    state = start_state(screen_of(recording, address="head=1.2&query=3"))
     assert (state.has_open_head, state.head, state.query) == (True, 5, 3)
-    assert start_state(screen_of(recording, "query=q2")).lens
+    assert start_state(screen_of(recording, address="query=q2")).lens
     assert not start_state(screen_of(recording)).has_open_head
 
 
@@ -104,7 +96,7 @@ def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
 )
 def test_place_that_is_none_is_refused_in_one_line(recording: Recording, place: str, said: str) -> None:
     with pytest.raises(AttnvizError, match=said):
-        start_state(screen_of(recording, place))
+        start_state(screen_of(recording, address=place))
 
 
 @given(drawn_tokens())
@@ -115,3 +107,24 @@ def test_every_token_is_found_again_at_the_address_that_is_written_for_it(tokens
         state = replace(open_head(screen, State()), query=index, key=len(tokens) - 1 - index)
         found = read_place(screen, State(), place_address(screen, state))
         assert (found.query, found.key) == (index, len(tokens) - 1 - index)
+
+
+def test_places_are_gone_back_to_and_forward_again_with_their_cursors(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "right", "enter", "down", "tab", "right")
+    assert (state.head, state.query, state.key) == (2, 1, 1)
+    back = press(screen, state, "b")
+    assert (back.has_open_head, back.head, back.query, back.key) == (True, 1, 1, 0)
+    first = press(screen, back, "ctrl+o")
+    assert (first.has_open_head, first.head) == (False, 1)
+    assert press(screen, first, "b").message == "this is the first place"
+    again = press(screen, press(screen, first, "B"), "B")
+    assert (again.head, again.query, again.key) == (2, 1, 1)
+    assert press(screen, again, "B").message == "this is the last place"
+
+
+def test_a_new_place_ends_what_was_gone_back_from(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "enter", "tab", "b", "a")
+    assert state.future == ()
+    assert [place.has_open_head for place in state.past] == [True, False]

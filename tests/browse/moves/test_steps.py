@@ -7,14 +7,14 @@ import pytest
 from textual.pilot import Pilot
 
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
-from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.tokens import Tokens
+from tests.browse import examples
+from tests.browse.examples import screen_of
 from tests.browse.player import played, until
 from tests.metrics.examples import maps_of
 
@@ -38,15 +38,8 @@ def recording(generated: bool = True) -> Recording:
     return Recording(maps=(maps_of(weights(), tokens, np.tri(COUNT, dtype=bool)),), model="m")
 
 
-def screen(shown: Recording) -> Screen:
-    return Screen(Session(shown), Size(80, 24), 2**24)
-
-
 def after(shown: Recording, *keys: str) -> State:
-    state, on = State(), screen(shown)
-    for key in keys:
-        state = press(on, state, key)
-    return state
+    return examples.after(screen_of(shown), *keys)
 
 
 def test_each_step_says_what_its_row_looked_at() -> None:
@@ -72,7 +65,7 @@ def test_the_ends_and_the_way_back() -> None:
 
 
 def test_joined_tokens_have_a_step_a_unit() -> None:
-    on = Screen(Session(recording(), unit_name="turns"), Size(80, 24), 2**24)
+    on = screen_of(recording(), unit_name="turns")
     state = press(on, press(on, State(), "enter"), "w")
     labels = on.session.units(0, state.view)[0].labels
     state = press(on, state, "full_stop")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from attnviz.browse.session.blocks import CellBlock, InspectedHead, RefinedBlock, pool
+from attnviz.browse.session.blocks import CellBlock, InspectedHead, LruCache, RefinedBlock, pool
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import View
 from attnviz.maps.recording import Recording
@@ -53,3 +53,12 @@ def test_masked_cells_do_not_count_in_a_pooled_mean() -> None:
     cells = CellBlock(np.array([[2.0, 9.0], [4.0, 9.0]], dtype=np.float32), np.array([[True, False], [True, False]]))
     assert pool(cells, 1, 1, mean=True).values.tolist() == [[3.0]]
     assert pool(cells, 1, 1, mean=False).values.tolist() == [[4.0]]
+
+
+def test_cache_forgets_what_was_asked_for_longest_ago() -> None:
+    cache: LruCache[int] = LruCache(2)
+    cache.keep("a", 1)
+    cache.keep("b", 2)
+    assert cache.get("a", lambda: 0) == 1
+    assert cache.get("c", lambda: 3) == 3
+    assert (cache.find("a"), cache.find("b"), cache.find("c")) == (1, None, 3)

@@ -1,13 +1,13 @@
 import numpy as np
 
-from attnviz.browse.command import figure_command
-from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.copying import figure_command
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import filter_heads
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.ranking import Ranking
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
+from attnviz.browse.view.screen import draw_screen
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure

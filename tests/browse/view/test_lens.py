@@ -3,24 +3,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.clicks import click_result, description_at
-from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import FIXED_LINES
-from attnviz.browse.moves.lens_layout import lens_heads
+from attnviz.browse.moves.layout import FIXED_LINES, lens_heads
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.lens import lay_out_lens
+from attnviz.browse.view.screen import draw_screen
 from attnviz.maps.recording import Recording
-from attnviz.render.terminal.lines import Line
-from tests.browse.examples import long_recording, previous_maps, wide_recording, worded_recording
+from tests.browse.examples import (
+    click,
+    hover,
+    long_recording,
+    previous_maps,
+    screen_of,
+    shown_text,
+    wide_recording,
+    worded_recording,
+)
 from tests.conftest import dense_maps
-
-
-def text(lines: list[Line]) -> str:
-    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
 
 
 def all_rows(screen: Screen, state: State) -> State:
@@ -32,10 +34,6 @@ def all_rows(screen: Screen, state: State) -> State:
 
 def lens_of(screen: Screen, query: int = 2, key: int = 0) -> State:
     return all_rows(screen, press(screen, replace(State(), query=query, key=key), "a"))
-
-
-def screen_of(recording: Recording, width: int = 80, height: int = 24) -> Screen:
-    return Screen(Session(recording), Size(width, height), 2**24)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -107,7 +105,7 @@ def test_enter_opens_the_head_at_the_token_and_b_comes_back(recording: Recording
 def test_lens_is_drawn_a_line_a_head_with_its_strongest_token() -> None:
     recording = Recording(maps=(previous_maps(0), previous_maps(1)), model="a test")
     screen = Screen(Session(recording), Size(68, 16), colors=0)
-    drawn = text(draw_screen(screen, lens_of(screen, query=2, key=1), ascii=True)).split("\n")
+    drawn = shown_text(screen, lens_of(screen, query=2, key=1), ascii=True).split("\n")
     assert drawn[0].startswith(' what "2" (2) attends to  weights')
     rows = [line for line in drawn if "100.0%" in line]
     assert [line.split()[-1] for line in rows[:4]] == ["1", "0", "1", "0"]
@@ -138,7 +136,7 @@ def test_rows_of_a_long_map_come_in_slices_those_on_the_screen_first() -> None:
     row = screen.session.token_rows.find(7, state.view, 2999, "to")
     assert row is not None
     assert np.array_equal(row.values, window.weights[0, 0])
-    assert "heads to come" in text(draw_screen(screen, state))
+    assert "heads to come" in shown_text(screen, state)
 
 
 def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(recording: Recording) -> None:
@@ -146,10 +144,10 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
     x = lens.pane.columns.label_width + 3 * lens.pane.cell_width
-    key, moved = click_result(screen, state, x, 4, is_double=False)
+    key, moved = click(screen, state, x, 4)
     assert (key, moved.head, moved.key) == ("", 2, 3)
-    assert click_result(screen, moved, 1, 4, is_double=False)[0] == "enter"
-    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in description_at(screen, state, x, 4)
+    assert click(screen, moved, 1, 4)[0] == "enter"
+    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in hover(screen, state, x, 4)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -161,7 +159,7 @@ def test_second_token_stays_where_tokens_become_words(turned: bool) -> None:
     assert state.sort_token == 4
     words = all_rows(screen, press(screen, state, "w"))
     assert words.sort_token == words.other_token == 3
-    assert "[SEP]" in text(draw_screen(screen, words))
+    assert "[SEP]" in shown_text(screen, words)
 
 
 def test_cross_attention_has_a_lens_of_its_own_heads(recording: Recording) -> None:
@@ -173,7 +171,7 @@ def test_cross_attention_has_a_lens_of_its_own_heads(recording: Recording) -> No
 @pytest.mark.parametrize(("layers", "said"), [(6, "──────"), (9, "── means of 5 of 9 layers ─")])
 def test_means_of_all_layers_are_shown_or_counted(layers: int, said: str) -> None:
     screen = screen_of(wide_recording(layers, 3, 9))
-    shown = text(draw_screen(screen, lens_of(screen)))
+    shown = shown_text(screen, lens_of(screen))
     assert shown.count("layer ") == (6 if layers == 6 else 5)
     assert said in shown
     assert f"shades: what “t2” (2) attends to in head {0}.{0}, 0% to " in shown

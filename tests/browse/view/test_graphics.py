@@ -10,21 +10,21 @@ from textual.pilot import Pilot
 
 from attnviz.base.arrays import ByteArray
 from attnviz.browse.app import Browser
-from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.drawing.graphics import (
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.layout import open_map_pane
+from attnviz.browse.session.blocks import CellBlock
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.graphics import (
+    PictureArea,
     PixelSpan,
     clear_escape,
     picture_escape,
     picture_lines,
     protocol_of_environment,
 )
-from attnviz.browse.drawing.themes import CURSOR_COLOR
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import open_map_pane
-from attnviz.browse.session.blocks import CellBlock
-from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.boxes import PictureArea
+from attnviz.browse.view.parts import CURSOR_COLOR
+from attnviz.browse.view.screen import draw_screen
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.picture.colors import ColorScale
 from tests.browse.examples import long_recording, wide_recording

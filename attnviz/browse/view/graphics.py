@@ -8,15 +8,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, ByteArray, IntArray
-from attnviz.browse.drawing.themes import CURSOR_COLOR
-from attnviz.browse.view.boxes import PictureArea
+from attnviz.browse.view.parts import CURSOR_COLOR
 from attnviz.render.terminal.lines import Line, Span
 
 Protocol = Literal["kitty", "sixel"]
@@ -28,23 +27,24 @@ STDERR = 2  # its file descriptor
 MAX_REGISTERS = 256  # colours of a sixel picture: many terminals have no more registers
 
 
+class PictureArea(NamedTuple):
+    """The size of a picture: lines and columns of the screen, and the pixels of a character, its width first."""
+
+    lines: int
+    columns: int
+    character: tuple[int, int]
+    cells: tuple[int, int] | None = None  # rows and columns of cells per character; None stretches them to the area
+
+
 @dataclass(frozen=True)
 class PixelSpan(Span):
-    """Blank columns with pixels over them.
+    """Blank columns with pixels over them."""
 
-    Attributes:
-        rgba: the pixels as bytes, ``(height, columns * width of a character, 4)``; masked cells are transparent.
-        height: rows of pixels.
-    """
-
-    rgba: bytes = b""
-    height: int = 0
+    rgba: bytes = b""  # of the pixels, (height, columns * width of a character, 4); masked cells are transparent
+    height: int = 0  # rows of pixels
 
     def pixels(self, character_width: int) -> ByteArray:
-        """Returns the pixels over the span's text, ``(height, columns * character_width, 4)``.
-
-        The text may have been cut after the pixels were drawn; pixels after its end are left out.
-        """
+        """Returns the pixels over the span's text, which may have been cut, ``(height, columns * width, 4)``."""
         all_pixels = np.frombuffer(self.rgba, np.uint8).reshape(self.height, -1, 4)
         return all_pixels[:, : len(self.text) * character_width]
 
@@ -61,42 +61,32 @@ def picture_lines(
     cell_colors = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # one more: transparent padding
     cell_colors[:-1, :-1, :3] = rgb
     cell_colors[:-1, :-1, 3] = np.where(visible, 255, 0)  # opaque or transparent
-    cell_rows, cell_columns = _cell_indices(area, visible.shape)
+    width, height = area.character
+    pixel_rows, pixel_columns = np.arange(area.lines * height), np.arange(area.columns * width)
+    if area.cells is None:
+        cell_rows, cell_columns = (
+            pixels * count // len(pixels)
+            for pixels, count in zip((pixel_rows, pixel_columns), visible.shape, strict=True)
+        )
+    else:
+        cell_rows, cell_columns = pixel_rows * area.cells[0] // height, pixel_columns * area.cells[1] // width
     last_row, last_column = (count - 1 for count in cell_colors.shape[:2])  # the transparent ones
     packed_colors = cell_colors.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
     packed_columns = np.take(packed_colors, np.minimum(cell_columns, last_column), axis=1)
     packed_picture = np.take(packed_columns, np.minimum(cell_rows, last_row), axis=0)
     picture = packed_picture.view(np.uint8).reshape(len(cell_rows), len(cell_columns), 4)
-    width, height = area.character
     if cursor is not None:
-        frame_rows, frame_columns = np.flatnonzero(cell_rows == cursor[0]), np.flatnonzero(cell_columns == cursor[1])
         frame_width = max(1, width // 4)  # a quarter of a character
-        _draw_frame(picture, frame_rows, frame_columns, frame_width)
+        spans = [np.flatnonzero(cell_rows == cursor[0]), np.flatnonzero(cell_columns == cursor[1])]
+        inside, with_frame = (
+            tuple(slice(max(0, int(span[0]) - margin), int(span[-1]) + 1 + margin) for span in spans)
+            for margin in (frame_width, 2 * frame_width)
+        )
+        pixels_inside = picture[inside].copy()
+        picture[with_frame] = (*CURSOR_COLOR, 255)
+        picture[inside] = pixels_inside
     bands = np.split(picture, area.lines)
     return [[PixelSpan(" " * area.columns, rgba=band.tobytes(), height=height)] for band in bands]
-
-
-def _cell_indices(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, IntArray]:
-    """Returns, for each row of pixels, its row of cells, and for each column of pixels, its column of cells."""
-    width, height = area.character
-    pixel_rows, pixel_columns = np.arange(area.lines * height), np.arange(area.columns * width)
-    if area.cells is None:
-        return pixel_rows * shape[0] // len(pixel_rows), pixel_columns * shape[1] // len(pixel_columns)
-    return pixel_rows * area.cells[0] // height, pixel_columns * area.cells[1] // width
-
-
-def _draw_frame(picture: ByteArray, rows: IntArray, columns: IntArray, width: int) -> None:
-    """Draws a frame around a cell into the picture, which it changes in place."""
-
-    def with_margin(indices: IntArray, margin: int) -> slice:
-        """Returns the slice from the first to the last index, ``margin`` wider on both sides, but not below 0."""
-        return slice(max(0, int(indices[0]) - margin), int(indices[-1]) + 1 + margin)
-
-    area_inside = with_margin(rows, width), with_margin(columns, width)
-    area_with_frame = with_margin(rows, 2 * width), with_margin(columns, 2 * width)
-    pixels_inside = picture[area_inside].copy()
-    picture[area_with_frame] = (*CURSOR_COLOR, 255)
-    picture[area_inside] = pixels_inside
 
 
 def protocol_of_environment(environment: Mapping[str, str]) -> Protocol | None:

@@ -1,24 +1,27 @@
-"""Images under a row of a map: where they are drawn, what is framed, which patch a click chooses."""
+"""Images and sounds under a row of a map: where they are drawn, what is framed, what a click chooses."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.drawing.graphics import PixelSpan
-from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.layout import map_lines, text_lines
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
-from attnviz.browse.view.open_head import click_in_head
+from attnviz.browse.view.graphics import PixelSpan
+from attnviz.browse.view.media import marked_seconds
+from attnviz.browse.view.parts import CURSOR_COLOR
+from attnviz.browse.view.screen import draw_screen
 from attnviz.maps.recording import Recording
+from attnviz.metrics.alignment import with_spoken_words
 from attnviz.render.terminal.lines import Line
-from attnviz.render.terminal.media import FRAME
-from tests.conftest import dense
+from attnviz.render.terminal.media import FRAME as FRAME_COLOR
+from tests.browse.examples import TRUE_COLOR, click, shown_lines
+from tests.conftest import dense, random_maps
+from tests.metrics.sound_examples import FRAME, frames, heard_recording, planted_maps, text_tokens
 from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
 
-TRUE_COLOR = 2**24
 WIDTH, HEIGHT = 60, 27  # an image of 120 x 80 pixels has 11 lines and 33 columns there, its patches 8 x 5.5
 
 
@@ -55,15 +58,15 @@ def test_an_image_has_half_of_the_screen_below_the_map() -> None:
 
 def test_weights_over_an_image_are_scaled_to_the_largest_of_the_row() -> None:
     screen, state = screen_of(width=90), State(has_open_head=True, query=2, key=4)
-    caption = next(text for text in text_of(screen, state) if "shades: " in text)
+    caption = next(text for text in shown_lines(screen, settle(screen, state)) if "shades: " in text)
     largest = dense(image_recording()).weights[0, 2].max()
     assert f"0% to {100 * largest:.2g}%" in caption
-    scores = next(text for text in text_of(screen, replace(state, view=View(scores=True))) if "shades: " in text)
+    scores = next(
+        text
+        for text in shown_lines(screen, settle(screen, replace(state, view=View(scores=True))))
+        if "shades: " in text
+    )
     assert "%" not in scores
-
-
-def text_of(screen: Screen, state: State) -> list[str]:
-    return ["".join(span.text for span in line) for line in draw_screen(screen, settle(screen, state))]
 
 
 def test_a_spectrogram_has_its_seconds_in_the_line_below_it() -> None:
@@ -78,9 +81,9 @@ def test_a_spectrogram_has_its_seconds_in_the_line_below_it() -> None:
 def test_query_and_cursor_are_framed_where_they_have_a_patch() -> None:
     screen = screen_of()
     both = colors_of(image_of(screen, State(has_open_head=True, query=2, key=4)))
-    assert {FRAME, CURSOR_COLOR} <= both
+    assert {FRAME_COLOR, CURSOR_COLOR} <= both
     neither = colors_of(image_of(screen, State(has_open_head=True, query=0, key=0)))
-    assert not {FRAME, CURSOR_COLOR} & neither
+    assert not {FRAME_COLOR, CURSOR_COLOR} & neither
 
 
 def test_few_colours_get_shades_and_the_query_its_letter() -> None:
@@ -108,7 +111,7 @@ def test_a_low_screen_has_the_labels_of_patches() -> None:
 def test_a_click_on_a_patch_moves_the_cursor_to_it(x: int, y: int, key: int | None) -> None:
     screen = screen_of()
     state = settle(screen, State(has_open_head=True, query=0, key=0))
-    clicked = click_in_head(screen, state, x, map_lines(screen.size) + y)
+    _, clicked = click(screen, state, x, 1 + map_lines(screen.size) + y)
     assert clicked.key == (0 if key is None else key)
 
 
@@ -145,10 +148,9 @@ def test_a_click_on_a_word_beside_images_moves_the_cursor_to_it() -> None:
     state = settle(screen, State(has_open_head=True, query=15, key=0))
     [line] = [text for text in image_text(screen, state) if "what is" in text]
     y = image_text(screen, state).index(line)
-    clicked = click_in_head(screen, state, line.index("is"), map_lines(screen.size) + 1 + y)
-    assert clicked.key == 14
-    share_line = click_in_head(screen, state, line.index("is"), map_lines(screen.size) + 1)
-    assert share_line.key == 0
+    first_line = 2 + map_lines(screen.size)
+    assert click(screen, state, line.index("is"), first_line + y)[1].key == 14
+    assert click(screen, state, line.index("is"), first_line)[1].key == 0, "a line of shares"
 
 
 def image_text(screen: Screen, state: State) -> list[str]:
@@ -157,6 +159,105 @@ def image_text(screen: Screen, state: State) -> list[str]:
 
 def test_the_mean_of_a_causal_head_has_no_share_of_images() -> None:
     screen = screen_of(width=110, recording=words_and_images_recording())
-    text = " ".join("".join(span.text for span in line) for line in draw_screen(screen, settle(screen, State())))
+    text = " ".join(shown_lines(screen, settle(screen, State())))
     assert "what is red" in " ".join(text.replace("▀", " ").split())
     assert "on image" not in text
+
+
+SOUND_WIDTH = 102  # a frame a column, between blank ones
+
+
+def sound_screen(height: int = 40, recording: Recording | None = None, colors: int = TRUE_COLOR) -> Screen:
+    return Screen(Session(recording or heard_recording()), Size(SOUND_WIDTH, height, text_lines=9), colors)
+
+
+def pane_of(screen: Screen, state: State, ascii: bool = False) -> list[str]:
+    """Returns the lines of the sound under an open head, without the caption."""
+    start = 2 + map_lines(screen.size)
+    return shown_lines(screen, settle(screen, state), ascii)[start : start + text_lines(screen.size) - 1]
+
+
+def test_pane_has_words_envelope_weights_and_seconds() -> None:
+    words, high, low, weights, seconds = pane_of(sound_screen(), State(has_open_head=True, query=4, key=70))
+    assert words.split() == ["And", "so,", "my", "fellow"]
+    assert high.strip()
+    assert set(low.strip()) <= set(" ▁▂▃▄▅▆▇█")
+    assert high.count("█") < low.count("█")  # amplitudes grow to the end
+    assert not weights.strip()  # colours alone
+    assert "▴ 1.41s fellow" in seconds
+    assert seconds.index("▴") == 71
+
+
+def test_weights_are_coloured_at_their_frames() -> None:
+    screen = sound_screen()
+    line = draw_screen(screen, settle(screen, State(has_open_head=True, query=4)))[2 + map_lines(screen.size) + 3]
+    papers = [span.paper for span in line for _ in span.text][1:101]
+    assert len(papers) == 100
+    greens = [0 if paper is None else paper[1] for paper in papers]
+    brightest = [column for column, green in enumerate(greens) if green == max(greens)]
+    assert (min(brightest), max(brightest)) == (60, 89)  # the frames that the row before “fellow” looks at
+
+
+def test_few_colours_have_bars_and_ascii_has_no_other_character() -> None:
+    *_, weights, _ = pane_of(sound_screen(colors=16), State(has_open_head=True, query=4))
+    assert set(weights[61:91]) != {" "}
+    assert all(line.isascii() for line in pane_of(sound_screen(), State(has_open_head=True), ascii=True))
+
+
+def test_low_screen_has_no_line_of_words() -> None:
+    envelope, weights, seconds = pane_of(sound_screen(24), State(has_open_head=True, query=4))
+    assert "fellow" not in envelope + weights
+    assert "0s" in seconds or "▴" in seconds
+
+
+def test_map_has_seconds_above_and_the_cursor_says_its_own() -> None:
+    line = shown_lines(sound_screen(), settle(sound_screen(), State(has_open_head=True, query=4, key=70)))[1]
+    assert "▾ 1.41s" in line
+    assert " 0s" in line
+
+
+@pytest.mark.parametrize(("x", "key"), [(1, 0), (71, 70), (100, 99), (0, 5), (101, 5)])
+def test_click_chooses_the_frame_of_its_column(x: int, key: int) -> None:
+    screen = sound_screen()
+    state = settle(screen, State(has_open_head=True, query=2, key=5))
+    assert click(screen, state, x, 4 + map_lines(screen.size))[1].key == key
+
+
+def test_joined_words_are_rows_and_columns() -> None:
+    screen, view = sound_screen(), View(words=True)
+    labels = screen.session.units(0, view)[1].labels
+    assert labels[-2:] == ("fellow", "(pause)")
+    state = State(has_open_head=True, query=4, key=len(labels) - 2, view=view)
+    *_, seconds = pane_of(screen, state)
+    assert "fellow" in seconds
+
+
+def test_frames_after_the_sound_are_not_drawn() -> None:
+    long = frames(count=100, heard=60)
+    padded = replace(
+        long,
+        labels=tuple("[pad]" if medium < 0 else label for label, medium in zip(long.labels, long.medium, strict=True)),
+    )
+    session = Session(Recording(maps=(random_maps(text_tokens(), padded),), model="drawn"))
+    assert len(session.units(0, View())[1]) == 60
+    session.thumbnails.compute([0], View(), 100)
+    thumbnail = session.thumbnails.find(0, View(), 100)
+    assert thumbnail is not None
+    assert thumbnail.values.shape[1] == 60
+
+
+def test_label_stands_left_of_the_mark_at_the_end_of_the_line() -> None:
+    seconds = np.linspace(0, 100 * FRAME, 101)
+    before, marked, after = (span.text for span in marked_seconds(seconds, (1.99, "1.99s"), "▾"))
+    assert marked == "1.99s ▾"
+    assert len(before + marked) == 100
+    assert after == ""
+    [line] = marked_seconds(seconds, None, "▾")
+    assert line.text.startswith("0s")
+
+
+def test_recording_without_words_has_no_line_of_words() -> None:
+    recording = Recording(maps=(planted_maps(),), model="drawn")
+    assert with_spoken_words(recording) is recording
+    lines = pane_of(sound_screen(recording=recording), State(has_open_head=True, query=4))
+    assert not any("fellow" in line for line in lines)

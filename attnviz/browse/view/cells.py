@@ -1,27 +1,41 @@
-"""Draws values as half blocks, coloured cells or shades, as the colours of the terminal allow."""
+"""Draws values as pixels, half blocks, coloured cells or shades, as the terminal allows; legends and numbers."""
 
 import math
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from rich.style import Style
 
-from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.browse.drawing.themes import CURSOR_COLOR
+from attnviz.base.arrays import BoolArray, ByteArray, Float64Array
 from attnviz.browse.moves.layout import ANSI_COLORS
-from attnviz.browse.session.blocks import CellBlock
-from attnviz.browse.view.boxes import Cells, Paragraph
+from attnviz.browse.session.blocks import CellBlock, RefinedBlock
+from attnviz.browse.view.graphics import PictureArea, picture_lines
+from attnviz.browse.view.parts import CURSOR_COLOR
 from attnviz.render.terminal.lines import Line, Span, right_aligned
 from attnviz.render.terminal.maps import SHADES, half_block
 from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
+from attnviz.report.picture.panels import Quantity
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # of each of rich's colour systems
 OFF_SCREEN_BRIGHTNESS = 0.35  # factor for cells of the minimap that are not on the screen
 LARGE_DISTANCE = 0.25  # on the colour scale; texts of values at least so far from zero are bold without colours
 WHITE = (255, 255, 255)
 INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # signs on terminals of 16 colours: red and blue
+
+
+class Cells(NamedTuple):
+    """The coloured cells of a map."""
+
+    block: CellBlock
+    scale: ColorScale
+    cell_width: int = 1  # columns of a cell
+    rows_a_line: int = 1  # rows of cells per line, 1 or 2
+    cursor: tuple[int, int] | None = None  # the row and the column of the cell under the cursor
+    texts: tuple[tuple[str, ...], ...] | None = None  # of each cell, such as its number
+    bright_cells: BoolArray | None = None  # False in cells of a minimap that are darkened, ``(rows, columns)``
+    area: PictureArea | None = None  # the size in pixels; None draws characters
 
 
 def cell_lines(cells: Cells, colors: int) -> list[Line]:
@@ -32,8 +46,6 @@ def cell_lines(cells: Cells, colors: int) -> list[Line]:
     if colors > ANSI_COLORS and cells.texts is None:
         rgb = cells.scale.rgb(cells.block.values)
         if cells.area is not None:
-            from attnviz.browse.drawing.graphics import picture_lines
-
             return picture_lines(rgb, cells.block.visible, cells.area, cells.cursor)
         return _half_block_lines(cells, rgb) if cells.rows_a_line == 2 else _blank_lines(cells, rgb)
     line_cells = _paired_rows(cells) if cells.rows_a_line == 2 else cells
@@ -44,25 +56,37 @@ def cell_lines(cells: Cells, colors: int) -> list[Line]:
     ]
 
 
-def text_lines(text: Paragraph, colors: int) -> list[Line]:
-    """Returns the lines of a paragraph, each token on the colour of its value, the cursor's token underlined."""
-    pieces = chain.from_iterable(text.lines)
-    tokens = [token for token, _ in pieces if token is not None]
-    # the first piece of each line is the blank that indents it
-    fractions = dict(zip(tokens, text.scale.fraction(text.values[tokens]).tolist(), strict=True))
-    return [
-        [Span(" "), *(_shaded_piece(text, fractions, token, piece, colors) for token, piece in line[1:])]
-        for line in text.lines
-    ]
+def legend(quantity: Quantity, scale: ColorScale, columns: int, colors: int) -> Line:
+    """Returns the legend: the lowest value, a strip of all colours, and the highest value."""
+    (_, low), *_, (_, high) = quantity.ticks(scale)
+    values = scale.value(np.linspace(0, 1, columns))
+    strip = CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool))
+    return [Span(f"{low} "), *cell_lines(Cells(strip, scale), colors)[0], Span(f" {high}")]
 
 
-def _shaded_span(
+def quantity_text(quantity: Quantity, value: float) -> str:
+    """Returns a value as text for a list; percentages have one decimal, and scores two instead of four."""
+    if math.isnan(value):
+        return "NaN"
+    spec = quantity.spec.replace("0%", "1%") if quantity.unit == "%" else quantity.spec.replace(".4f", ".2f")
+    return format(value, spec)
+
+
+def preview_status(previews: list[RefinedBlock]) -> Span:
+    """Returns the progress of previews: the queries per row of cells, and the share refined; "" without previews."""
+    if not previews:
+        return Span("", style="bold")
+    share = sum(block.refined_share for block in previews) / len(previews)
+    queries_a_row = max(block.queries_a_row for block in previews)
+    return Span(f" preview: 1 query in {queries_a_row}, {share:.0%} refined ", style="bold")
+
+
+def shaded_span(
     fraction: float, value: float, is_visible: bool, scale: ColorScale, colors: int, text: str, has_cursor: bool = False
 ) -> Span:
-    """Returns a text on the colour of its value.
+    """Returns a text on the colour of its value; on a terminal of few colours, large values are bold.
 
-    A masked cell is dim, without a colour, and has a dot if its text is blank. On a terminal of few colours, large
-    values are bold and the signs of changes coloured.
+    A masked cell is dim, without a colour, and has a dot if its text is blank.
     """
     style = "reverse" if has_cursor else ""
     if not is_visible:
@@ -97,7 +121,6 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     blanks, masked_span = " " * cells.cell_width, Span("·".ljust(cells.cell_width), style="dim")
 
     def span(paper: list[int], is_visible: bool) -> Span:
-        """Returns the span of one cell: blanks on the colour ``paper``, or a dim dot if it is masked."""
         return Span(blanks, paper=(paper[0], paper[1], paper[2])) if is_visible else masked_span
 
     rows = zip(rgb.tolist(), cells.block.visible.tolist(), strict=True)
@@ -120,7 +143,7 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
     for column, (fraction, value, is_visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
         aligned_text = right_aligned(text, cells.cell_width)
-        span = _shaded_span(fraction, value, is_visible, cells.scale, colors, aligned_text, has_cursor=has_cursor)
+        span = shaded_span(fraction, value, is_visible, cells.scale, colors, aligned_text, has_cursor=has_cursor)
         if has_cursor and colors > ANSI_COLORS:
             span = replace(span, ink=WHITE, paper=CURSOR_COLOR, style="bold")
         line.append(span)
@@ -148,9 +171,7 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 
 
 def _paired_rows(cells: Cells) -> Cells:
-    """Returns the cells with every two rows pooled: to the larger value, or for changes to the larger absolute
-    value.
-    """
+    """Returns the cells with every two rows pooled to the larger value, or to the larger absolute change."""
     block, cursor = cells.block, cells.cursor
     visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells
     height, width = block.values.shape
@@ -170,15 +191,6 @@ def _paired_rows(cells: Cells) -> Cells:
 def _cursor_column(cells: Cells, row: int) -> int | None:
     """Returns the column of the cursor if it is in this row of cells, else ``None``."""
     return cells.cursor[1] if cells.cursor is not None and cells.cursor[0] == row else None
-
-
-def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | None, piece: str, colors: int) -> Span:
-    """Returns a piece of a line on the colour of its token's value; blanks have no colour."""
-    if token is None or not piece.strip():
-        return Span(piece)
-    value, is_visible = float(text.values[token]), bool(text.visible[token])
-    span = _shaded_span(fractions[token], value, is_visible, text.scale, colors, piece)
-    return replace(span, style=f"{span.style} underline bold".strip()) if token == text.cursor else span
 
 
 def _sign_color(value: float, scale: ColorScale, colors: int) -> Rgb | None:

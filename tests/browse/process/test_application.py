@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from attnviz.browse.process.background import Background
+from attnviz.browse.process.application import Background
 from tests.patience import PATIENCE
 
 

@@ -1,34 +1,21 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import find
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.head_layout import lay_out
+from attnviz.browse.session.state import State
+from attnviz.browse.view.map import lay_out
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
-from tests.browse.examples import previous_maps, wide_recording
+from tests.browse import examples
+from tests.browse.examples import after, previous_maps, shown_text, wide_recording
 from tests.conftest import dense_maps
 
-
-def screen_of(recording: Recording, width: int = 120, height: int = 40) -> Screen:
-    return Screen(Session(recording), Size(width, height), 2**24)
-
-
-def after(screen: Screen, *keys: str) -> State:
-    state = State()
-    for key in keys:
-        state = press(screen, state, key)
-    return state
-
-
-def drawn(screen: Screen, state: State) -> str:
-    return "\n".join("".join(span.text for span in line) for line in draw_screen(screen, state))
+screen_of = partial(examples.screen_of, width=120, height=40)
 
 
 def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Recording) -> None:
@@ -40,7 +27,7 @@ def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Reco
     assert np.allclose(head.panel.values, expected[: len(head.panel.values), : head.panel.values.shape[1]])
     assert np.allclose(head.row.numbers(head.state.view), expected[0])
     assert head.scale.low == -head.scale.high
-    shown = drawn(screen, state)
+    shown = shown_text(screen, state)
     assert "change of weights" in shown
     low, high = (
         text for _, text in head.panel.quantity.ticks(head.scale)[:: len(head.panel.quantity.ticks(head.scale)) - 1]
@@ -73,7 +60,7 @@ def test_heads_side_by_side_have_one_cursor_and_one_scale(recording: Recording) 
     head = lay_out(screen, press(screen, state, "down"))
     assert [panel.values.shape for panel in head.panels] == [head.panels[0].values.shape] * 3
     assert len({panel.scale for panel in head.panels}) == 1
-    shown = drawn(screen, press(screen, state, "down"))
+    shown = shown_text(screen, press(screen, state, "down"))
     assert "heads 0.0, 0.1, 0.2" in shown
     assert "strongest keys of 0.0" in shown, "the list is of one head alone"
     for number in range(3):
@@ -90,7 +77,7 @@ def test_escape_leaves_what_stands_beside_then_the_head(recording: Recording) ->
 def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
     screen = screen_of(recording)
     assert "no score" in after(screen, "m", "v").message
-    assert "combines several" in drawn(screen, after(screen, "m", "x"))
+    assert "combines several" in shown_text(screen, after(screen, "m", "x"))
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Draws a composed screen: lines of spans, and pixels."""

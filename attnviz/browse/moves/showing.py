@@ -1,0 +1,182 @@
+"""Answers the keys that change what heads show: marks and combinations of heads, toggles, colours and order."""
+
+from dataclasses import replace
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.moves.cursor import Screen, open_head, sort_by, turn_lens, with_first_ranked_head, zoom
+from attnviz.browse.moves.layout import ANSI_COLORS, lens_heads
+from attnviz.browse.session.heads import Combination
+from attnviz.browse.session.state import THEMES, State
+from attnviz.maps.heads import maps_over_tokens
+from attnviz.report.picture.colors import Steps
+
+MAX_SIDE_BY_SIDE = 6  # heads
+COMBINATION_OF_KEY: dict[str, Combination] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
+COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
+
+
+def mark(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the chosen head marked, or without its mark if it has one."""
+    if state.head >= screen.session.recorded_count:
+        return replace(state, message="several heads together cannot be marked; Esc goes back to one")
+    if state.head in state.marked_heads:
+        return replace(state, marked_heads=tuple(head for head in state.marked_heads if head != state.head))
+    return replace(state, marked_heads=(*state.marked_heads, state.head))
+
+
+def open_side_by_side(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the marked heads open side by side; without two heads zoomed in."""
+    heads = state.heads_to_combine
+    if len(heads) < 2:
+        return zoom(screen, state, key)
+    purpose = "see heads side by side"
+    if refusal := _refusal(screen, heads, min_heads=2, max_heads=MAX_SIDE_BY_SIDE, purpose=purpose):
+        return replace(state, message=refusal)
+    state = open_head(screen, replace(state, head=heads[0]))
+    return replace(state, heads_beside=heads[1:], marked_heads=())
+
+
+def combine_marked(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with one map open that combines the marked heads, and with their marks removed.
+
+    Without marks, the mean, maximum or rollout is that of all listed heads.
+    """
+    combination = COMBINATION_OF_KEY[key]
+    heads = state.heads_to_combine
+    if combination != "difference" and not heads:
+        heads = tuple(screen.session.ranking.order(state.view))
+    max_heads = 2 if combination == "difference" else len(screen.session.heads)
+    if refusal := _refusal(screen, heads, min_heads=2, max_heads=max_heads, purpose=f"see the {combination} of heads"):
+        return replace(state, message=refusal)
+    try:
+        combined_head = screen.session.combine(heads, combination)
+    except AttnvizError as error:
+        return replace(state, message=str(error))
+    return replace(open_head(screen, replace(state, head=combined_head)), marked_heads=())
+
+
+def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: int, purpose: str) -> str:
+    """Returns the reason why these heads cannot be shown together; "" if they can."""
+    if not min_heads <= len(heads) <= max_heads:
+        allowed_count = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
+        return f"to {purpose}, mark {allowed_count} with Space; marked now: {len(heads)}"
+    if not set(heads) <= set(screen.session.heads_over_same_tokens(heads[0])):
+        return "these heads have different tokens; mark heads over the same tokens"
+    return ""
+
+
+def subtract(screen: Screen, state: State, key: str) -> State:
+    """Returns the state that shows the second of two marked heads minus the first.
+
+    Without marks it shows or hides the other recording minus this one, and hides scores.
+    """
+    has_two_heads = len(state.heads_to_combine) == 2
+    if has_two_heads or (state.marked_heads and screen.session.other is None):
+        return combine_marked(screen, state, key)  # it refuses any number of heads but two
+    if screen.session.other is None:
+        return replace(state, message="nothing to subtract; mark two heads with Space, or open two runs: A --with B")
+    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
+
+
+def toggle(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with one toggle of the view changed; with only a message if it does not apply."""
+    view = state.view
+    if key == "v" and state.has_open_head and state.head >= screen.session.recorded_count:
+        return replace(state, message="several heads together have no score; Esc goes back to one")
+    if key == "v" and maps_over_tokens(screen.session.heads[state.head][0]).block != (1, 1):
+        return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
+    if key == "v" and view.words:
+        return replace(state, message="only tokens have scores; press w for tokens")
+    if key == "l" and (view.scores or view.difference):
+        return replace(state, message=f"colour steps apply to weights only; press {'d' if view.difference else 'v'}")
+    next_steps = COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]
+    changes = {
+        "v": {"scores": not view.scores, "difference": False},
+        "l": {"steps": next_steps},
+        "p": {"mean": not view.mean},
+        "c": {"own_scale": not view.own_scale},
+    }
+    return replace(state, view=replace(view, **changes[key]))  # type: ignore[arg-type]
+
+
+def toggle_tokens(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens."""
+    session, old_units = screen.session, screen.session.units(state.head, state.view)
+    if not state.has_open_head and not state.lens:
+        return replace(state, message="w joins words and t hides special tokens in an open head; Enter opens one")
+    if not session.can_join(state.head):
+        return replace(state, message="this map is too long to join words or hide special tokens")
+    view = state.view
+    if key == "w" and view.scores:
+        return replace(state, message="only tokens have scores; press v for weights, then w")
+    view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
+    new_units = session.units(state.head, view)
+
+    def new_unit(axis: int, unit: int) -> int:
+        """Returns the index in ``new_units`` of the first token of an old unit; axis 0 has queries, axis 1 keys."""
+        return new_units[axis].unit_of(int(old_units[axis].starts[unit]))
+
+    sort_token = state.sort_token
+    if sort_token is not None:
+        axis = 1 if state.direction == "to" else 0  # the lens sorts by a token of the axis across
+        sort_token = new_unit(axis, sort_token)
+    is_unchanged = all(len(old) == len(new) for old, new in zip(old_units, new_units, strict=True))
+    special_message = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
+    reason = "no token is part of a longer word" if key == "w" else special_message
+    return replace(
+        state,
+        view=view,
+        query=new_unit(0, state.query),
+        key=new_unit(1, state.key),
+        sort_token=sort_token,
+        message=reason if is_unchanged else "",
+    )
+
+
+def toggle_why(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the features that explain the cursor's weight shown, or hidden again."""
+    if not state.has_open_head:
+        return replace(state, message="x explains a weight of an open head; Enter opens one")
+    return replace(state, why=not state.why)
+
+
+def next_theme(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the next theme: the terminal's own colours, light, dark."""
+    if screen.colors <= ANSI_COLORS:
+        return replace(state, message="themes need more than 16 colours, which this terminal lacks")
+    theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
+    message = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
+    return replace(state, theme=theme, message=message)
+
+
+def sort(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with heads sorted by the next or the previous metric, or in reverse.
+
+    The order of layers comes before the first metric and after the last. With an open head a message names the order;
+    otherwise the first head is chosen, once the metric is measured. In the lens, ``o`` and ``O`` sort heads by their
+    weight on the cursor's token, or end that order if it is in use; ``r`` turns the lens.
+    """
+    if state.shows_lens:
+        if key == "r":
+            return turn_lens(state)
+        if state.sort_token == state.other_token:
+            return replace(state, sort_token=None, top=0)
+        state = replace(state, sort_token=state.other_token, top=0)
+        return replace(state, head=lens_heads(screen.session, state)[0])
+    if key == "r":
+        if state.view.order is None:
+            return replace(state, message="heads are in the order of layers; o sorts them by a metric")
+        state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
+        return _with_order_message(state) if state.has_open_head else with_first_ranked_head(screen, state)
+    names: list[str | None] = [None, *screen.session.ranking.names]
+    step = -1 if key == "O" else 1
+    state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
+    return _with_order_message(state) if state.has_open_head else state
+
+
+def _with_order_message(state: State) -> State:
+    """Returns the state with a message about the order in which Tab opens heads."""
+    order = "in the order of layers"
+    if state.view.order is not None:
+        order = f"by {state.view.order}, the {'smallest' if state.view.ascending else 'largest'} first"
+    return replace(state, message=f"Tab opens heads {order}")
