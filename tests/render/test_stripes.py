@@ -57,10 +57,10 @@ def striped_share(picture: bytes) -> float:
     """Returns the least share of a map's rows of pixels that have a pixel far from the colour of small weights."""
     pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(np.int16)
     is_ground = np.abs(pixels - SMALL).sum(axis=2) < 20
-    row_runs = runs(is_ground.sum(axis=1) > 8)
+    row_runs = runs(is_ground.sum(axis=1) > 50)  # more than the dark end of a colour bar has
     maps = [is_ground[rows, columns] for rows in row_runs for columns in runs(is_ground[rows].mean(axis=0) > 0.2)]
     largest = max(part.size for part in maps)
-    return float(min((~part).any(axis=1)[1:-1].mean() for part in maps if 2 * part.size > largest))  # no colour bar
+    return float(min((~part).any(axis=1)[1:-1].mean() for part in maps if part.size > 0.7 * largest))  # no colour bar
 
 
 ONE, SIX, MANY = (1, 2000), (6, 800), (16, 200, 12)

@@ -3,6 +3,7 @@
 import io
 import math
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING, Any, Literal, assert_never
 
@@ -12,16 +13,22 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
-from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
-from attnviz.render.figure.bars import Bar, Box
-from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable_texts
-from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING, strip_height
+from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.layout import Layout, Place, arrange_maps
-from attnviz.render.figure.over_sound import arrange_sounds, draw_sound, draw_strip
-from attnviz.render.figure.picture import Picture, page_size, picture_of
-from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
+from attnviz.render.figure.maps import arrange_maps, strip_height
+from attnviz.render.figure.media import arrange_images, arrange_sounds, draw_image, draw_sound, draw_strip
+from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Bar, Content, Page, Place, Word
+from attnviz.render.figure.picture import (
+    THEME_COLORS,
+    Picture,
+    Theme,
+    page_size,
+    picture_of,
+    rgb,
+    shown_texts,
+    with_readable_texts,
+)
+from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, Ruler, choose_fonts
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
@@ -40,7 +47,6 @@ from attnviz.report.picture.sizes import refuse_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from attnviz.render.figure.own_figure import OwnFigure
 
@@ -90,11 +96,12 @@ def write_picture(
 
 
 def _survey_figure(report: SurveyedHeads) -> "OwnFigure":
-    from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
+    from attnviz.render.figure.surveyed import SurveySheet, fonts_of
 
-    families, missing = fonts_of(report)
-    with _settings_with_fonts(families):
-        return surveyed_figure(report, families, missing)
+    fonts = fonts_of(report)
+    with _settings_with_fonts(fonts.families):
+        sheet = SurveySheet(report, fonts)
+        return _draw_page(sheet.arrange(), report.look, sheet.draw)
 
 
 def _settings_with_fonts(families: tuple[str, ...]) -> AbstractContextManager[None]:
@@ -180,39 +187,72 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigur
     with _settings_with_fonts(fonts.families):
         match report:
             case Thumbnails():
-                return _draw_sheet(readable_picture)
+                from attnviz.render.figure.thumbnails import arrange_thumbnails, draw_maps
+
+                page = arrange_thumbnails(readable_picture, ruler)
+                return _draw_page(page, picture.look, lambda figure: draw_maps(figure, page, readable_picture))
             case Arcs():
-                return _draw_tokens(arrange_arcs(readable_picture, ruler), picture.look)
+                return _draw_page(arrange_arcs(readable_picture, ruler), picture.look)
             case ShadedText():
-                return _draw_tokens(_medium_layout(readable_picture, ruler), picture.look)
+                return _draw_over_medium(readable_picture, ruler)
             case _:
-                return _draw_maps(arrange_maps(readable_picture, ruler), picture.look, is_vector)
+                page = arrange_maps(readable_picture, ruler)
+                return _draw_page(page, picture.look, lambda figure: _draw_maps(figure, page, picture.look, is_vector))
 
 
-def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
+def _draw_over_medium(picture: Picture, ruler: Ruler) -> "OwnFigure":
+    theme = THEME_COLORS[picture.look.drawn_theme]
     match picture.panels[0].columns.canvas:
         case Text():
-            return arrange_text(picture, ruler)
+            return _draw_page(arrange_text(picture, ruler), picture.look)
         case Image():
-            from attnviz.render.figure.over_image import arrange_images
-
-            return arrange_images(picture, ruler)
+            page, draw_place = arrange_images(picture, ruler), draw_image
         case Sound():
-            return arrange_sounds(picture, ruler)
+            page, draw_place = arrange_sounds(picture, ruler), draw_sound
         case unknown:
             assert_never(unknown)
 
+    def draw_places(matplotlib_figure: "OwnFigure") -> None:
+        for place in page.content.places:
+            draw_place(matplotlib_figure, place, theme)
 
-def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
-    from matplotlib.patches import Rectangle
+    return _draw_page(page, picture.look, draw_places)
+
+
+def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]" = lambda _: None) -> "OwnFigure":
+    """Returns the figure of a page; ``draw_places`` draws the panels in it."""
+    from matplotlib.collections import LineCollection
 
     from attnviz.render.figure.own_figure import new_figure
 
-    theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = new_figure(layout.width, layout.height, look)
-    as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
-    for place in layout.places:
-        panel, axes = place.panel, _add_axes(matplotlib_figure, place.box, layout, theme)
+    theme, body = THEME_COLORS[look.drawn_theme], page.content
+    matplotlib_figure = new_figure(page.width, page.height, look)
+    for strokes in body.strokes:
+        red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
+        colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
+        widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * body.points / TOKEN_POINTS
+        lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
+        lines.set_transform(matplotlib_figure.dpi_scale_trans)
+        matplotlib_figure.add_artist(lines)
+    draw_places(matplotlib_figure)
+    for word in body.words:
+        _draw_word(matplotlib_figure, word, word.points or body.points, theme)
+    for bar in page.bars:
+        _draw_bar(matplotlib_figure, bar, page.scale, theme)
+    for line in (*body.lines, *page.lines):
+        color, weight = theme["faint" if line.faint else "ink"], "bold" if line.bold else "normal"
+        matplotlib_figure.write(line.x, line.y, line.text, line.points, color, va="top", weight=weight)
+    return matplotlib_figure
+
+
+def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector: bool) -> None:
+    from matplotlib.patches import Rectangle
+
+    theme, body = THEME_COLORS[look.drawn_theme], page.content
+    as_shapes = is_vector and sum(place.panel.values.size for place in body.places) <= MAX_SHAPES
+    for place in body.places:
+        panel, axes = place.panel, matplotlib_figure.axes_at(place.box, theme["absent"])
+        axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)  # shows at masked cells
         pixels = int(place.box.height * look.pixels_per_inch), int(place.box.width * look.pixels_per_inch)
         _draw_cells(axes, panel, is_vector, as_shapes, pixels)
         if panel.outline is not None:
@@ -221,69 +261,17 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
                 (left - 0.5, top - 0.5), width, height, fill=False, edgecolor=theme["mark"], linewidth=1.2
             )
             axes.add_patch(frame).set_clip_on(False)  # half of the line may lie outside the axes
-        if layout.number_points:
+        if body.number_points:
             inks = ink_on(panel.scale.rgb(panel.levels)) / 255
-            style: dict[str, Any] = {"fontsize": layout.number_points, "ha": "center", "va": "center_baseline"}
+            style: dict[str, Any] = {"fontsize": body.number_points, "ha": "center", "va": "center_baseline"}
             for row, column in np.argwhere(panel.visible).tolist():
                 number = panel.cell(float(panel.values[row, column]))
                 axes.text(column, row, number, color=inks[row, column], **style)
-        _label_panel(axes, place, layout, theme)
-        draw_strip(axes, panel, strip_height((panel,)) * layout.scale / place.box.height, theme)
-    _draw_bars_and_lines(matplotlib_figure, layout, theme)
-    return matplotlib_figure
+        _label_panel(axes, place, body, page.scale, theme)
+        draw_strip(axes, panel, strip_height((panel,)) * page.scale / place.box.height, theme)
 
 
-def _draw_sheet(picture: Picture) -> "OwnFigure":
-    from attnviz.render.figure.own_figure import new_figure
-    from attnviz.render.figure.thumbnails import arrange_sheet, palette
-
-    look, sheet = picture.look, arrange_sheet(picture)
-    theme, dpi = THEME_COLORS[look.drawn_theme], look.pixels_per_inch
-    height, width = sheet.pixels.shape
-    matplotlib_figure = new_figure(width / dpi, height / dpi, look)
-    axes = matplotlib_figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.imshow(palette(picture)[sheet.pixels], interpolation="none", aspect="auto")
-    alignments = {"l": "left", "r": "right", "s": "baseline", "m": "center"}  # by the letters of Pillow's anchors
-    for mark in sheet.marks:
-        color = theme["faint" if mark.faint else "ink"]
-        weight = "bold" if mark.bold else "normal"
-        x_alignment, y_alignment = (alignments[letter] for letter in mark.anchor)
-        x, y = mark.x / dpi, (height - mark.y) / dpi  # a figure counts from its lower edge, a mark from the upper
-        points = mark.size * POINTS_PER_INCH / dpi
-        _draw_text(matplotlib_figure, x, y, mark.text, points, color, weight=weight, ha=x_alignment, va=y_alignment)
-    return matplotlib_figure
-
-
-def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
-    from matplotlib.collections import LineCollection
-
-    from attnviz.render.figure.own_figure import new_figure
-
-    theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = new_figure(layout.width, layout.height, look)
-    for strokes in layout.strokes:
-        red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
-        colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
-        widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * layout.points / TOKEN_POINTS
-        lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
-        lines.set_transform(matplotlib_figure.dpi_scale_trans)
-        matplotlib_figure.add_artist(lines)
-    if layout.images:
-        from attnviz.render.figure.over_image import draw_image
-
-        for image in layout.images:
-            if isinstance(image.panel.columns.canvas, Sound):
-                draw_sound(matplotlib_figure, image, layout, theme)
-            else:
-                draw_image(matplotlib_figure, image, theme)
-    for word in layout.words:
-        _draw_word(matplotlib_figure, word, word.points or layout.points, theme)
-    _draw_bars_and_lines(matplotlib_figure, layout, theme)
-    return matplotlib_figure
-
-
-def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Theme) -> None:
+def _draw_word(matplotlib_figure: "OwnFigure", word: Word, points: float, theme: Theme) -> None:
     from matplotlib.patches import Rectangle
 
     ink = theme["ink"]
@@ -296,19 +284,7 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
         patch.set_transform(matplotlib_figure.dpi_scale_trans)
         matplotlib_figure.add_artist(patch)
         ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
-    _draw_text(matplotlib_figure, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
-
-
-def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
-    """Adds axes without an outline to the page, and returns them; their hatched background shows at masked cells."""
-    page_shares = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
-    axes = matplotlib_figure.add_axes(
-        page_shares, facecolor=theme["absent"], frameon=True
-    )  # the frame has the hatching
-    axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    return axes
+    matplotlib_figure.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
 
 
 def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool, pixels: tuple[int, int]) -> None:
@@ -334,83 +310,50 @@ def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool, pi
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 
-def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    scale = layout.scale
+def _label_panel(axes: "Axes", place: Place, body: Content, scale: float, theme: Theme) -> None:
+    """Writes the title above a map, and the labels and the name of each axis beside it."""
     padding = TITLE_PADDING_POINTS * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
-    axes.set_title(place.title, fontsize=layout.title_points, color=theme["ink"], loc="left", pad=padding)
-    _label_axis(axes, "y", place.rows, layout, theme)
-    _label_axis(axes, "x", place.columns, layout, theme)
-    label_width, label_height = place.label_inches
+    axes.set_title(place.title, fontsize=body.title_points, color=theme["ink"], loc="left", pad=padding)
+    _label_axis(axes, "y", place.rows, body.points, scale, theme)
+    _label_axis(axes, "x", place.columns, body.points, scale, theme)
     inches = axes.figure.dpi_scale_trans
-    x_of_name = place.box.x - label_width - 2 * LABEL_PADDING * scale
-    y_of_name = (
-        place.box.y
-        - label_height
-        - 2 * LABEL_PADDING * scale
-        - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
-    )
-    style: dict[str, Any] = {"fontsize": layout.name_points, "color": theme["faint"], "transform": inches}
-    middle_x, middle_y = place.box.x + place.box.width / 2, place.box.y + place.box.height / 2
+    style: dict[str, Any] = {"fontsize": body.name_points, "color": theme["faint"], "transform": inches}
     if place.rows is not None:
-        axes.text(x_of_name, middle_y, place.rows.name, rotation=90, ha="right", va="center", **style)
+        x, y = place.box.x - place.rows.depth - 2 * LABEL_PADDING * scale, place.box.y + place.box.height / 2
+        axes.text(x, y, place.rows.name, rotation=90, ha="right", va="center", **style)
     if place.columns is not None:
-        axes.text(middle_x, y_of_name, place.columns.name, ha="center", va="bottom", **style)
+        name_height = AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+        y = place.box.y - place.columns.depth - 2 * LABEL_PADDING * scale - name_height
+        axes.text(place.box.x + place.box.width / 2, y, place.columns.name, ha="center", va="bottom", **style)
 
 
 def _label_axis(
-    axes: "Axes", direction: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme
+    axes: "Axes", direction: Literal["x", "y"], labels: Labels | None, points: float, scale: float, theme: Theme
 ) -> None:
     axis = axes.yaxis if direction == "y" else axes.xaxis
-    axes.tick_params(axis=direction, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
+    axes.tick_params(axis=direction, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * scale)
     if labels is None:
         axis.set_ticks([])
         return
-    style: dict[str, Any] = {
-        "fontsize": layout.label_points,
-        "color": theme["ink"],
-        "rotation": 90 if labels.is_turned else 0,
-    }
+    style: dict[str, Any] = {"fontsize": points, "color": theme["ink"], "rotation": 90 if labels.is_turned else 0}
     axis.set_ticks(labels.places, labels.texts, **style)
 
 
-def _draw_bars_and_lines(matplotlib_figure: "Figure", layout: "Layout | TokenLayout", theme: Theme) -> None:
-    for bar in layout.bars:
-        _draw_bar(matplotlib_figure, bar, layout, theme)
-    for line in layout.lines:
-        color, weight = theme["faint" if line.faint else "ink"], "bold" if line.bold else "normal"
-        _draw_text(matplotlib_figure, line.x, line.y, line.text, line.points, color, va="top", weight=weight)
-
-
-def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
+def _draw_bar(matplotlib_figure: "OwnFigure", bar: Bar, scale: float, theme: Theme) -> None:
     """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
-    axes, box, points = _add_axes(matplotlib_figure, bar.box, layout, theme), bar.box, bar.points
+    axes, box, points = matplotlib_figure.axes_at(bar.box, theme["absent"]), bar.box, bar.points
     is_flat = box.width > box.height
     colors = colormap(bar.scale.colormap)
     strip = colors[None] if is_flat else colors[::-1, None]  # the largest value is at the top
     axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    padding = LABEL_PADDING * layout.scale
     value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
     other_axis.set_ticks([])
     axes.yaxis.tick_right()
     tick_positions = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
     value_axis.set_ticks(tick_positions, [text for _, text in bar.ticks], fontsize=points)
-    value_axis.set_tick_params(length=0, pad=padding * POINTS_PER_INCH, labelcolor=theme["ink"])
-    if bar.name_beside:
-        x, y = box.x + box.width + 4 * padding, box.y + box.height / 2
-        _draw_text(matplotlib_figure, x, y, bar.name[0], points, theme["faint"], va="center")
-        return
-    for lines_below, text in enumerate(reversed(bar.name)):
-        y = box.y + box.height + padding * 2 + lines_below * points * LINE_HEIGHT / POINTS_PER_INCH
-        _draw_text(matplotlib_figure, box.x, y, text, points, theme["faint"], va="bottom")
-
-
-def _draw_text(
-    matplotlib_figure: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any
-) -> None:
-    """Draws a text at a position on the page; ``$`` and other signs of formulas are plain characters."""
-    matplotlib_figure.text(
-        x, y, text, fontsize=points, color=color, transform=matplotlib_figure.dpi_scale_trans, parse_math=False, **style
-    )
+    value_axis.set_tick_params(length=0, pad=LABEL_PADDING * scale * POINTS_PER_INCH, labelcolor=theme["ink"])
+    for line in bar.name_lines(scale):
+        matplotlib_figure.write(line.x, line.y, line.text, points, theme["faint"], va="bottom")
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Chooses the labels of an axis of a figure: all tokens if they fit, otherwise every nth token, or round positions."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
+from attnviz.render.figure.words import POINTS_PER_INCH, Ruler
 from attnviz.report.picture.panels import Axis
 
 LABEL_LINE_HEIGHT = 1.18  # in font sizes
@@ -46,6 +46,12 @@ class Labelling:
             return True
         return axis.name in self.position_axes and len(axis.labels) >= self.min_position_tokens
 
+    def are_alike(self, axis: Axis, other: Axis) -> bool:
+        """True if two axes have the same labels."""
+        if self.shows_positions(axis) and self.shows_positions(other) and not (axis.marks or other.marks):
+            return axis.edges == other.edges and len(axis.labels) == len(other.labels)
+        return axis.labels == other.labels
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -56,12 +62,14 @@ class Labels:
         texts: their texts.
         is_turned: True if they are turned by 90 degrees.
         name: the name of the axis.
+        depth: their depth in inches beside the panel, under which the name stands.
     """
 
     places: tuple[float, ...]
     texts: tuple[str, ...]
     is_turned: bool
     name: str
+    depth: float = 0.0
 
 
 def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
@@ -70,7 +78,7 @@ def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1)
     For labels along the axis, it is the height of a line; for others, the widest label's width, at most the limit.
     """
     if axis.marks:
-        return min(ruler.longest_width(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
+        return min(ruler.longest_width((label for _, label in axis.marks), labelling.points), labelling.limit)
     return labelling.line_height if _is_flat(axis, labelling) else _label_width(axis, labelling, ruler, stride)
 
 
@@ -97,16 +105,18 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
     If labels of all tokens would touch, every nth token has one, and the axis' name says so.
     """
-    if axis.marks:
-        return _landmark_labels(axis, labelling, _label_distance(axis, labelling, ruler) / cell, ruler)
-    if labelling.shows_positions(axis):
-        return _position_labels(axis, _label_distance(axis, labelling, ruler) / cell)
-    is_turned = axis.across and not axis.dense and labelling.is_turned
     stride = label_stride(axis, labelling, cell, ruler)
+    depth = label_depth(axis, labelling, ruler, stride)
+    if axis.marks:
+        labels = _landmark_labels(axis, labelling, _label_distance(axis, labelling, ruler) / cell, ruler)
+        return replace(labels, depth=depth)
+    if labelling.shows_positions(axis):
+        return replace(_position_labels(axis, _label_distance(axis, labelling, ruler) / cell), depth=depth)
+    is_turned = axis.across and not axis.dense and labelling.is_turned
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
     name = axis.name if stride == 1 else f"{axis.name}, every {ORDINALS.get(stride, f'{stride}th')}"
-    return Labels(tuple(map(float, cells)), texts, is_turned, name)
+    return Labels(tuple(map(float, cells)), texts, is_turned, name, depth)
 
 
 def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:

@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import BboxImage
 from matplotlib.transforms import BboxBase
 
-from attnviz.render.figure.theme import THEME_COLORS
+from attnviz.render.figure.page import Box
+from attnviz.render.figure.picture import THEME_COLORS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import Panel
@@ -59,6 +61,19 @@ class OwnFigure(Figure):
         """Saves the figure by attnviz's settings; the options are matplotlib's, such as ``dpi`` and ``transparent``."""
         with own_settings({"svg.fonttype": self.letters}):
             super().savefig(fname, **options)
+
+    def write(self, x: float, y: float, text: str, points: float, color: str, **style: Any) -> None:
+        """Writes a text at a position in inches; ``$`` and other signs of formulas are plain characters."""
+        self.text(x, y, text, fontsize=points, color=color, transform=self.dpi_scale_trans, parse_math=False, **style)
+
+    def axes_at(self, box: Box, color: str) -> Axes:
+        """Adds axes on a background of this colour, without an outline, at a place in inches, and returns them."""
+        width, height = self.get_figwidth(), self.get_figheight()
+        shares = (box.x / width, box.y / height, box.width / width, box.height / height)
+        axes = self.add_axes(shares, facecolor=color)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        return axes
 
     def _repr_png_(self) -> bytes:
         """Returns the picture that a notebook shows, since this figure is not one of pyplot's."""

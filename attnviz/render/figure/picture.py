@@ -1,12 +1,35 @@
-"""Defines the content of a figure for every type of report, maps or texts and the words around them, and its page."""
+"""Defines the content of a figure for every type of report, the size of its page, and its light and dark colours."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from attnviz.render.figure.words import Fonts, missing_remark
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import Axis, Panel
 from attnviz.report.picture.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary, Thumbnails
 from attnviz.report.words.captions import HATCHED, MASKED, source_line
 
+THEME_COLORS = {
+    "light": {
+        "paper": "#ffffff",
+        "ink": "#1a1a1a",
+        "faint": "#5c5c5c",
+        "absent": "#f4f4f4",
+        "hatch": "#c9c9c9",
+        "line": "#1f5fbf",
+        "mark": "#d1480f",
+    },
+    "dark": {
+        "paper": "#14151a",
+        "ink": "#f2f2f2",
+        "faint": "#a8a8b0",
+        "absent": "#1d1f26",
+        "hatch": "#4a4d58",
+        "line": "#7fb2ff",
+        "mark": "#ff9d5c",
+    },
+}
+Theme = dict[str, str]
 PAGE_INCHES = (13.333, 7.5)  # a slide; without a size given, the content fills at most this
 FULL_SCALE_INCHES = (10.0, 7.5)  # the smallest page of a given size on which fonts have the scale 1
 FONT_SCALE_RANGE = (0.5, 6.0)  # limits between which fonts scale with the page
@@ -31,6 +54,7 @@ class Picture:
         summary: a table under the panels, or ``None``.
         numbers: True if numbers are written into the cells.
         filled: True if the panels fill rows in their order; False if each group of thumbnails starts a row.
+        small: True if the panels are thumbnails, whose titles have no space for limits of colours.
     """
 
     title: str
@@ -43,6 +67,7 @@ class Picture:
     summary: Summary | None = None
     numbers: bool = False
     filled: bool = False
+    small: bool = False
 
 
 def picture_of(report: DrawnReport) -> Picture:
@@ -66,9 +91,10 @@ def picture_of(report: DrawnReport) -> Picture:
         panels=report.panels,
         look=report.look,
         across=report.across,
-        summary=None if is_bare else report.summary,
+        summary=None if is_bare or isinstance(report, Thumbnails) else report.summary,
         numbers=has_numbers,
         filled=isinstance(report, Thumbnails) and report.filled,
+        small=isinstance(report, Thumbnails),
     )
 
 
@@ -118,3 +144,46 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
         scale = min(max(width / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])
         return PageSize(width, height, scale, COLUMN_MARGIN, is_column=True)
     return PageSize(PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor, 1.0, PAGE_MARGIN)
+
+
+def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
+    """Returns a picture with code points (⟨U+1F600⟩) for characters that no font has, and a remark that names them.
+
+    Returns the picture unchanged if no character is missing.
+    """
+    if not fonts.missing:
+        return picture
+    code_points = fonts.code_points
+
+    def readable_axis(axis: Axis) -> Axis:
+        marks = tuple((token, label.translate(code_points)) for token, label in axis.marks)
+        return replace(axis, labels=tuple(label.translate(code_points) for label in axis.labels), marks=marks)
+
+    return replace(
+        picture,
+        title=picture.title.translate(code_points),
+        source=picture.source.translate(code_points),
+        panels=tuple(
+            replace(
+                panel,
+                heading=panel.heading.with_words(lambda words: words.translate(code_points)),
+                rows=readable_axis(panel.rows),
+                columns=readable_axis(panel.columns),
+            )
+            for panel in picture.panels
+        ),
+        remarks=(*(remark.translate(code_points) for remark in picture.remarks), missing_remark(fonts.missing)),
+    )
+
+
+def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
+    """Returns the title, source, remarks and panel titles of a figure, with or without labels and landmarks."""
+    axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
+    label_texts = {label for axis in axes for label in (*axis.labels, *(text for _, text in axis.marks))}
+    return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *label_texts)
+
+
+def rgb(color: str) -> tuple[int, int, int]:
+    """Returns the red, green and blue of ``#rrggbb``, each from 0 to 255."""
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    return red, green, blue

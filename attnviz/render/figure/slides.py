@@ -16,10 +16,8 @@ from attnviz.base.printable import printable_line
 from attnviz.render.archive import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
-from attnviz.render.figure.picture import Picture, picture_of
-from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH
-from attnviz.render.figure.theme import THEME_COLORS
-from attnviz.render.terminal.lines import fit, wrap
+from attnviz.render.figure.picture import THEME_COLORS, Picture, picture_of
+from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, PillowRuler
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import (
@@ -50,7 +48,7 @@ REMARK_POINTS = (14, 12)
 MAX_REMARKS_HEIGHT = 0.85
 TABLE_POINTS, TABLE_ROW_HEIGHT = 16, 0.42  # points, inches
 TABLE_TITLE = "How much each head changed"
-CHARACTER_WIDTH = 0.62  # width of a narrow character, in font sizes
+RULER = PillowRuler()  # of the font of figures, which is wider than those of programs that show slides
 SLIDE_DPI = 300  # default pixels per inch
 PICTURE_REDUCTION = 2.0  # pictures are drawn so much smaller and then enlarged, so that letters are legible
 MIN_FONT_POINTS = 3.0  # smallest font size that a figure accepts
@@ -190,17 +188,19 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     width, height = _slide_size(part.look)
     inner_width = width - 2 * MARGIN
     # A note is the heading if it fits one line in the smallest size of headings.
-    note_is_heading = 0 < len(note) <= int(inner_width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
+    note_is_heading = bool(note) and RULER.width(note, HEADING_POINTS[-1]) <= inner_width
     heading = note if note_is_heading else _slide_heading(part)
     slide = _add_slide(deck, part, heading, _SlideBox(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
     note_remarks: tuple[str, ...] = ()
     if note:
         note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
-    foot_text = " ".join(_fitting_remarks((*note_remarks, *remarks), inner_width))
+    # The longest remarks are left out until the others fit; the notes have all.
+    shown_remarks = [remark for remark in (*note_remarks, *remarks) if remark]
+    while len(shown_remarks) > 1 and not _fits(" ".join(shown_remarks), inner_width, MAX_REMARKS_HEIGHT):
+        shown_remarks.remove(max(shown_remarks, key=len))
+    foot_text = " ".join(shown_remarks)
     fitted_foot = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
-    foot_height = 0.0
-    if fitted_foot.lines:
-        foot_height = len(fitted_foot.lines) * fitted_foot.line_height + MARGIN / 4
+    foot_height = fitted_foot.height + MARGIN / 4 if foot_text else 0.0
     size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
@@ -209,7 +209,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     picture.name = printable_line(part_title(part))
     properties: Any = picture._element.nvPicPr
     properties.cNvPr.set("descr", printable_line(caption))
-    if fitted_foot.lines:
+    if foot_text:
         foot_box = _SlideBox(MARGIN, height - foot_height, inner_width, foot_height)
         _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
@@ -219,17 +219,6 @@ def _slide_heading(part: DrawnReport) -> str:
     """Returns the heading of a slide: the names of its heads, or the title of its only panel with a capital."""
     [title, *other_heads] = (panel.title for panel in part.panels)
     return part_title(part) if other_heads else title[:1].upper() + title[1:]
-
-
-def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
-    """Returns the remarks that fit under a picture together: the longest are left out first, and one always stays."""
-    points = REMARK_POINTS[-1]
-    columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
-    max_lines = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
-    fitting_remarks = list(remarks)
-    while len(fitting_remarks) > 1 and len(wrap(" ".join(fitting_remarks), columns)) > max_lines:
-        fitting_remarks.remove(max(fitting_remarks, key=len))
-    return tuple(fitting_remarks)
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
@@ -335,15 +324,19 @@ class _FittedText:
 
     Attributes:
         paragraphs: the text, cut if it fits at no size.
-        lines: its lines, approximately; the exact line breaks depend on the font of the program that shows it.
         points: the font size.
-        line_height: the height of a line in inches.
+        height: its height in inches, approximately; the exact line breaks depend on the program that shows it.
     """
 
     paragraphs: tuple[str, ...]
-    lines: tuple[str, ...]
     points: int
-    line_height: float
+    height: float
+
+
+def _fits(text: str, width: float, height: float) -> bool:
+    """True if remarks fit a place in the smallest font size."""
+    points = REMARK_POINTS[-1]
+    return len(RULER.wrap(text, points, width)) * points * LINE_HEIGHT / POINTS_PER_INCH <= height
 
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> _FittedText:
@@ -351,13 +344,12 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-        columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
-        lines = [line_text for paragraph in paragraphs for line_text in wrap(paragraph, columns)]
+        lines = [line for paragraph in paragraphs for line in RULER.wrap(paragraph, points, width)]
         if len(lines) * line_height <= height:
-            return _FittedText(tuple(paragraphs), tuple(lines), points, line_height)
+            return _FittedText(tuple(paragraphs), points, len(lines) * line_height)
     lines = lines[: max(int(height / line_height), 1)]
-    lines[-1] = fit(f"{lines[-1]} …", columns).rstrip()
-    return _FittedText(tuple(lines), tuple(lines), points, line_height)
+    lines[-1] = RULER.cut(f"{lines[-1]} {ELLIPSIS}", points, width)
+    return _FittedText(tuple(lines), points, len(lines) * line_height)
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,14 +10,12 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.media.image import Image
-from attnviz.render.figure.arcs_and_text import PlacedImage
-from attnviz.render.figure.bars import Box
-from attnviz.render.figure.fonts import choose_fonts
-from attnviz.render.figure.over_image import draw_image
-from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.theme import THEME_COLORS, Theme
+from attnviz.render.figure.media import draw_image
+from attnviz.render.figure.page import Area, Bar, Box, Content, Page, Place, arrange_page
+from attnviz.render.figure.picture import THEME_COLORS, Picture, page_size, with_readable_texts
+from attnviz.render.figure.words import Fonts, Ruler, choose_fonts
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, colormap, ink_on
-from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel
+from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel, Quantity
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 from attnviz.text.tokens import Tokens
 
@@ -27,17 +24,16 @@ if TYPE_CHECKING:
 
     from attnviz.render.figure.own_figure import OwnFigure
 
-WIDTH, MARGIN = 11.0, 0.45  # lengths in this file are in inches
-TITLE, CARD_TITLE, SMALL, TINY = 16.0, 12.0, 10.0, 8.5  # points
+WIDTH = 10.1  # lengths in this file are in inches
+CARD_TITLE, SMALL, TINY = 12.0, 10.0, 8.5  # points
 POINTS_HEIGHT, CHART_HEIGHT, TEXT_LINE = 5.6, 2.1, 0.27
 AREAS = (18.0, 160.0)  # smallest and largest area of a point, in square points
 MAX_NAMED_POINTS = 12  # number of heads whose points are labelled: those farthest from others
 MAX_LINES = 2  # lines of text per example
 LAYER = "layer"
 EQUAL_SIZE = 0.2  # of points without a metric of sizes: 0 is the smallest area, 1 the largest
-LEGEND_GAP = 0.85  # from the left edge of the legend's texts to the right margin
-REMARKS_GAP = 0.2  # above the remarks, and below them
-TITLE_TOP, CAPTION_TOP = 0.22, 0.55
+TOP_SPACE = 0.2  # between the caption and the first card
+AXIS_WIDTH, AXIS_HEIGHT = 0.6, 0.55  # of the ticks and the name of the y axis, and of the x axis
 CARD_TITLE_HEIGHT = 0.35
 CHARTS_GAP, CARD_GAP = 0.65, 0.75  # below the charts of a card; the same with the gap to the next card
 EXAMPLE_LINES = 0.75  # height of an example without its text, in lines of text
@@ -50,28 +46,31 @@ PICTURE_GAP, MAX_PICTURES_ACROSS = 0.15, 6  # inches between pictures, and pictu
 MAX_PICTURE_RATIO = 1.4  # of a picture's height to its width; a taller one is narrower
 
 
-def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "OwnFigure":
-    """Returns the figure of a survey: its cards if the report has any, otherwise its points.
-
-    Raises:
-        AttnvizError: if it draws points, and no head has numbers on both axes.
-    """
-    sheet = _Sheet(report, Ruler(tuple(families)), missing)
-    return sheet.draw_cards() if report.cards else sheet.draw_points()
-
-
-def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
-    """Returns the font families for a survey's figure, and a text like ⟨U+1F600⟩ for each missing character."""
-    text_indices = {example.text for head_examples in report.examples for example in head_examples}
-    texts = (
-        report.title,
-        report.caption,
-        *report.remarks,
-        *(f"{row.name} {row.pattern}" for row in report.frame.rows),
-        *(" ".join((*report.texts[text].labels, report.texts[text].place)) for text in text_indices),
+def survey_picture(report: SurveyedHeads) -> Picture:
+    """Returns the words around the points or cards of a survey; none in a bare figure."""
+    is_bare = report.look.bare
+    return Picture(
+        title="" if is_bare else report.title,
+        source="" if is_bare else report.caption,
+        caption=report.caption,
+        remarks=() if is_bare else report.remarks,
+        panels=(),
+        look=report.look,
     )
-    fonts = choose_fonts(texts)
-    return fonts.families, {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
+
+
+def fonts_of(report: SurveyedHeads) -> Fonts:
+    """Returns the fonts that a survey's figure needs."""
+    text_indices = {example.text for head_examples in report.examples for example in head_examples}
+    return choose_fonts(
+        (
+            report.title,
+            report.caption,
+            *report.remarks,
+            *(f"{row.name} {row.pattern}" for row in report.frame.rows),
+            *(" ".join((*report.texts[text].labels, report.texts[text].place)) for text in text_indices),
+        )
+    )
 
 
 class _PicturePlace(NamedTuple):
@@ -84,100 +83,103 @@ class _PicturePlace(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Sheet:
-    """A figure that is filled from top to bottom; lengths are inches on a page 11 inches wide, scaled to its size."""
+class SurveySheet:
+    """The points or cards of a survey; lengths are inches on a sheet `WIDTH` wide, scaled to the size of its page.
+
+    Attributes:
+        report: the heads and their numbers.
+        fonts: the fonts of the figure.
+    """
 
     report: SurveyedHeads
-    ruler: Ruler
-    missing: dict[int, str]
-    height: float = 0.0
+    fonts: Fonts
 
-    @cached_property
-    def theme(self) -> Theme:
-        return THEME_COLORS[self.report.look.drawn_theme]
+    def __post_init__(self) -> None:
+        self.theme = THEME_COLORS[self.report.look.drawn_theme]
+        self.ruler = Ruler(self.fonts.families)
+        self.scale = 1.0
 
-    @cached_property
-    def scale(self) -> float:
-        """The size of the figure relative to the page of 11 inches; 1 if the look gives no size. Needs ``height``."""
-        size = self.report.look.inches
-        return 1.0 if size is None else min(size[0] / WIDTH, size[1] / self.height)
+    def arrange(self) -> Page:
+        """Returns the page of the survey: of the look's size, or as large as its content."""
+        picture = with_readable_texts(survey_picture(self.report), self.fonts)
+        legend = () if self.report.cards else (self.color_bar(),)
+        self.page = arrange_page(picture, page_size(self.report.look), self.fill, self.ruler, legend)
+        return self.page
 
-    @cached_property
-    def figure(self) -> "OwnFigure":
-        """The matplotlib figure, of the size that the look gives, else as large as the page. Needs ``height``."""
-        from attnviz.render.figure.own_figure import new_figure
+    def fill(self, picture: Picture, area: Area, ruler: Ruler) -> Content:
+        """Returns the space of the points or cards; they are scaled to an area of a given size."""
+        height = POINTS_HEIGHT + AXIS_HEIGHT
+        if self.report.cards:
+            height = TOP_SPACE + sum(map(self.card_height, self.report.examples))
+        self.scale = 1.0
+        if area.is_fixed:
+            self.scale = min(area.width / WIDTH, area.height / height)
+        elif area.is_column:
+            self.scale = min(area.width / WIDTH, 1.0)
+        return Content(WIDTH * self.scale, height * self.scale, SMALL * self.scale)
 
-        return new_figure(*(self.report.look.inches or (WIDTH, self.height)), self.report.look)
+    def draw(self, figure: "OwnFigure") -> None:
+        """Draws the cards of the report if it has any, otherwise its points.
 
-    def inches_at(self, x: float, y: float) -> tuple[float, float]:
-        """Returns the point of the figure, in inches from its lower left corner, for a point of the page."""
-        return x * self.scale, self.figure.get_figheight() - y * self.scale
+        Raises:
+            AttnvizError: if it draws points, and no head has numbers on both axes.
+        """
+        self.drawn = figure
+        if not self.report.cards:
+            self.draw_points()
+            return
+        top = TOP_SPACE
+        for head, examples in enumerate(self.report.examples):
+            self.draw_card(head, top)
+            top += self.card_height(examples)
+
+    def box_at(self, x: float, y: float, width: float = 0.0, height: float = 0.0) -> Box:
+        """Returns a rectangle of the page, for one of the sheet whose upper left corner is given."""
+        bottom = self.page.content.y - (y + height) * self.scale
+        return Box(self.page.content.x + x * self.scale, bottom, width * self.scale, height * self.scale)
 
     def write_text(self, x: float, y: float, text: str, points: float, color: str = "ink", **style: Any) -> None:
         """Writes a line of text, with a readable name for each character that no font has."""
-        words = text.translate(self.missing)
-        left, bottom = self.inches_at(x, y)
-        style = {"va": "top", "color": self.theme.get(color, color)} | style
-        inches = self.figure.dpi_scale_trans
-        self.figure.text(left, bottom, words, fontsize=points * self.scale, transform=inches, parse_math=False, **style)
+        place, style = self.box_at(x, y), {"va": "top"} | style
+        words = text.translate(self.fonts.code_points)
+        self.drawn.write(place.x, place.y, words, points * self.scale, self.theme.get(color, color), **style)
 
     def add_axes(self, x: float, y: float, width: float, height: float) -> "Axes":
         """Adds axes with a grid and without an outline to the figure, and returns them."""
-        left, bottom = self.inches_at(x, y + height)
-        page_width, page_height = self.figure.get_figwidth(), self.figure.get_figheight()
-        axes = self.figure.add_axes(
-            (
-                left / page_width,
-                bottom / page_height,
-                width * self.scale / page_width,
-                height * self.scale / page_height,
-            ),
-            facecolor=self.theme["absent"],
-        )
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes = self.drawn.axes_at(self.box_at(x, y, width, height), self.theme["absent"])
         axes.tick_params(length=0, labelsize=TINY * self.scale, colors=self.theme["faint"])
         axes.grid(color=self.theme["hatch"], linewidth=0.4 * self.scale)
         axes.set_axisbelow(True)
         return axes
 
+    def color_bar(self) -> Bar:
+        """Returns the legend of the points' colours; layers have their first and last number alone."""
+        name = self.color_name
+        numbers = self.numbers(name)
+        low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        scale = ColorScale(low, high if high > low else low + 1, self.report.look.cmap or SEQUENTIAL)
+        if name == LAYER:
+            ticks = tuple((float(layer), str(layer)) for layer in sorted({int(low), int(high)}))
+            return Bar(scale, (name,), ticks)
+        quantity = Quantity(name, ".2f")
+        return Bar(scale, (name,), quantity.ticks(scale), quantity)
+
     @property
-    def header_height(self) -> float:
-        """The inches above the content: for the title and the caption, or only for a margin in a bare figure."""
-        return 0.2 if self.report.look.bare else 1.0
+    def color_name(self) -> str:
+        """The metric of the points' colours, or the layer."""
+        return self.report.axes[3] if len(self.report.axes) > 3 else LAYER
 
-    def remark_lines(self) -> list[str]:
-        """Returns the lines of the remarks; none in a bare figure."""
-        if self.report.look.bare:
-            return []
-        return self.ruler.wrap(" ".join(self.report.remarks), SMALL, WIDTH - 2 * MARGIN)
-
-    def draw_frame(self, height: float) -> None:
-        """Sets the height of the page, and writes the title, the caption and the remarks around the content."""
-        remark_lines = self.remark_lines()
-        remarks_height = len(remark_lines) * SMALL * LINE_HEIGHT / POINTS_PER_INCH
-        self.height = self.header_height + height + REMARKS_GAP + remarks_height + REMARKS_GAP
-        if not self.report.look.bare:
-            title = self.ruler.cut(self.report.title, TITLE, WIDTH - 2 * MARGIN, bold=True)
-            caption = self.ruler.cut(self.report.caption, SMALL, WIDTH - 2 * MARGIN)
-            self.write_text(MARGIN, TITLE_TOP, title, TITLE, weight="bold")
-            self.write_text(MARGIN, CAPTION_TOP, caption, SMALL, "faint")
-        for line_index, line in enumerate(remark_lines):
-            y = self.header_height + height + REMARKS_GAP + line_index * SMALL * LINE_HEIGHT / POINTS_PER_INCH
-            self.write_text(MARGIN, y, line, SMALL, "faint")
-
-    def draw_points(self) -> "OwnFigure":
-        self.draw_frame(POINTS_HEIGHT + 0.55)  # with the ticks and the name of the x axis
+    def draw_points(self) -> None:
+        """Draws a point for each head that has numbers on both axes, with the names of those far from others."""
         names = self.report.axes
         x_values, y_values = (self.numbers(name) for name in names[:2])
         has_both = ~(np.isnan(x_values) | np.isnan(y_values))
         if not has_both.any():
             raise AttnvizError(f"no head has both {names[0]} and {names[1]}; name other numbers with {option('axes')}")
         size_name = names[2] if len(names) > 2 else None
-        color_name = names[3] if len(names) > 3 else LAYER
         sizes = self.scaled_numbers(size_name) if size_name is not None else np.full(len(x_values), EQUAL_SIZE)
-        axes = self.add_axes(MARGIN + 0.6, self.header_height, WIDTH - 2 * MARGIN - 1.6, POINTS_HEIGHT)
-        color_indices = np.rint(255 * self.scaled_numbers(color_name)).astype(int)
+        axes = self.add_axes(AXIS_WIDTH, 0, WIDTH - AXIS_WIDTH, POINTS_HEIGHT)
+        color_indices = np.rint(255 * self.scaled_numbers(self.color_name)).astype(int)
         colors = colormap(self.report.look.cmap or SEQUENTIAL)[color_indices] / 255
         areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * sizes) * self.scale**2
         style: dict[str, Any] = {
@@ -199,8 +201,8 @@ class _Sheet:
                 title = f"{name} ({measures[name].meaning}{unit})"
             set_label(title, fontsize=SMALL * self.scale, color=self.theme["ink"])
         self.name_points(axes, x_values, y_values, has_both)
-        self.draw_legend(color_name, size_name)
-        return self.figure
+        if size_name is not None:
+            self.draw_size_legend(size_name)
 
     def name_points(self, axes: "Axes", x_values: Float64Array, y_values: Float64Array, has_both: BoolArray) -> None:
         """Writes the names of at most `MAX_NAMED_POINTS` heads at their points."""
@@ -222,31 +224,16 @@ class _Sheet:
                 color=self.theme["ink"],
             )
 
-    def draw_legend(self, color_name: str, size_name: str | None) -> None:
-        """Draws the legend of the colours at the right of the points, and of the sizes if these show a metric."""
-        numbers = self.numbers(color_name)
-        axes = self.add_axes(WIDTH - MARGIN - 0.75, self.header_height + 0.3, width=0.16, height=1.8)
-        axes.grid(visible=False)
-        low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-        top_of_scale = high if high > low else low + 1  # a bar needs two different ends
-        colors = colormap(self.report.look.cmap or SEQUENTIAL)[::-1, None]
-        axes.imshow(colors, aspect="auto", extent=(0, 1, low, top_of_scale))
-        axes.set_xticks([])
-        axes.yaxis.tick_right()
-        if color_name == LAYER:
-            axes.set_yticks(sorted({int(low), int(high)}))
-        self.write_text(WIDTH - MARGIN - LEGEND_GAP, self.header_height, color_name, TINY, "faint")
-        if size_name is not None:
-            self.draw_size_legend(size_name)
-
     def draw_size_legend(self, name: str) -> None:
         """Draws points of the smallest, a middle and the largest size, each with its number of the metric ``name``."""
-        left, top = WIDTH - MARGIN - LEGEND_GAP, self.header_height + 2.35  # below the legend of colours
+        # Below the legend of colours, with space for half a tick.
+        bar = self.page.bars[0].box
+        left, top = (bar.x - self.page.content.x) / self.scale, (self.page.content.y - bar.y) / self.scale + 0.3
         self.write_text(left, top, f"size:\n{name}", TINY, "faint")
         numbers = self.numbers(name)
         shares = np.array([0.0, 0.5, 1.0])  # from the smallest size to the largest
         low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-        axes_top, axes_height = top + 0.55, 0.9
+        axes_top, axes_height = top + 0.4, 0.9
         axes = self.add_axes(left, axes_top, 0.3, axes_height)
         axes.set_axis_off()
         areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * shares) * self.scale**2
@@ -273,19 +260,12 @@ class _Sheet:
         """Returns a metric of every head scaled from 0 (least) to 1 (most), ``(heads,)``; unknown numbers are 0."""
         return np.nan_to_num(_scaled_to_unit(self.numbers(name)))
 
-    def draw_cards(self) -> "OwnFigure":
-        heights = []
-        for examples in self.report.examples:
-            pictures, texts = self.pictures_and_texts(examples)
-            line_count = sum(len(self.wrapped_tokens(example)) + EXAMPLE_LINES for example in texts)
-            examples_height = self.picture_places(pictures)[1] + line_count * TEXT_LINE
-            heights.append(CARD_TITLE_HEIGHT + CHART_HEIGHT + CARD_GAP + examples_height)
-        self.draw_frame(sum(heights))
-        y = self.header_height
-        for head, height in enumerate(heights):
-            self.draw_card(head, y)
-            y += height
-        return self.figure
+    def card_height(self, examples: Sequence[HeadExample]) -> float:
+        """Returns the height of the card of a head with these examples."""
+        pictures, texts = self.pictures_and_texts(examples)
+        line_count = sum(len(self.wrapped_tokens(example)) + EXAMPLE_LINES for example in texts)
+        examples_height = self.picture_places(pictures)[1] + line_count * TEXT_LINE
+        return CARD_TITLE_HEIGHT + CHART_HEIGHT + CARD_GAP + examples_height
 
     def pictures_and_texts(self, examples: Sequence[HeadExample]) -> tuple[list[HeadExample], list[HeadExample]]:
         """Returns the examples that are drawn as pictures, and the others."""
@@ -297,9 +277,9 @@ class _Sheet:
         examples.
         """
         report, row = self.report, self.report.frame.rows[head]
-        self.write_text(MARGIN, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
-        width = (WIDTH - 2 * MARGIN) / 3
-        x, charts_top = MARGIN, top + 0.55
+        self.write_text(0, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
+        width = (WIDTH) / 3
+        x, charts_top = 0.0, top + 0.55
         # Each chart leaves space at its left for its ticks: numbers, names of classes, or numbers of a metric.
         if report.offsets:
             self.draw_by_offset(head, x + 0.35, charts_top, width - 0.65)
@@ -312,7 +292,7 @@ class _Sheet:
         y += self.draw_pictures(pictures, name, y)
         for example in texts:
             heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
-            self.write_text(MARGIN, y, heading, TINY, "faint")
+            self.write_text(0, y, heading, TINY, "faint")
             lines = self.wrapped_tokens(example)
             text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
             y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
@@ -320,9 +300,10 @@ class _Sheet:
     def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[_PicturePlace], float]:
         """Returns the places of example pictures, and the height of them all in inches."""
         images = [_shown_image(self.picture_tokens(example)) for example in pictures]
-        return _picture_places(images, WIDTH - 2 * MARGIN, words_height=2 * PICTURE_WORDS_LINE) if images else ([], 0.0)
+        return _picture_places(images, WIDTH, words_height=2 * PICTURE_WORDS_LINE) if images else ([], 0.0)
 
     def picture_tokens(self, example: HeadExample) -> Tokens:
+        """Returns the tokens of an example's picture."""
         tokens = self.report.texts[example.text].picture
         assert tokens is not None
         return tokens
@@ -335,13 +316,12 @@ class _Sheet:
             for line, text in enumerate(words):
                 shown_text = self.ruler.cut(text, TINY, place.width)
                 y = top + place.top + line * PICTURE_WORDS_LINE
-                self.write_text(MARGIN + place.left, y, shown_text, TINY, "faint")
+                self.write_text(place.left, y, shown_text, TINY, "faint")
             bottom = top + place.top + len(words) * PICTURE_WORDS_LINE + place.height
-            x, y = self.inches_at(MARGIN + place.left, bottom)
-            box = Box(x, y, place.width * self.scale, place.height * self.scale)
+            box = self.box_at(place.left, bottom - place.height, place.width, place.height)
             weights, tokens = _query_weights(example), self.picture_tokens(example)
             panel = _picture_panel(tokens, weights, example.query, self.report.look.cmap)
-            draw_image(self.figure, PlacedImage(box, panel), self.theme)
+            draw_image(self.drawn, Place(panel, box), self.theme)
         return total_height
 
     def draw_by_offset(self, head: int, x: float, y: float, width: float) -> None:
@@ -396,7 +376,7 @@ class _Sheet:
         x = 0.0
         for token in range(len(self.report.texts[example.text].labels)):
             width = self.token_width(example, token)
-            if x + width > WIDTH - 2 * MARGIN and lines[-1]:
+            if x + width > WIDTH and lines[-1]:
                 lines.append([])
                 x = 0.0
             lines[-1].append(token)
@@ -405,7 +385,7 @@ class _Sheet:
 
     def token_width(self, example: HeadExample, token: int) -> float:
         """Returns the width of an example's token in inches, with the space before it."""
-        label = self.report.texts[example.text].labels[token].translate(self.missing)
+        label = self.report.texts[example.text].labels[token].translate(self.fonts.code_points)
         return self.space_before(example, token) + TOKEN_PADDING + self.ruler.width(label, SMALL)
 
     def space_before(self, example: HeadExample, token: int) -> float:
@@ -419,24 +399,25 @@ class _Sheet:
         palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.drawn_theme])
         labels, weights = self.report.texts[example.text].labels, _query_weights(example)
         for line in lines:
-            x = MARGIN
+            x = 0.0
             for token in line:
                 width, space = self.token_width(example, token), self.space_before(example, token)
-                left, bottom = self.inches_at(x + space, y + 0.23)
+                # Neighbouring boxes do not touch.
+                box = self.box_at(x + space, y + 0.23 - TOKEN_HEIGHT, width - space - 0.01, TOKEN_HEIGHT)
                 color, ink = None, "ink"
                 if weights is not None:
                     color = palette[round(255 * float(np.sqrt(min(1.0, weights[token]))))]
                     ink = "#{:02x}{:02x}{:02x}".format(*ink_on(color).tolist())
-                box = Rectangle(
-                    (left, bottom),
-                    (width - space - 0.01) * self.scale,  # neighbouring boxes do not touch
-                    TOKEN_HEIGHT * self.scale,
+                frame = Rectangle(
+                    (box.x, box.y),
+                    box.width,
+                    box.height,
                     facecolor="none" if color is None else color / 255,
                     edgecolor=self.theme["mark"] if token == example.query else "none",
                     linewidth=1.4 * self.scale,
-                    transform=self.figure.dpi_scale_trans,
+                    transform=self.drawn.dpi_scale_trans,
                 )
-                self.figure.add_artist(box)
+                self.drawn.add_artist(frame)
                 text_left, text_middle = x + space + 0.025, y + 0.12  # in the middle of the box
                 self.write_text(text_left, text_middle, labels[token], SMALL, ink, va="center_baseline")
                 x += width

@@ -1,60 +1,82 @@
-"""Draws many heads as one picture of thumbnails with titles, layers down and heads across, without matplotlib."""
+"""Lays out many heads as thumbnails with titles, layers down and heads across, and paints them without matplotlib."""
 
 import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
 from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable_texts
-from attnviz.render.figure.letters import (
-    COLOR_LEVELS,
-    FAINT,
-    INK,
-    INK_STEPS,
-    PAPER,
-    Mark,
-    text_width,
-    wrap_text,
-    write_mark,
+from attnviz.render.figure.page import LABEL_PADDING, Area, Box, Content, Page, Place, TextLine, arrange_page
+from attnviz.render.figure.picture import (
+    THEME_COLORS,
+    Picture,
+    page_size,
+    rgb,
+    shown_texts,
+    with_readable_texts,
 )
-from attnviz.render.figure.picture import PageSize, Picture, page_size
-from attnviz.render.figure.theme import THEME_COLORS, rgb
+from attnviz.render.figure.words import POINTS_PER_INCH, PillowRuler, Ruler, choose_fonts, pillow_runs
 from attnviz.report.picture.colors import NAN, colormap
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
 
+if TYPE_CHECKING:
+    from attnviz.render.figure.own_figure import OwnFigure
+
+COLOR_LEVELS = 232  # colours of the colormap; the other 24 of a palette are paper, ink and cells without a value
+INK_STEPS = 8  # shades from paper to ink, for smooth letters
 ABSENT_INDEX, HATCH_INDEX, NAN_INDEX = COLOR_LEVELS, COLOR_LEVELS + 1, COLOR_LEVELS + 2
+INK = PAPER = COLOR_LEVELS + 3
+FAINT = INK + INK_STEPS
 PNG_COMPRESSION = 1  # zlib's level: higher levels take several times as long and save little
 STRIPE_PIXELS = 5  # distance of the stripes in masked cells
-PAGE_PIXELS = (2667, 2048)  # largest page if no size is given
-MIN_PAGE_PIXELS = 1100  # smallest width of such a page
+PAGE_INCHES, PAGE_DPI = (13.333, 12.6), 200  # largest page if no size is given, and its pixels per inch
+WORD_SCALE = 0.9  # of the words around thumbnails, so that these have more space
 MAX_THUMBNAIL_PIXELS = 200  # longer side of a thumbnail if no size is given
 MIN_THUMBNAIL_PIXELS = 4  # smallest place of a thumbnail
-PLAN_DPI = 200
-# Pixels below are those of a slide at `PLAN_DPI` pixels per inch.
-PLAN_PAGE = (2000, 1500)  # the page of a given size on which texts have the sizes below
-NAME_GAP = 20  # between the names of rows and thumbnails, and between thumbnails and the colour bar
-MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
-FLAT_BAR_PIXELS, MAX_FLAT_BAR_PIXELS = 20, 700
-MIN_BAR_PIXELS, MAX_BAR_PIXELS = 200, 700
-BAR_SPACE_PIXELS = 400  # least height of the thumbnails' area, for a bar beside them with its name
-TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
+# Lengths in inches and font sizes in points are those of a slide.
+NAME_GAP, GAP, MIN_GAP_PIXELS = 0.1, 0.06, 3  # between the names of rows and thumbnails, and between thumbnails
+ROW_NAME_POINTS, COLUMN_NUMBER_POINTS = 10.8, 8.6
+ASCENT = 0.93  # of letters above their baseline, in font sizes
 LINE_SPACING = 1.35  # from one line to the next, in font sizes
 TITLE_GAP = 0.3  # between a title and its thumbnail, in font sizes
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
+NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
 UNNUMBERED = f"Maps are too small for head numbers; use a larger {option('size')} to see them."
 WITHOUT_VALUES = (
     f"Maps are too small for the values by which heads are sorted; use a larger {option('size')} to see them."
 )
-OWN_LOW, OWN_HIGH = "smallest", "largest"  # ends of the bar if each head has a scale of its own
-NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line of text in a sheet; lengths are in pixels.
+
+    Attributes:
+        x: the horizontal place of its anchor.
+        y: the vertical place of its anchor, from the upper edge.
+        text: the text.
+        size: the font size.
+        faint: True for the faint ink.
+        bold: True for bold letters.
+        anchor: the point of the text that is at ``x`` and ``y``, by Pillow's name: ``la`` is the upper left.
+    """
+
+    x: float
+    y: float
+    text: str
+    size: int
+    faint: bool = False
+    bold: bool = False
+    anchor: str = "la"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +93,7 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Frame:
+class _Frame:
     """The geometry of thumbnails, in pixels.
 
     Attributes:
@@ -81,7 +103,6 @@ class Frame:
         side: the height and width of a thumbnail's place.
         gap: the gap between thumbnails.
         title_size: the font size of a head's title; 0 if it would not be legible.
-        unit: the size of texts, gaps and colour bars relative to a slide at 200 pixels per inch.
     """
 
     rows: int
@@ -90,7 +111,6 @@ class Frame:
     side: tuple[int, int]
     gap: int
     title_size: int
-    unit: float
 
     @property
     def step(self) -> tuple[int, int]:
@@ -98,34 +118,37 @@ class Frame:
         return self.side[0] + round(self.title_size * LINE_SPACING) + self.gap, self.side[1] + self.gap
 
 
-@dataclass(frozen=True, eq=False)
-class _SheetPlan:
-    """The plan of a sheet of thumbnails, in pixels.
+def arrange_thumbnails(picture: Picture, ruler: Ruler) -> Page:
+    """Returns the page of thumbnails and their titles, of the look's size, or as large as needed.
 
-    Attributes:
-        groups: the thumbnails of each row.
-        frame: the geometry of the thumbnails.
-        foot_text: the remarks at the foot of the sheet.
-        corner: the left and upper edges of the thumbnails.
-        right: the free space at their right.
-        area: the height and width that the thumbnails may fill.
-        page: the width and height of the sheet.
-        legend: the height of the colour bar under the thumbnails; 0 if it stands beside them.
+    If the titles of a filled picture are not legible, the values after the heads' names are left out, with a remark;
+    another remark says if neither thumbnails nor their columns have the numbers of heads.
+
+    Raises:
+        AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
+    size = page_size(picture.look)
+    if size.grows:
+        size = replace(size, width=PAGE_INCHES[0], height=PAGE_INCHES[1])
+    if not size.is_column:
+        size = replace(size, scale=WORD_SCALE * size.scale, margin=WORD_SCALE * size.margin)
+    picture = replace(picture, look=replace(picture.look, dpi=sheet_dpi(picture.look)))
+    page = arrange_page(picture, size, _thumbnails_body, ruler)
+    has_values = any(panel.heading.note for panel in picture.panels)
+    if picture.filled and has_values and not page.content.title_points:
+        panels = tuple(replace(panel, heading=replace(panel.heading, note="")) for panel in picture.panels)
+        remarks = (*picture.remarks, picture.look.format_options(WITHOUT_VALUES))
+        picture = replace(picture, panels=panels, remarks=remarks)
+        page = arrange_page(picture, size, _thumbnails_body, ruler)
+    if not page.content.title_points and not page.content.number_points:
+        remarks = (*picture.remarks, picture.look.format_options(UNNUMBERED))
+        page = arrange_page(replace(picture, remarks=remarks), size, _thumbnails_body, ruler)
+    return page
 
-    groups: list[list[Panel]]
-    frame: Frame
-    foot_text: str
-    corner: tuple[int, int]
-    right: int
-    area: tuple[int, int]
-    page: tuple[int, int]
-    legend: int
 
-    @property
-    def margin(self) -> int:
-        """The free space at every edge."""
-        return round(MARGIN_PIXELS * self.frame.unit)
+def sheet_dpi(look: Look) -> int:
+    """Returns the pixels per inch of a sheet: those of the look, or `PAGE_DPI` if thumbnails choose the page's size."""
+    return PAGE_DPI if page_size(look).grows else look.pixels_per_inch
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
@@ -134,16 +157,17 @@ def draw_thumbnails(picture: Picture) -> bytes:
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
-    sheet = arrange_sheet(with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False))))
+    look = picture.look
+    readable_picture = with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False)))
+    sheet = paint_sheet(arrange_thumbnails(readable_picture, PillowRuler()), sheet_dpi(look))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
-        write_mark(pixels, mark)
+        _write_mark(pixels, mark)
     image = Image.fromarray(pixels)
     image.putpalette(palette(picture).tobytes())
     metadata = PngInfo()
     metadata.add_itxt("Title", picture.title)
     metadata.add_itxt("Description", " ".join((picture.caption, *picture.remarks)))
-    look = picture.look
     with io.BytesIO() as file:
         transparency = {"transparency": PAPER} if look.transparent else {}  # the paper's index in the palette
         image.save(
@@ -155,6 +179,14 @@ def draw_thumbnails(picture: Picture) -> bytes:
             **transparency,
         )
         return file.getvalue()
+
+
+def draw_maps(matplotlib_figure: "OwnFigure", page: Page, picture: Picture) -> None:
+    """Draws all thumbnails of a page as one image."""
+    axes = matplotlib_figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    pixels = palette(picture)[_map_pixels(page, sheet_dpi(picture.look))]
+    axes.imshow(pixels, interpolation="none", aspect="auto")
 
 
 def palette(picture: Picture) -> ByteArray:
@@ -172,68 +204,122 @@ def palette(picture: Picture) -> ByteArray:
     return np.rint(colors).astype(np.uint8)
 
 
-def arrange_sheet(picture: Picture) -> Sheet:
-    """Returns a sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
+def paint_sheet(page: Page, dpi: int) -> Sheet:
+    """Returns a page in pixels: its thumbnails and colour bars, and the texts to write on it."""
+    pixels = _map_pixels(page, dpi)
 
-    If the titles of a filled picture are not legible, the values after the heads' names are left out, with a remark.
+    def mark(line: TextLine, anchor: str = "la") -> Mark:
+        size, y = round(line.points * dpi / POINTS_PER_INCH), (page.height - line.y) * dpi
+        return Mark(line.x * dpi, y, line.text, size, line.faint, line.bold, anchor)
 
-    Raises:
-        AttnvizError: if the thumbnails do not fit on a page of the look's size.
-    """
-    drawn_picture, plan = picture, _sheet_plan(picture)
-    has_values = any(panel.heading.note for panel in picture.panels)
-    if picture.filled and has_values and not plan.frame.title_size:
-        panels = tuple(replace(panel, heading=replace(panel.heading, note="")) for panel in picture.panels)
-        remarks = (*picture.remarks, picture.look.format_options(WITHOUT_VALUES))
-        drawn_picture = replace(picture, panels=panels, remarks=remarks)
-        plan = _sheet_plan(drawn_picture)
-    centred_plan = _centred_plan(plan, page_size(picture.look))
-    width, height = centred_plan.page
-    pixels = np.full((height, width), PAPER, dtype=np.uint8)
-    return Sheet(pixels, tuple(_draw_sheet(drawn_picture, centred_plan, pixels)))
+    marks = [mark(line) for line in (*page.content.lines, *page.lines)]
+    for bar in page.bars:
+        box, gap = bar.box, LABEL_PADDING * page.scale
+        is_flat = box.width > box.height
+        area = pixels[_pixels_of(box, page, dpi)]
+        levels = np.linspace(0, COLOR_LEVELS - 1, area.shape[1 if is_flat else 0]).round().astype(np.uint8)
+        area[:] = levels if is_flat else levels[::-1, None]
+        marks += [mark(line, "ld") for line in bar.name_lines(page.scale)]
+        for value, text in bar.ticks:
+            share = float(bar.scale.fraction(value))
+            x, y = (
+                (box.x + share * box.width, box.y - gap)
+                if is_flat
+                else (box.x + box.width + gap, box.y + share * box.height)
+            )
+            marks.append(mark(TextLine(x, y, text, bar.points, faint=False), "ma" if is_flat else "lm"))
+    return Sheet(pixels, tuple(marks))
 
 
-def _sheet_plan(picture: Picture) -> _SheetPlan:
-    """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left."""
-    page = page_size(picture.look)
-    dpi, unit = picture.look.pixels_per_inch, 1.0
-    width, height = PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
-    if page.is_fixed:
-        unit = min(width / PLAN_PAGE[0], height / PLAN_PAGE[1])
-    elif page.is_column:
-        unit = page.scale * dpi / PLAN_DPI
-    margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
-    legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.is_column else 0
-    right = margin + (0 if page.is_column else round(LEGEND_PIXELS * unit))
-    source_height = SMALL_TEXT_PIXELS * LINE_SPACING if picture.source else 0.0
-    top = margin + round((TITLE_PIXELS * 1.6 + source_height) * unit) if picture.title or source_height else margin
-    foot_height = _foot_height(foot_text, width, margin, unit)
+def _pixels_of(box: Box, page: Page, dpi: int) -> tuple[slice, slice]:
+    """Returns the rows and columns of the pixels in a rectangle of a page."""
+    top, left = round((page.height - box.y - box.height) * dpi), round(box.x * dpi)
+    return slice(max(top, 0), top + round(box.height * dpi)), slice(left, left + round(box.width * dpi))
+
+
+def _map_pixels(page: Page, dpi: int) -> ByteArray:
+    """Returns the thumbnails of a page as indices of colours in the palette, ``(height, width)``."""
+    pixels = np.full((round(page.height * dpi), round(page.width * dpi)), PAPER, dtype=np.uint8)
+    for place in page.content.places:
+        rows, columns = _pixels_of(place.box, page, dpi)
+        pixels[rows, columns] = _thumbnail(place.panel, rows.stop - rows.start, columns.stop - columns.start)
+    return pixels
+
+
+def _write_mark(pixels: ByteArray, mark: Mark) -> None:
+    """Writes the text of a mark into the pixels, which are changed, in fonts that have its characters."""
+    x, y = round(mark.x), round(mark.y)
+    runs = list(pillow_runs(mark.text, mark.size, mark.bold))
+    for characters, font in runs:
+        left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
+        letters = Image.new("L", (right - left + 2, bottom - top + 2))  # with a border of one pixel
+        ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
+        # Shades from paper to ink; pixels under no letter, and letters beyond the edges, stay as they are.
+        x_of_letters, y_of_letters = x + left - 1, y + top - 1
+        target = pixels[
+            max(y_of_letters, 0) : max(y_of_letters + letters.height, 0),
+            max(x_of_letters, 0) : max(x_of_letters + letters.width, 0),
+        ]
+        letters_inside = np.asarray(letters)[max(-y_of_letters, 0) :, max(-x_of_letters, 0) :]
+        steps = letters_inside[: target.shape[0], : target.shape[1]].astype(np.uint16) * (INK_STEPS - 1) // 255
+        ink = FAINT if mark.faint else INK
+        np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
+        if len(runs) > 1:
+            x += round(font.getlength(characters))
+
+
+def _thumbnails_body(picture: Picture, area: Area, ruler: Ruler) -> Content:
+    """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
+    dpi, scale = area.dpi, area.scale
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
-
-    def plan_from(left: int) -> _SheetPlan:
-        """Returns the plan of the picture with ``left`` pixels between the page's edge and the thumbnails."""
-        area = (height if page.grows else height - top - foot_height - legend, width - left - right)
-        rows_of_panels = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
-        frame = _thumbnail_frame(rows_of_panels, area, unit, has_given_width=not page.grows)
+    name_points, number_points = ROW_NAME_POINTS * scale, COLUMN_NUMBER_POINTS * scale
+    number_points = max(number_points, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
+    names_width = ruler.longest_width((panels[0].group for panels in groups), name_points) + NAME_GAP * scale
+    # Rows need no names at their left if each title has the layer.
+    lefts = (
+        [0.0] if picture.filled else [0.0, names_width] if all(map(_titles_begin_with_layer, groups)) else [names_width]
+    )
+    for left in lefts:
+        size = (int(area.height * dpi), int((area.width - left) * dpi))
+        rows = _rows_in_order(picture.panels, size) if picture.filled else _rows_in_bands(groups, size)
+        frame = _thumbnail_frame(rows, size, area, ruler)
         if picture.filled:
-            frame = _frame_for_titles(rows_of_panels, area, frame)
-        return _SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
-
-    advice = picture.look.format_options(UNNUMBERED)
-    if picture.filled:
-        plan = plan_from(margin)
-        if plan.frame.title_size:
-            return plan
-        return _plan_without_titles(plan, advice, has_given_width=not page.grows, may_number_columns=False)
-    if all(map(_titles_begin_with_layer, groups)):  # rows then need no names at their left
-        plan = plan_from(margin)
-        if plan.frame.title_size:
-            return plan
-    name_width = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
-    named_plan = plan_from(margin + round(name_width + NAME_GAP * unit))
-    if named_plan.frame.title_size:
-        return named_plan
-    return _plan_without_titles(named_plan, advice, has_given_width=not page.grows)
+            frame = _frame_for_titles(rows, size, frame, ruler)
+        if frame.title_size:
+            break
+    header = 0.0  # the height of the numbers of columns
+    numbers = [] if picture.filled or frame.title_size else _column_numbers(rows)
+    if not frame.title_size:
+        header = LINE_SPACING * number_points / POINTS_PER_INCH if numbers else 0.0
+        size = (int((area.height - header) * dpi), size[1])
+        frame = replace(_thumbnail_frame(rows, size, area, ruler), title_size=0)
+    title_points = frame.title_size * POINTS_PER_INCH / dpi
+    lines, places = [], []
+    for row, panels in enumerate(rows):
+        top = -header - (row * frame.step[0] + round(frame.title_size * LINE_SPACING)) / dpi  # of the thumbnails
+        if not picture.filled and not (frame.title_size and _titles_begin_with_layer(panels)):
+            points, name = min(name_points, frame.step[0] * POINTS_PER_INCH / dpi), panels[0].group
+            x, middle = left - NAME_GAP * scale - ruler.width(name, points), top - frame.side[0] / dpi / 2
+            lines.append(TextLine(x, middle + ASCENT * points / POINTS_PER_INCH / 2, name, points))
+        for column, panel in enumerate(panels):
+            x = left + column * frame.step[1] / dpi
+            if frame.title_size:
+                y = top + (TITLE_GAP + ASCENT) * title_points / POINTS_PER_INCH
+                lines.append(TextLine(x, y, panel.title, title_points, faint=False))
+            height, width = (
+                max(int(count * cell), 1) / dpi for count, cell in zip(panel.values.shape, frame.cell, strict=True)
+            )
+            places.append(Place(panel, Box(x, top - height, width, height)))
+    lines += _column_titles(numbers, number_points, left, frame, dpi, scale, ruler)
+    return Content(
+        width=left + (frame.step[1] * frame.columns - frame.gap) / dpi,
+        height=header + frame.step[0] * frame.rows / dpi,
+        points=title_points,
+        places=tuple(places),
+        lines=tuple(lines),
+        title_points=title_points,
+        number_points=number_points if numbers else 0.0,
+    )
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
@@ -241,63 +327,26 @@ def _titles_begin_with_layer(panels: list[Panel]) -> bool:
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
-def _plan_without_titles(
-    plan: _SheetPlan, advice: str, has_given_width: bool, may_number_columns: bool = True
-) -> _SheetPlan:
-    """Returns a plan without titles: with head numbers over the columns, or a remark if these cannot be numbered."""
-    unit, width = plan.frame.unit, plan.page[0]
-    are_columns_numbered = may_number_columns and bool(_column_numbers(plan.groups))
-    foot_text = plan.foot_text if are_columns_numbered else f"{plan.foot_text} {advice}"
-    header_height = round(LINE_SPACING * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
-    foot_height, old_foot_height = (
-        _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)
-    )
-    area = (plan.area[0] - header_height - foot_height + old_foot_height, plan.area[1])
-    frame = replace(_thumbnail_frame(plan.groups, area, unit, has_given_width), title_size=0)
-    corner = (plan.corner[0], plan.corner[1] + header_height)
-    return replace(plan, frame=frame, foot_text=foot_text, corner=corner, area=area)
+def _column_titles(
+    numbers: list[str], points: float, left: float, frame: _Frame, dpi: int, scale: float, ruler: Ruler
+) -> Iterator[TextLine]:
+    """Yields "head" and head numbers over the columns, as many as do not touch; nothing if columns have no numbers."""
+    if not numbers:
+        return
+    stride = math.ceil(1.2 * ruler.longest_width(numbers, points) * dpi / frame.step[1])  # with a gap
+    yield TextLine(left - NAME_GAP * scale - ruler.width("head", points), 0, "head", points)
+    for column in range(0, len(numbers), stride):
+        middle = left + (column * frame.step[1] + frame.side[1] / 2) / dpi
+        yield TextLine(middle - ruler.width(numbers[column], points) / 2, 0, numbers[column], points)
 
 
-def _centred_plan(plan: _SheetPlan, page: PageSize) -> _SheetPlan:
-    left, top = plan.corner
-    total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
-    if page.is_fixed:
-        corner = (left + max(plan.area[1] - total_width, 0) // 2, top + max(plan.area[0] - total_height, 0) // 2)
-        return replace(plan, corner=corner)
-    width = plan.page[0] if page.is_column else max(left + total_width + plan.right, MIN_PAGE_PIXELS)
-    foot_height = _foot_height(plan.foot_text, width, plan.margin, plan.frame.unit) + plan.legend
-    bar_height = 0 if plan.legend else round(BAR_SPACE_PIXELS * plan.frame.unit)
-    return replace(plan, page=(width, top + max(total_height, bar_height) + foot_height))
-
-
-def _draw_sheet(picture: Picture, plan: _SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
-    frame, margin = plan.frame, plan.margin
-    left, top = plan.corner
-    yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)
-    if not frame.title_size and not picture.filled:
-        yield from _column_titles(plan.groups, frame, left, top)
-    bottom = top + frame.step[0] * frame.rows
-    bar_left = left + frame.step[1] * frame.columns + round(NAME_GAP * frame.unit)
-    if plan.legend:
-        yield from _draw_flat_bar(pixels, picture.panels, left, bottom, bar_left - left, frame.unit)
-    else:
-        yield from _draw_bar(pixels, picture.panels, bar_left, top, bottom - top, frame.unit)
-    yield from _title_marks(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
-    size = round(SMALL_TEXT_PIXELS * frame.unit)
-    if picture.source:
-        [first_line, *_] = wrap_text(picture.source, plan.page[0] - 2 * margin, size)
-        y = margin + (TITLE_PIXELS + LINE_SPACING * SMALL_TEXT_PIXELS) * frame.unit
-        yield Mark(margin, y, first_line, size, faint=True)
-    remark_lines = wrap_text(plan.foot_text, plan.page[0] - 2 * margin, size)
-    for line_index, line in enumerate(remark_lines):
-        lines_below = len(remark_lines) - 1 - line_index
-        y = plan.page[1] - margin - lines_below * SMALL_TEXT_PIXELS * LINE_SPACING * frame.unit
-        yield Mark(margin, y, line, size, faint=True)
-
-
-def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
-    lines = wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))
-    return margin + round(len(lines) * SMALL_TEXT_PIXELS * LINE_SPACING * unit)
+def _column_numbers(groups: list[list[Panel]]) -> list[str]:
+    """Returns the head number of each column of thumbnails; no numbers if the heads of a column have different ones."""
+    columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
+    numbers_of_columns = [set(filter(None, column)) for column in columns]
+    if any(len(numbers) != 1 for numbers in numbers_of_columns):
+        return []
+    return [number for [number] in numbers_of_columns]
 
 
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
@@ -325,23 +374,24 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
     return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
-def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, has_given_width: bool) -> Frame:
+def _thumbnail_frame(groups: list[list[Panel]], size: tuple[int, int], area: Area, ruler: Ruler) -> _Frame:
     """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels."""
+    unit, has_given_width = area.scale * area.dpi / PAGE_DPI, area.is_fixed or area.is_column
     rows, columns = len(groups), max(map(len, groups))
     shapes = [panel.values.shape for panels in groups for panel in panels]
     max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
-    gap = max(3, round(GAP_PIXELS * unit))
-    space = min(area[0] / rows, area[1] / columns) - gap
+    gap = max(MIN_GAP_PIXELS, round(GAP * area.scale * area.dpi))
+    space = min(size[0] / rows, size[1] / columns) - gap
     if has_given_width and space < MIN_THUMBNAIL_PIXELS:
         if len(shapes) == 1:
             raise AttnvizError(f"1 head does not fit that {option('size')}; use a larger one")
         advice = f"use a larger one, or fewer heads with {option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(shapes)} heads do not fit that {option('size')}; {advice}")
-    width_per_size = _title_width(groups)
+    width_per_size = _title_width(groups, ruler)
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
-    height = max(area[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
-    width = max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS)
+    height = max(size[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
+    width = max(size[1] / columns - gap, MIN_THUMBNAIL_PIXELS)
     if not has_given_width:
         height = min(height, max(MAX_THUMBNAIL_PIXELS, max_rows))
         width = min(width, max(MAX_THUMBNAIL_PIXELS, max_columns))
@@ -351,31 +401,31 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     # The short side of a thumbnail is at least a quarter of its long side, if there is space.
     cell_height = min(max(max_rows, max_columns / 4) * cell, height) / max_rows
     cell_width = min(max(max_columns, max_rows / 4) * cell, width) / max_columns
-    return Frame(
+    return _Frame(
         rows=rows,
         columns=columns,
         cell=(cell_height, cell_width),
         side=(int(max_rows * cell_height), int(max_columns * cell_width)),
         gap=gap,
         title_size=title_size,
-        unit=unit,
     )
 
 
-def _title_width(groups: list[list[Panel]]) -> float:
-    return max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+def _title_width(groups: list[list[Panel]], ruler: Ruler) -> float:
+    """Returns the width of the widest title, in font sizes."""
+    return ruler.longest_width((panel.title for panels in groups for panel in panels), POINTS_PER_INCH)
 
 
-def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
+def _frame_for_titles(groups: list[list[Panel]], size: tuple[int, int], frame: _Frame, ruler: Ruler) -> _Frame:
     """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles."""
-    width_per_size = _title_width(groups)
-    free_width = area[1] // frame.columns - frame.gap
+    width_per_size = _title_width(groups, ruler)
+    free_width = size[1] // frame.columns - frame.gap
     # Titles may be higher than `NUMBER_SHARE` of a thumbnail rather than too small to read.
     min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
     title_size = max(min(frame.title_size, int(free_width / width_per_size)), min_title_size)
     if title_size * width_per_size > free_width or title_size < NUMBER_PIXELS[0]:
         return replace(frame, title_size=0)
-    height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(title_size * LINE_SPACING))
+    height = min(frame.side[0], size[0] // frame.rows - frame.gap - round(title_size * LINE_SPACING))
     factor = height / frame.side[0]
     cell = (frame.cell[0] * factor, frame.cell[1] * factor)
     return replace(
@@ -386,53 +436,10 @@ def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: F
     )
 
 
-def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """Yields "head" and head numbers over the columns, as many as do not touch; nothing if columns have no numbers."""
-    numbers = _column_numbers(groups)
-    size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
-    if not numbers:
-        return
-    number_width = 1.2 * max(text_width(number, size) for number in numbers)  # with a gap
-    stride = math.ceil(number_width / frame.step[1])
-    baseline = top - TITLE_GAP * size
-    yield Mark(left - NAME_GAP * frame.unit, baseline, "head", size, faint=True, anchor="rs")
-    for column in range(0, len(numbers), stride):
-        x = left + column * frame.step[1] + frame.side[1] / 2
-        yield Mark(x, baseline, numbers[column], size, faint=True, anchor="ms")
-
-
-def _column_numbers(groups: list[list[Panel]]) -> list[str]:
-    """Returns the head number of each column of thumbnails; no numbers if the heads of a column have different ones."""
-    columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
-    numbers_of_columns = [set(filter(None, column)) for column in columns]
-    if any(len(numbers) != 1 for numbers in numbers_of_columns):
-        return []
-    return [number for [number] in numbers_of_columns]
-
-
-def _draw_panels(
-    pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
-) -> Iterator[Mark]:
-    title_height = round(frame.title_size * LINE_SPACING)
-    for row, panels in enumerate(groups):
-        y = top + row * frame.step[0] + title_height
-        if named and not (frame.title_size and _titles_begin_with_layer(panels)):
-            size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
-            yield Mark(
-                left - NAME_GAP * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm"
-            )
-        for column, panel in enumerate(panels):
-            x = left + column * frame.step[1]
-            if frame.title_size:
-                yield Mark(x, y - frame.title_size * TITLE_GAP, panel.title, frame.title_size)
-            thumbnail = _thumbnail(panel, frame)
-            pixels[y : y + thumbnail.shape[0], x : x + thumbnail.shape[1]] = thumbnail
-
-
-def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
+def _thumbnail(panel: Panel, height: int, width: int) -> ByteArray:
     """Returns the thumbnail of a panel as indices of colours in the palette, ``(height, width)`` in pixels."""
-    sides = [max(int(count * cell), 1) for count, cell in zip(panel.values.shape, frame.cell, strict=True)]
-    levels, visible = panel.drawn_cells(*sides)
+    sides = height, width
+    levels, visible = panel.drawn_cells(height, width)
     fractions = panel.scale.fraction(levels)
     is_nan = np.isnan(fractions)
     without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
@@ -448,56 +455,3 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
     hatched_pixels: ByteArray = np.where(is_visible, pixels, hatching)
     return hatched_pixels
-
-
-def _bar_ticks(panels: tuple[Panel, ...]) -> list[tuple[float, str]]:
-    """Returns the ticks of the colour bar as shares of its length; only words if each head has a scale of its own."""
-    quantity, scale = panels[0].color_quantity, panels[0].scale
-    ticks = quantity.ticks(scale)
-    if all(replace(panel.scale, clipped=scale.clipped) == scale for panel in panels):
-        return [(float(scale.fraction(value)), text) for value, text in ticks]
-    have_one_low = all(panel.scale.low == scale.low for panel in panels)
-    return [(0.0, ticks[0][1] if have_one_low else OWN_LOW), (1.0, OWN_HIGH)]
-
-
-def _draw_bar(
-    pixels: ByteArray, panels: tuple[Panel, ...], x: int, top: int, height: int, unit: float
-) -> Iterator[Mark]:
-    size = round(TEXT_PIXELS * unit)
-    name_lines = wrap_text(panels[0].color_quantity.name, LEGEND_PIXELS * unit - size, size)
-    for line_index, line in enumerate(name_lines):
-        yield Mark(x, top + (line_index + 1) * size * 1.2, line, size, faint=True)
-    top_of_bar = round(top + (len(name_lines) + 1.1) * size * 1.2)
-    bar_height = min(round(MAX_BAR_PIXELS * unit), max(top + height - top_of_bar, round(MIN_BAR_PIXELS * unit)))
-    levels = np.linspace(COLOR_LEVELS - 1, 0, bar_height).round().astype(np.uint8)
-    levels_on_page = levels[: pixels.shape[0] - top_of_bar, None]  # a bar may end below the page
-    pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels_on_page
-    for fraction, text in _bar_ticks(panels):
-        y = top_of_bar + (1 - fraction) * (bar_height - 1)
-        yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
-
-
-def _draw_flat_bar(
-    pixels: ByteArray, panels: tuple[Panel, ...], left: int, top: int, width: int, unit: float
-) -> Iterator[Mark]:
-    size = round(SMALL_TEXT_PIXELS * unit)
-    width_of_bar = min(width, round(MAX_FLAT_BAR_PIXELS * unit))
-    bar_top = top + round(1.3 * size)
-    yield Mark(left, top + size, panels[0].color_quantity.name, size, faint=True)
-    levels = np.linspace(0, COLOR_LEVELS - 1, width_of_bar).round().astype(np.uint8)
-    pixels[bar_top : bar_top + round(FLAT_BAR_PIXELS * unit), left : left + width_of_bar] = levels
-    y = bar_top + round((FLAT_BAR_PIXELS + 0.2 * SMALL_TEXT_PIXELS) * unit) + size
-    for fraction, text in _bar_ticks(panels):
-        x = left + fraction * width_of_bar
-        yield Mark(x, y, text, size, anchor="ls" if x == left else "ms")
-
-
-def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
-    """Yields a mark with the title; if it is too wide, it becomes smaller, down to 70 %, and then is cut."""
-    size = round(TITLE_PIXELS * unit)
-    while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > limit:
-        size -= 2
-    fitting_title = title
-    while fitting_title and text_width(fitting_title, size, bold=True) > limit:
-        fitting_title = fitting_title[:-2].rstrip() + "…"
-    yield Mark(margin, margin + TITLE_PIXELS * unit, fitting_title, size, bold=True)

@@ -13,7 +13,7 @@ from PIL import Image
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
-from attnviz.render.figure.theme import THEME_COLORS
+from attnviz.render.figure.picture import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.comparison import comparison_report

@@ -10,7 +10,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.picture import picture_of
-from attnviz.render.figure.ruler import Ruler
+from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import draw, medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.build import build_report
@@ -36,13 +36,13 @@ def test_arcs_of_heads_join_the_same_two_columns_each_in_its_hue() -> None:
     report = overlaid("0.0,0.3")
     assert isinstance(report, Arcs)
     layout = arrange_arcs(picture_of(report), RULER)
-    hued = [strokes for strokes in layout.strokes if strokes.hue is not None]
+    hued = [strokes for strokes in layout.content.strokes if strokes.hue is not None]
     assert [strokes.hue for strokes in hued] == list(HUES[:2])
-    tokens = [word for word in layout.words if word.box is None]
+    tokens = [word for word in layout.content.words if word.box is None]
     assert sum(word.text == "three" for word in tokens) == 2, "queries and keys stand there once"
     edges = {tuple(np.round(strokes.ends[:, end, 0], 6)) for strokes in hued for end in (0, 1)}
     assert len({x for places in edges for x in places}) == 2, "lines of all heads begin and end at the same columns"
-    names = {word.text: word.fill for word in layout.words if word.box is not None}
+    names = {word.text: word.fill for word in layout.content.words if word.box is not None}
     assert [fill for name, fill in names.items() if name.startswith("head 0.3")] == [HUES[1]]
 
 
@@ -50,7 +50,7 @@ def test_a_text_has_the_mixed_hues_of_the_heads_and_their_names() -> None:
     report = overlaid("0.0,0.3,0.4", query="three")
     assert isinstance(report, ShadedText)
     layout = arrange_text(picture_of(report), RULER)
-    fills = [word.fill for word in layout.words if word.box is not None]
+    fills = [word.fill for word in layout.content.words if word.box is not None]
     assert fills[:3] == list(HUES[:3])
     expected = mixed_hues(overlaid_strengths(report.panels))
     assert [list(fill or ()) for fill in fills[3:]] == expected.tolist()

@@ -22,8 +22,8 @@ from attnviz.media.text import Text
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.render.figure.picture import THEME_COLORS
 from attnviz.render.figure.slides import _picture_dpi
-from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look

@@ -61,8 +61,7 @@ def test_fonts_are_chosen_for_names_of_heads_and_places_of_texts_too() -> None:
     rows = tuple(replace(row, given_name="\U000e1231") for row in found.frame.rows)
     texts = tuple(replace(text, place="\U000e1232") for text in found.texts)
     changed = replace(found, frame=replace(found.frame, rows=rows), texts=texts)
-    _, missing = fonts_of(changed)
-    assert set(missing) == {0xE1231, 0xE1232}
+    assert fonts_of(changed).missing == {chr(0xE1231), chr(0xE1232)}
 
 
 def test_a_figure_has_the_size_that_was_asked_for() -> None:

@@ -12,10 +12,17 @@ from PIL import Image
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.letters import COLOR_LEVELS, text_width
-from attnviz.render.figure.picture import picture_of
-from attnviz.render.figure.theme import THEME_COLORS, rgb
-from attnviz.render.figure.thumbnails import HATCH_INDEX, Sheet, arrange_sheet, palette
+from attnviz.render.figure.picture import THEME_COLORS, Picture, picture_of, rgb
+from attnviz.render.figure.thumbnails import (
+    COLOR_LEVELS,
+    HATCH_INDEX,
+    Sheet,
+    arrange_thumbnails,
+    paint_sheet,
+    palette,
+    sheet_dpi,
+)
+from attnviz.render.figure.words import POINTS_PER_INCH, PillowRuler
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.heatmaps import build_report
@@ -60,8 +67,17 @@ def report_of(recording: Recording, sort: str | None = None, **look: Any) -> Thu
     return report
 
 
+def arrange_sheet(picture: Picture) -> Sheet:
+    return paint_sheet(arrange_thumbnails(picture, PillowRuler()), sheet_dpi(picture.look))
+
+
 def sheet_of(report: Thumbnails) -> Sheet:
     return arrange_sheet(picture_of(report))
+
+
+def text_width(text: str, size: int, bold: bool = False) -> float:
+    """The width of a text in pixels."""
+    return PillowRuler().width(text, size, bold) * POINTS_PER_INCH
 
 
 def corner(sheet: Sheet, title: str) -> tuple[int, int]:
@@ -120,7 +136,7 @@ def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
         assert sheet.pixels.shape == (round(height * 200), round(width * 200))
     titles = {panel.title for panel in report.panels}
     boxes = [
-        (mark.x, mark.y - mark.size, mark.x + text_width(mark.text, mark.size), mark.y)
+        (mark.x, mark.y, mark.x + text_width(mark.text, mark.size), mark.y + mark.size)
         for mark in sheet.marks
         if mark.text in titles
     ]
@@ -154,9 +170,9 @@ def test_nan_and_absence_have_colours_of_their_own() -> None:
     assert "NaN: 1 cell is not a number, drawn pink (as ? without colour)." in report.remarks
 
 
-def test_vector_overview_keeps_its_text_and_one_picture() -> None:
+def test_vector_overview_keeps_its_text_and_one_picture_beside_its_colour_bar() -> None:
     svg = draw(report_of(recorded(5, 7, 4, 6)), ".svg").decode()
-    assert svg.count("<image") == 1
+    assert svg.count("<image") == 2
     assert ">2.6</text>" in svg
     assert ">1.6</text>" in svg
 

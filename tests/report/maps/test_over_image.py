@@ -15,9 +15,9 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.metrics.combine import reduce_heads
-from attnviz.render.figure.over_image import arrange_images
+from attnviz.render.figure.media import arrange_images
 from attnviz.render.figure.picture import picture_of
-from attnviz.render.figure.ruler import Ruler
+from attnviz.render.figure.words import Ruler
 from attnviz.report.build import build_report as build_whole_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.maps.over_image import MAX_SCREEN_IMAGES, mass_mask
@@ -130,6 +130,6 @@ def test_images_of_different_shapes_keep_their_shapes_in_a_figure() -> None:
     upright = replace(other, width=WIDTH // 4)
     tokens = replace(tokens, media=(*tokens.media[:2], upright), places=np.minimum(tokens.places, (30, 80, 30, 80)))
     report = report_of(replace(recording, maps=(replace(maps, query_tokens=tokens, key_tokens=tokens),)), heads="0.1")
-    boxes = [image.box for image in arrange_images(picture_of(report), Ruler(("DejaVu Sans",))).images]
+    boxes = [image.box for image in arrange_images(picture_of(report), Ruler(("DejaVu Sans",))).content.places]
     assert [box.width / box.height for box in boxes] == pytest.approx([120 / 80, 30 / 80])
     assert "in the images" in report.caption

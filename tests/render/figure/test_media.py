@@ -1,4 +1,4 @@
-"""Images under weights in a figure: which way up they are drawn, their titles, and their outline."""
+"""Images and sounds under weights in a figure: which way up they are drawn, their titles, outlines and sizes."""
 
 import io
 from base64 import b64decode
@@ -11,10 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from attnviz.api.drawing import options_for_medium
-from attnviz.render.figure.over_image import arrange_images
+from attnviz.api.drawing import figure, options_for_medium
+from attnviz.render.figure.maps import MAX_ASPECT_RATIO, MAX_SOUND_RATIO
+from attnviz.render.figure.media import arrange_images
 from attnviz.render.figure.picture import picture_of
-from attnviz.render.figure.ruler import Ruler
+from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import draw
 from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
@@ -22,6 +23,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
+from tests.metrics.sound_examples import heard_recording
 from tests.report.image_examples import HEIGHT, WIDTH, image_recording
 
 RULER = Ruler(("DejaVu Sans",))
@@ -46,7 +48,7 @@ def bright_area(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 def test_bright_patch_of_a_png_is_at_its_place_in_the_image() -> None:
     report = report_of_one_bright_patch(".png")
     pixels = np.asarray(Pillow.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
-    [image] = arrange_images(picture_of(report), RULER).images
+    [image] = arrange_images(picture_of(report), RULER).content.places
     box, dpi = image.box, report.look.pixels_per_inch
     columns = slice(round(box.x * dpi), round((box.x + box.width) * dpi))
     top = pixels.shape[0] - round((box.y + box.height) * dpi)
@@ -74,7 +76,7 @@ def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_numb
     assert isinstance(report, ShadedText)
     panels = tuple(replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 6))[:32]
     images = arrange_images(picture_of(replace(report, panels=panels)), RULER)
-    texts = [line.text for line in images.lines]
+    texts = [line.text for line in images.content.lines]
     assert "head 0.1" in texts
     assert not any("…" in text for text in texts)
 
@@ -89,5 +91,25 @@ def test_tiny_images_keep_the_names_of_their_heads() -> None:
         for index, panel in enumerate(panels)
     )
     images = arrange_images(picture_of(replace(report, panels=named)), RULER)
-    texts = {line.text for line in images.lines}
+    texts = {line.text for line in images.content.lines}
     assert {f"{layer}.{head}" for layer in range(6) for head in range(16)} <= texts
+
+
+def size_of_axes(**options: Any) -> tuple[float, float]:
+    """Returns width and height in inches of the first axes of the figure of head 0.0."""
+    drawn = figure(heard_recording(), heads="0.0", **options)
+    box, (width, height) = drawn.axes[0].get_position(), drawn.get_size_inches()
+    return box.width * width, box.height * height
+
+
+@pytest.mark.parametrize("options", [{}, {"size": "16:9"}])
+def test_map_over_frames_is_high(options: dict[str, str]) -> None:
+    width, height = size_of_axes(**options)
+    assert width / height == pytest.approx(MAX_SOUND_RATIO, rel=0.1)
+    assert MAX_SOUND_RATIO < MAX_ASPECT_RATIO
+
+
+def test_row_over_a_sound_grows_with_the_page() -> None:
+    _, small = size_of_axes(query="fellow")
+    _, large = size_of_axes(query="fellow", size="16:9")
+    assert large > 1.5 * small

@@ -1,3 +1,5 @@
+"""Words of a figure: fonts that have their characters, and where a line that is too wide is broken."""
+
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,16 +8,16 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
-from attnviz.render.figure.fonts import (
+from attnviz.render.figure.picture import picture_of, shown_texts, with_readable_texts
+from attnviz.render.figure.words import (
     DEFAULT_FAMILY,
     Fonts,
+    PillowRuler,
+    Ruler,
     _font_files,
     choose_fonts,
     font_runs,
-    shown_texts,
-    with_readable_texts,
 )
-from attnviz.render.figure.picture import picture_of
 from attnviz.render.formats import draw
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
@@ -93,3 +95,28 @@ def test_landmarks_without_a_font_are_written_as_code_points_and_all_packages_ar
 def test_every_script_is_drawn_without_a_warning(suffix: str) -> None:
     labels = ["Привет", "שלום", "مرحبا", "नमस्ते", "你好", "こんにちは", "안녕", "👋🏽", "é"]
     assert draw(build_report(recorded(1, labels, ["a", "b"]), ReportOptions(look=Look(dpi=40))), suffix)
+
+
+@pytest.mark.parametrize("ruler", [Ruler((DEFAULT_FAMILY,)), PillowRuler()], ids=["matplotlib", "Pillow"])
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("spatial-entropy: nats", "spatial-en", ["spatial-", "entropy:", "nats"]),
+        ("a spatial-entropy", "spatial-en", ["a", "spatial-", "entropy"]),
+        ("share of weight", "spatial-en", ["share of", "weight"]),
+        ("entropies", "entro", ["entro", "pies"]),
+        ("the logit of ' Quill'", "of ' Quill'.", ["the logit", "of ' Quill'"]),
+        ("query “ Quill” (2)", "“ Quill”.", ["query", "“ Quill”", "(2)"]),
+    ],
+)
+def test_a_word_that_is_too_wide_is_broken_after_its_hyphen_or_anywhere_and_a_quoted_token_is_whole(
+    ruler: Ruler, text: str, width: str, lines: list[str]
+) -> None:
+    assert ruler.wrap(text, 9, ruler.width(width, 9)) == lines
+
+
+def test_the_largest_font_size_is_that_at_which_the_widest_text_fits() -> None:
+    ruler, texts = Ruler((DEFAULT_FAMILY,)), ("wide text", "text")
+    width = ruler.width(texts[0], 12)
+    for largest, smallest, expected in ((20, 0, 12), (10, 0, 10), (20, 15, 15)):
+        assert ruler.largest_points(texts, width, largest, smallest) == pytest.approx(expected)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.layout import Layout, Place, arrange_maps
+from attnviz.render.figure.draw import figure
+from attnviz.render.figure.maps import arrange_maps
+from attnviz.render.figure.page import Page, Place
 from attnviz.render.figure.picture import picture_of
-from attnviz.render.figure.ruler import Ruler
+from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import medium_of
 from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
@@ -39,11 +41,11 @@ def options(**chosen: Any) -> ReportOptions:
     return ReportOptions(look=look, medium=medium_of(".png", look), **chosen)
 
 
-def atlas(**chosen: Any) -> Layout:
+def atlas(**chosen: Any) -> Page:
     return arrange_maps(picture_of(drawn(heads_report((recording(),), options(**chosen)))), Ruler(("DejaVu Sans",)))
 
 
-def compared(**chosen: Any) -> Layout:
+def compared(**chosen: Any) -> Page:
     report = comparison_report(recording(), recording(seed=9), "the change", options(top=1, sort="change", **chosen))
     return arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
 
@@ -51,8 +53,8 @@ def compared(**chosen: Any) -> Layout:
 @pytest.mark.parametrize("layout_of", [atlas, compared])
 def test_titles_in_a_column_are_whole(layout_of: Any) -> None:
     layout = layout_of(size="column")
-    assert [place.title.replace("\n", " ") for place in layout.places] == [
-        place.panel.heading.shortened().text for place in layout.places
+    assert [place.title.replace("\n", " ") for place in layout.content.places] == [
+        place.panel.heading.shortened().text for place in layout.content.places
     ]
 
 
@@ -60,17 +62,17 @@ def test_titles_in_a_column_are_whole(layout_of: Any) -> None:
 def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_letters(layout_of: Any) -> None:
     layout = layout_of(size="column")
     assert len(layout.bars) > 1
-    assert max(bar.box.y + bar.box.height for bar in layout.bars) < min(place.box.y for place in layout.places)
+    assert max(bar.box.y + bar.box.height for bar in layout.bars) < min(place.box.y for place in layout.content.places)
     for left, right in pairwise(layout.bars):
         assert left.box.x + left.box.width < right.box.x
-    assert all(bar.points <= layout.label_points for bar in layout.bars)
+    assert all(bar.points <= layout.content.points for bar in layout.bars)
 
 
 @pytest.mark.parametrize("layout_of", [atlas, compared])
 def test_names_of_axes_are_no_larger_than_titles_or_labels(layout_of: Any) -> None:
     for size in (None, "column", "16:9"):
         layout = layout_of(size=size)
-        assert layout.name_points <= max(layout.title_points, layout.label_points)
+        assert layout.content.name_points <= max(layout.content.title_points, layout.content.points)
 
 
 @pytest.mark.parametrize("chosen", [{}, {"all": True}, {"size": "16:9"}])
@@ -98,7 +100,7 @@ def test_an_atlas_shows_eight_metrics_and_its_bars_say_which_panels_they_serve()
 TEXTS = ("one two", "one two three four", TEXT)
 
 
-def batch() -> Layout:
+def batch() -> Page:
     maps = tuple(replace(random_maps(tokenize(text), heads=2), item=item) for item, text in enumerate(TEXTS))
     report = build_report(Recording(maps=maps, model="a test"), options())
     return arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
@@ -106,15 +108,15 @@ def batch() -> Layout:
 
 def test_texts_of_different_lengths_have_a_row_and_maps_of_one_size_each() -> None:
     layout = batch()
-    sides = [place.box.width for place in layout.places]
+    sides = [place.box.width for place in layout.content.places]
     assert max(sides) <= min(sides) * 1.01, "the map of the shortest text is as large as that of the longest"
     for text, (first, second) in zip(TEXTS, batched_pairs(layout), strict=True):
         assert first.box.y == pytest.approx(second.box.y)
         assert f"· {text[:30]}" in first.panel.title, "every map names its text"
 
 
-def batched_pairs(layout: Layout) -> list[tuple[Place, Place]]:
-    return list(zip(layout.places[::2], layout.places[1::2], strict=True))
+def batched_pairs(layout: Page) -> list[tuple[Place, Place]]:
+    return list(zip(layout.content.places[::2], layout.content.places[1::2], strict=True))
 
 
 def test_short_texts_keep_their_tokens_beside_a_text_that_has_positions() -> None:
@@ -124,7 +126,7 @@ def test_short_texts_keep_their_tokens_beside_a_text_that_has_positions() -> Non
     )
     report = build_report(Recording(maps=maps, model="a test"), options(size="column"))
     layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
-    texts = [place.columns.texts for place in layout.places if place.columns]
+    texts = [place.columns.texts for place in layout.content.places if place.columns]
     assert any(set(shown) <= set(TEXT.split()) for shown in texts)
     assert any(all(text.isdigit() for text in shown) for shown in texts)
 
@@ -135,15 +137,15 @@ def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
         Recording(maps=(random_maps(tokenize(words), heads=4),), model="a test"), options(size="16:9")
     )
     layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
-    place = layout.places[-1]
+    place = layout.content.places[-1]
     assert place.columns is not None
-    shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.label_points)
-    assert place.label_inches[1] <= max(shown, layout.label_points * 1.18 / 72) + 0.01
+    shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.content.points)
+    assert place.columns.depth <= max(shown, layout.content.points * 1.18 / 72) + 0.01
 
 
 def test_letters_of_a_colour_bar_are_no_larger_than_the_names_of_axes() -> None:
     layout = batch()
-    assert all(bar.points <= layout.name_points for bar in layout.bars)
+    assert all(bar.points <= layout.content.name_points for bar in layout.bars)
 
 
 def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() -> None:
@@ -151,7 +153,7 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
     report = drawn(build_report(Recording(maps=(random_maps(tokenize(words), heads=1),), model="a test"), options()))
     slide = (13.333 / 2, 6.5 / 2)  # a picture of a slide is laid out at half its size
     bare = replace(picture_of(report), title="", source="", remarks=(), look=Look(frame=slide, dpi=600))
-    [place] = arrange_maps(bare, Ruler(("DejaVu Sans",))).places
+    [place] = arrange_maps(bare, Ruler(("DejaVu Sans",))).content.places
     assert place.rows is not None
     assert place.columns is not None
     assert len(place.rows.texts) == len(place.columns.texts) == 34
@@ -160,7 +162,7 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
 
 def arranged_panels(*panels: Panel, **look: Any) -> tuple[Place, ...]:
     report = Heatmaps(title="a title", panels=tuple(panels), caption="", look=Look(**look))
-    return arrange_maps(picture_of(report), Ruler(("DejaVu Sans",))).places
+    return arrange_maps(picture_of(report), Ruler(("DejaVu Sans",))).content.places
 
 
 def panel_of(rows: tuple[str, list[str]], columns: tuple[str, list[str]]) -> Panel:
@@ -197,4 +199,18 @@ def test_positions_of_a_pooled_map_are_no_larger_than_the_names_of_its_axes() ->
     report = Heatmaps(title="a title", panels=(panel,), caption="", look=Look())
     layout = arrange_maps(picture_of(report), Ruler(("DejaVu Sans",)))
     assert axes[0].pooled
-    assert layout.label_points <= layout.name_points
+    assert layout.content.points <= layout.content.name_points
+
+
+def test_the_name_of_an_axis_stands_below_its_own_labels_and_not_below_those_of_its_neighbours() -> None:
+    tokens = [f"t{number}" for number in range(24)]
+    long = panel_of(("queries", tokens), ("keys", [f"extraordinarily{token}" for token in tokens]))
+    short = panel_of(("queries", tokens), ("heads", [str(number) for number in range(24)]))
+    report = Heatmaps(title="a title", panels=(long, short), caption="", look=Look(dpi=72), across=2)
+    shown = figure(report)
+    shown.draw_without_rendering()
+    for axes in shown.axes[:2]:
+        [name] = [text for text in axes.texts if text.get_text().startswith(("keys", "heads"))]
+        labels = min(text.get_window_extent().y0 for text in axes.get_xticklabels())
+        assert 0 < labels - name.get_window_extent().y1 < 20
+    assert shown.axes[0].get_window_extent().y0 == shown.axes[1].get_window_extent().y0, "side by side"

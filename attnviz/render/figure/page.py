@@ -1,0 +1,513 @@
+"""Lays out the page of a figure: the title above, the content, its legend beside or below it, and remarks at the foot.
+
+Lengths are in inches, font sizes in points.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.render.figure.labels import Labels
+from attnviz.render.figure.picture import PageSize, Picture
+from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
+from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
+from attnviz.report.picture.panels import Heading, Panel, Quantity
+
+# All lengths and font sizes are those of a slide; other pages scale them.
+LABEL_PADDING = 0.06  # between cells and labels, and between labels and the axis's name
+AXIS_NAME_POINTS = 12.0  # font size of the names of axes and colour bars
+TITLE_POINTS, MIN_TITLE_POINTS, MAX_TITLE_LINES = 22.0, 16.0, 2
+SOURCE_POINTS = 12.0  # size of the line under the title that names the model
+REMARK_POINTS = 10.0
+SUMMARY_SIZE = 1.15  # font size of the summary, in sizes of remarks
+MAX_SUMMARY_ROWS = 8
+MAX_REMARKS_SHARE = 0.25  # of the page's height
+MIN_PAGE_WIDTH = 5.0
+MAX_TITLE_WIDTH = 6.0  # a longer title takes two lines
+LOW_CONTENT = 2.0  # the legend of a content lower than this lies under it
+BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6
+MAX_BAR_NAME_WIDTH = 1.1
+MAX_FLAT_BAR_WIDTH, COLUMN_LEGEND_POINTS = 3.2, 9.0  # of bars under the content, and in a column of a journal
+MAX_LEGEND_TICKS = 6
+MIN_TICK_GAP = 1.3  # from tick to tick along a bar under the panels, in widths of the widest tick
+MIN_CROWDED_BAR_HEIGHT = 0.3  # if names fill the space
+TICK_GAP = 0.15  # between the ticks of a bar and the name of the bar below
+LEGEND_PADDINGS = 6  # above and below the name, the bar and its ticks
+NAME_SHARE = 0.9  # of a bar's share of the width under the panels
+MAX_BARS = 3  # with more scales, titles of panels name the limits instead
+OWN_LOW, OWN_HIGH = "smallest", "largest"  # ends of the bar if each thumbnail has a scale of its own
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle from the page's lower left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def moved(self, x: float, y: float) -> "Box":
+        """Returns the rectangle ``x`` inches further to the right and ``y`` further up."""
+        return replace(self, x=self.x + x, y=self.y + y)
+
+    def on_pixels(self, dpi: int) -> "Box":
+        """Returns the rectangle with its lower left corner at the nearest corner of a pixel."""
+        return replace(self, x=round(self.x * dpi) / dpi, y=round(self.y * dpi) / dpi)
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """A line of text; ``x`` and ``y`` place its upper left corner."""
+
+    x: float
+    y: float
+    text: str
+    points: float
+    bold: bool = False
+    faint: bool = True
+
+
+@dataclass(frozen=True)
+class Word:
+    """A token at a place.
+
+    Attributes:
+        x: the horizontal place of its left or right end, as ``align`` says.
+        y: the vertical place of its middle.
+        text: its label.
+        align: ``left`` or ``right``.
+        box: the rectangle behind it, or ``None``.
+        fill: the colour of the box; ``None`` draws the token as masked.
+        marked: True if the box has an outline.
+        points: its font size; ``None`` for that of all tokens.
+    """
+
+    x: float
+    y: float
+    text: str
+    align: str = "left"
+    box: Box | None = None
+    fill: tuple[int, int, int] | None = None
+    marked: bool = False
+    points: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Strokes:
+    """The lines of one head: their ends, ``(lines, 2, 2)``, and their strengths from 0 to 1, ``(lines,)``.
+
+    The hue is that of the head if several share a picture, else ``None``.
+    """
+
+    ends: Float64Array
+    strengths: Float64Array
+    hue: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """The place of one panel: a map with its title and labels, a thumbnail, or weights over an image or a sound.
+
+    Attributes:
+        panel: the panel.
+        box: the rectangle of its cells.
+        title: the title of a map, cut to its width.
+        rows: the labels of the queries; ``None`` if the panel has none, or the panel at its left has them.
+        columns: the labels of the keys; ``None`` if the panel has none, or the panel below has them.
+    """
+
+    panel: Panel
+    box: Box
+    title: str = ""
+    rows: Labels | None = None
+    columns: Labels | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """The content between title and remarks; its upper left corner is (0, 0), and y decreases downwards.
+
+    Attributes:
+        width: its width.
+        height: its height.
+        points: the font size of tokens and of the labels of maps.
+        places: the panels that are drawn as maps, thumbnails, images or sounds.
+        words: the tokens of arcs and texts.
+        strokes: the lines between tokens, one item per head.
+        lines: the lines of titles and other text.
+        title_points: the font size of the maps' titles.
+        number_points: the font size of numbers in cells; 0 if there are none.
+        name_points: the font size of the axes' names, which that of the legend does not exceed; 0 without axes.
+        x: the place of its left edge.
+        y: the place of its upper edge.
+    """
+
+    width: float
+    height: float
+    points: float
+    places: tuple[Place, ...] = ()
+    words: tuple[Word, ...] = ()
+    strokes: tuple[Strokes, ...] = ()
+    lines: tuple[TextLine, ...] = ()
+    title_points: float = 0.0
+    number_points: float = 0.0
+    name_points: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+
+    def moved(self, x: float, y: float) -> "Content":
+        """Returns the content with everything in it ``x`` inches further to the right and ``y`` further up."""
+        return replace(
+            self,
+            x=self.x + x,
+            y=self.y + y,
+            places=tuple(replace(place, box=place.box.moved(x, y)) for place in self.places),
+            words=tuple(
+                replace(word, x=word.x + x, y=word.y + y, box=None if word.box is None else word.box.moved(x, y))
+                for word in self.words
+            ),
+            strokes=tuple(replace(strokes, ends=strokes.ends + np.array([x, y])) for strokes in self.strokes),
+            lines=_moved_lines(self.lines, x, y),
+        )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A colour bar with its ticks and its name; a bar that is wider than high is horizontal.
+
+    Attributes:
+        scale: the colours and their limits.
+        name: the lines of its name, which stand above it.
+        ticks: the values and texts of its ticks.
+        quantity: the quantity of its numbers, which chooses as many ticks as fit; ``None`` to keep the ticks.
+        points: the font size of its ticks and its name.
+        box: its place; of a bar that is not placed yet, only its width with its ticks and its name.
+    """
+
+    scale: ColorScale
+    name: tuple[str, ...]
+    ticks: tuple[tuple[float, str], ...]
+    quantity: Quantity | None = None
+    points: float = 0.0
+    box: Box = Box(0, 0, 0, 0)
+
+    def name_lines(self, scale: float) -> list[TextLine]:
+        """Returns the lines of its name above it, at the places of their lower left corners."""
+        line_height, bottom = self.points * LINE_HEIGHT / POINTS_PER_INCH, self.box.y + self.box.height
+        return [
+            TextLine(self.box.x, bottom + 2 * LABEL_PADDING * scale + lines_below * line_height, text, self.points)
+            for lines_below, text in enumerate(reversed(self.name))
+        ]
+
+    def with_ticks(self, max_ticks: int) -> tuple[tuple[float, str], ...]:
+        """Returns at most so many ticks."""
+        return self.ticks if self.quantity is None else self.quantity.ticks(self.scale, max_ticks)
+
+
+@dataclass(frozen=True)
+class Area:
+    """The area that a content may fill.
+
+    Attributes:
+        width: the width.
+        height: the height.
+        scale: the size of fonts relative to those of a slide.
+        dpi: pixels per inch.
+        is_fixed: True if the content should fill the area; False if it has a size that suits it.
+        is_column: True if the page is a column of a journal.
+    """
+
+    width: float
+    height: float
+    scale: float
+    dpi: int
+    is_fixed: bool
+    is_column: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """A page with everything on it in its place.
+
+    Attributes:
+        width: the width.
+        height: the height.
+        scale: the size of fonts relative to those of a slide.
+        content: the content.
+        bars: the legend, one bar per colour scale.
+        lines: the lines of the title, the summary and the remarks.
+    """
+
+    width: float
+    height: float
+    scale: float
+    content: Content
+    bars: tuple[Bar, ...]
+    lines: tuple[TextLine, ...]
+
+
+Fill = Callable[[Picture, Area, Ruler], Content]
+
+
+def arrange_page(
+    picture: Picture, size: PageSize, fill: Fill, ruler: Ruler, legend: Sequence[Bar] | None = None
+) -> Page:
+    """Returns the page of a picture, with the content that ``fill`` makes for the area between title and remarks.
+
+    The legend stands at the right of the content, or lies under it on a column of a journal, and if the content is
+    lower than `LOW_CONTENT`; its bars are those of the panels' scales, unless others are given. The page's width and
+    height fit the content unless ``size`` gives them.
+    """
+    width, height, scale, margin = size.width, size.height, size.scale, size.margin
+    dpi = picture.look.pixels_per_inch
+    bars = [_with_size(bar, scale, ruler) for bar in (_bars_of(picture) if legend is None else legend)]
+    title = _title_block(picture, width - 2 * margin, scale, ruler)
+    foot = _remarks_block(picture, width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * height)
+    # A column of a paper is as high as its content, so texts take no space from the panels.
+    area_height = height if size.is_column else height - 2 * margin - title.height - foot.height
+    legend_points = (COLUMN_LEGEND_POINTS if size.is_column else AXIS_NAME_POINTS) * scale
+
+    def filled(is_legend_below: bool) -> tuple[Content, float, float]:
+        """Returns the content, the width of a legend beside it, and the height of a legend below it."""
+        legend_width = legend_height = 0.0
+        if bars and is_legend_below:
+            legend_height = _height_below(bars, width - 2 * margin, legend_points, scale, ruler)
+        elif bars:
+            legend_width = max(bar.box.width for bar in bars) + BAR_GAP * scale
+        area = Area(
+            width=width - 2 * margin - legend_width,
+            height=area_height - legend_height,
+            scale=scale,
+            dpi=dpi,
+            is_fixed=size.is_fixed,
+            is_column=size.is_column,
+        )
+        return fill(picture, area, ruler), legend_width, legend_height
+
+    content, legend_width, legend_height = filled(is_legend_below=size.is_column)
+    if legend_width and content.height < LOW_CONTENT * scale:
+        content, legend_width, legend_height = filled(is_legend_below=True)
+    if size.grows:
+        title_width = min(ruler.width(picture.title, MIN_TITLE_POINTS, bold=True), MAX_TITLE_WIDTH)
+        width = max(content.width + legend_width, title_width, MIN_PAGE_WIDTH) + 2 * margin
+        if legend_height:  # on the narrower page
+            legend_height = _height_below(bars, width - 2 * margin, legend_points, scale, ruler)
+    if not size.is_fixed:
+        title = _title_block(picture, width - 2 * margin, scale, ruler)
+        foot = _remarks_block(picture, width - 2 * margin, scale, ruler, height)
+        min_height = MIN_BAR_HEIGHT * scale * len(bars) if legend_width else 0.0
+        content_height = max(content.height + legend_height, min_height)
+        height = content_height + title.height + foot.height + 2 * margin
+    free_height = height - 2 * margin - title.height - foot.height - legend_height - content.height
+    left = margin + max(width - 2 * margin - content.width - legend_width, 0) / 2
+    top = height - margin - title.height - max(free_height, 0) / 2
+    placed_content = content.moved(left, top)
+    places = tuple(replace(place, box=place.box.on_pixels(dpi)) for place in placed_content.places)  # for sharp edges
+    placed_content = replace(placed_content, places=places)
+    # A legend is no larger than the names of the axes.
+    bars = [replace(bar, points=content.name_points or bar.points) for bar in bars]
+    if legend_height:
+        points = COLUMN_LEGEND_POINTS * scale if size.is_column else bars[0].points
+        legend_area = Box(margin, top - content.height - legend_height, width - 2 * margin, legend_height)
+        bars = _bars_below(bars, legend_area, points, scale, ruler)
+    elif bars:
+        boxes = [place.box for place in placed_content.places] or [
+            Box(left, top - content.height, content.width, content.height)
+        ]
+        bars = _bars_beside(bars, boxes, left + content.width + BAR_GAP * scale, margin + foot.height, scale)
+    return Page(
+        width=width,
+        height=height,
+        scale=scale,
+        content=placed_content,
+        bars=tuple(bars),
+        lines=(
+            *_moved_lines(title.lines, margin, height - margin),
+            *_moved_lines(foot.lines, margin, margin + foot.height),
+        ),
+    )
+
+
+def _moved_lines(lines: tuple[TextLine, ...], x: float, y: float) -> tuple[TextLine, ...]:
+    return tuple(replace(line, x=line.x + x, y=line.y + y) for line in lines)
+
+
+@dataclass(frozen=True)
+class _TextBlock:
+    """Lines of text below each other, from (0, 0) downwards, and their height."""
+
+    lines: tuple[TextLine, ...]
+    height: float
+
+
+def _title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> _TextBlock:
+    """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut."""
+    points = ruler.largest_points((picture.title,), width, TITLE_POINTS * scale, MIN_TITLE_POINTS * scale, bold=True)
+    max_lines = 1 if picture.small else MAX_TITLE_LINES
+    texts = ruler.clamp(picture.title, points, width + ROUNDING_INCHES, max_lines, bold=True)
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
+    title_lines = [
+        TextLine(0, -line_index * line_height, text, points, bold=True, faint=False)
+        for line_index, text in enumerate(texts)
+    ]
+    title_height, source_points = len(texts) * line_height, SOURCE_POINTS * scale
+    sources = ruler.clamp(picture.source, source_points, width, max_lines=1)
+    source_lines = [TextLine(0, -title_height, text, source_points) for text in sources]
+    height = title_height + len(sources) * source_points * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale
+    return _TextBlock((*title_lines, *source_lines), height)
+
+
+def _remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> _TextBlock:
+    """Returns the summary, and under it the remarks, of which as many lines stay as fit the height, at least one.
+
+    Without a summary and remarks, the block has no line and the height 0.
+    """
+    points = REMARK_POINTS * scale
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
+    cells, table_remarks = _summary_cells(picture, width, points * SUMMARY_SIZE, ruler)
+    remarks_top = 0.6 * line_height  # a gap between the panels and the remarks
+    if cells:
+        remarks_top = max(-cell.y for cell in cells) + 1.6 * line_height  # under the last row and a gap
+    text = " ".join((*table_remarks, *picture.remarks))
+    texts = ruler.clamp(text, points, width, max(int((max_height - remarks_top) / line_height), 1))
+    lines = [TextLine(0, -remarks_top - index * line_height, line, points) for index, line in enumerate(texts)]
+    height = remarks_top + len(texts) * line_height if cells or texts else 0.0
+    return _TextBlock((*cells, *lines), height)
+
+
+def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
+    """Returns the cells of the summary under a picture, and sentences to add to the remarks."""
+    if picture.summary is None:
+        return [], []
+    rows = (picture.summary.header, *picture.summary.rows)
+    if len(rows) > MAX_SUMMARY_ROWS + 1:
+        return [], [f"The table of {len(rows) - 1} heads is left out here."]
+    gap = 2 * points / POINTS_PER_INCH
+    widths = [ruler.longest_width(column, points) + gap for column in zip(*rows, strict=True)]
+    factor = min(1.0, width / sum(widths))
+    cell_points = points * factor
+    lefts = [0.0, *accumulate(column_width * factor for column_width in widths[:-1])]
+    line_height = cell_points * LINE_HEIGHT / POINTS_PER_INCH
+    cells = []
+    for row, texts in enumerate(rows):
+        y = -(row + 0.5) * line_height  # half a line under the panels
+        cells += [TextLine(left, y, text, cell_points, faint=row == 0) for left, text in zip(lefts, texts, strict=True)]
+    return cells, []
+
+
+def _bars_of(picture: Picture) -> list[Bar]:
+    """Returns a colour bar for each scale of the panels, or none for more than `MAX_BARS` scales.
+
+    Thumbnails have one bar, whose ticks are words if each thumbnail has a scale of its own.
+    """
+    scales = list(dict.fromkeys((panel.color_quantity, panel.scale) for panel in picture.panels))
+    if not picture.small:
+        shown_scales = scales if len(scales) <= MAX_BARS else []
+        return [Bar(colors, (quantity.name,), quantity.ticks(colors), quantity) for quantity, colors in shown_scales]
+    quantity, colors = scales[0]
+    ticks = quantity.ticks(colors)
+    if all(replace(scale, clipped=colors.clipped) == colors for _, scale in scales):
+        return [Bar(colors, (quantity.name,), ticks, quantity)]
+    have_one_low = all(scale.low == colors.low for _, scale in scales)
+    own_ticks = (colors.low, ticks[0][1] if have_one_low else OWN_LOW), (colors.high, OWN_HIGH)
+    return [Bar(colors, (quantity.name,), own_ticks)]
+
+
+def _with_size(bar: Bar, scale: float, ruler: Ruler) -> Bar:
+    """Returns a bar with its name in lines, and as wide as needed for its ticks and its name."""
+    points = AXIS_NAME_POINTS * scale
+    name = tuple(ruler.wrap(" ".join(bar.name), points, MAX_BAR_NAME_WIDTH * scale))
+    tick_width = ruler.longest_width((text for _, text in bar.ticks), points)
+    width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest_width(name, points))
+    return replace(bar, name=name, points=points, box=Box(0, 0, width, 0))
+
+
+def _bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> list[Bar]:
+    """Returns the bars placed one below another, each under its name, from the upper edge of the panels downwards.
+
+    The bars may reach below the panels.
+    """
+    top = max(box.y + box.height for box in panels)
+    bottom = min(box.y for box in panels)
+    space = max(top - bottom, min(MIN_BAR_HEIGHT * scale * len(bars), top - lowest))
+    letter_height = AXIS_NAME_POINTS * scale / POINTS_PER_INCH
+    name_heights = [len(bar.name) * letter_height * LINE_HEIGHT + 2 * LABEL_PADDING * scale for bar in bars]
+    gap = letter_height / 2 + TICK_GAP * scale  # half a tick of the bar above, and free space
+    height_for_bars = space - sum(name_heights) - gap * (len(bars) - 1)
+    height = max(min(height_for_bars / len(bars), MAX_BAR_HEIGHT * scale), MIN_CROWDED_BAR_HEIGHT * scale)
+    max_ticks = min(max(int(MIN_TICK_SHARE / (letter_height / height)), 1), MAX_LEGEND_TICKS)  # more would touch
+    placed_bars, top_of_bar = [], top
+    for bar, name_height in zip(bars, name_heights, strict=True):
+        top_of_bar -= name_height
+        box = Box(x, top_of_bar - height, BAR_WIDTH * scale, height)
+        placed_bars.append(replace(bar, box=box, ticks=bar.with_ticks(max_ticks)))
+        top_of_bar -= height + gap
+    return placed_bars
+
+
+def _height_below(bars: list[Bar], width: float, points: float, scale: float, ruler: Ruler) -> float:
+    """Returns the height of colour bars side by side under the content, with names and ticks."""
+    name_lines = max(len(_name_below(bar, width / len(bars), points, ruler)) for bar in bars)
+    text_height = (name_lines + 1) * points * LINE_HEIGHT / POINTS_PER_INCH  # the names, and a line of ticks
+    return text_height + (BAR_WIDTH + LEGEND_PADDINGS * LABEL_PADDING) * scale
+
+
+def _name_below(bar: Bar, width: float, points: float, ruler: Ruler) -> tuple[str, ...]:
+    return tuple(ruler.wrap(" ".join(bar.name), points, NAME_SHARE * width))
+
+
+def _bars_below(bars: list[Bar], area: Box, points: float, scale: float, ruler: Ruler) -> list[Bar]:
+    """Returns the bars placed side by side in an area under the content, each horizontal and under its name."""
+    placed_bars = []
+    share_of_width = area.width / len(bars)
+    for bar_index, bar in enumerate(bars):
+        tick_width = ruler.longest_width((text for _, text in bar.ticks), points)
+        width = min(share_of_width - tick_width - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
+        y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
+        x = area.x + bar_index * share_of_width + (share_of_width - width) / 2
+        name = _name_below(bar, share_of_width, points, ruler)
+        ticks = bar.with_ticks(min(max(int(width / tick_width / MIN_TICK_GAP), 1), MAX_LEGEND_TICKS))
+        placed_bars.append(replace(bar, box=Box(x, y, width, BAR_WIDTH * scale), name=name, ticks=ticks, points=points))
+    return placed_bars
+
+
+def fitting_title(heading: Heading, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
+    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or within it."""
+    forms = heading, heading.shortened()
+    for form in forms:
+        if ruler.width(form.text, points) <= width + ROUNDING_INCHES:
+            return form.text
+    if max_lines > 1:
+        for form in forms:
+            # The note on its own line if possible.
+            for lines in (form.lines, tuple(ruler.wrap(form.text, points, width))):
+                if len(lines) <= max_lines and ruler.longest_width(lines, points) <= width + ROUNDING_INCHES:
+                    return "\n".join(lines)
+        return _title_and_note(forms[-1], points, width, ruler)
+    return _cut_after_word(forms[-1].text, points, width, ruler, min_words=2)
+
+
+def _title_and_note(heading: Heading, points: float, width: float, ruler: Ruler) -> str:
+    """Returns a title and its note in a line each, cut to the width; the title alone if no word of the note fits."""
+    line, *notes = heading.lines
+    note = notes[0] if notes else ""
+    if ruler.width(line, points) > width + ROUNDING_INCHES:
+        name = heading.name if heading.noun else heading.subject  # "text 0.3" without its tower
+        line = ruler.cut(name, points, width + ROUNDING_INCHES)
+    first_word = note.partition(" ")[0]
+    if not note or ruler.width(first_word + ELLIPSIS, points) > width + ROUNDING_INCHES:
+        return line
+    return f"{line}\n{_cut_after_word(note, points, width, ruler)}"
+
+
+def _cut_after_word(text: str, points: float, width: float, ruler: Ruler, min_words: int = 1) -> str:
+    """Returns a text unchanged if it fits, else cut after as many words as fit; within a word if they are too few."""
+    words = text.split(" ")
+    counts = range(len(words) - 1, min_words - 1, -1)
+    texts = (text, *(" ".join(words[:count]).rstrip(" ·,") + ELLIPSIS for count in counts))
+    fitting_texts = (each for each in texts if ruler.width(each, points) <= width + ROUNDING_INCHES)
+    return next(fitting_texts, None) or ruler.cut(text, points, width)
