@@ -94,9 +94,6 @@ def maps_of(
 
     Args:
         texts: the weights, the scores, both, or the queries and the keys.
-
-    Raises:
-        AttnvizError: as `from_arrays` does.
     """
     if "queries" in texts:
         return _maps_of_products(texts["queries"], texts["keys"], mask, scale, labels, may_change), []
@@ -413,11 +410,7 @@ def recording_of_arrays(
     model: str,
     may_change: bool = True,
 ) -> Recording:
-    """Returns a recording of arrays by name: weights, scores, queries, keys; some may be absent.
-
-    Raises:
-        AttnvizError: as `from_arrays` does.
-    """
+    """Returns a recording of arrays by name: weights, scores, queries, keys; some may be absent."""
     given = {name: arrays[name] for name in FIELDS if arrays.get(name) is not None}
     if ("queries" in given) != ("keys" in given):
         raise AttnvizError("queries and keys belong together; give both, or weights or scores instead")

@@ -34,11 +34,7 @@ CUT_OUT = "This file holds only some queries or keys: rows lack the weights of t
 
 
 def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
-    """Reads a recording from a file of arrays.
-
-    Raises:
-        AttnvizError: if a file cannot be read, needs pickle or holds no attention, or `from_arrays` refuses the arrays.
-    """
+    """Reads a recording from a file of arrays."""
     arrays, metadata = _load(path)
     labels = None if tokens is None else read_lines(tokens, MAX_LABEL_BYTES, "a file of labels")
     if isinstance(metadata.get("heads"), list):
@@ -188,9 +184,6 @@ def recording_of_numbers(
 
     Args:
         arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
-
-    Raises:
-        AttnvizError: if the file holds a comparison, or lacks a value or an array.
     """
     heads_of_call: dict[Call, list[Entry]] = {}
     for head in Entry(about, file_name).entries("heads"):

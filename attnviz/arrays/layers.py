@@ -41,11 +41,7 @@ class ArrayText(NamedTuple):
 
 
 class AxisLabels:
-    """The labels of both axes, which become `Tokens` once the number of tokens is known.
-
-    Raises:
-        AttnvizError: if labels are one string instead of a list.
-    """
+    """The labels of both axes, which become `Tokens` once the number of tokens is known."""
 
     def __init__(self, tokens: Labels | None, query_tokens: Labels | None) -> None:
         for name, labels in (("tokens", tokens), ("query_tokens", query_tokens)):
@@ -58,9 +54,6 @@ class AxisLabels:
         """Returns the tokens of the queries and of the keys; one object for both if they are the same tokens.
 
         They are the same if there are as many queries as keys, and the queries have no labels.
-
-        Raises:
-            AttnvizError: if the number of labels of an axis differs from its number of tokens.
         """
         key_tokens = self._tokens("keys", self.tokens, keys)
         if self.query_tokens is None and queries == keys:
@@ -87,9 +80,6 @@ def texts_of(arrays: Any, role: str) -> list[ArrayText]:
 
     A single array of four axes has the layers on its first; one of fewer axes is the only layer. In a list or mapping,
     the first of four axes are texts. A mapping is sorted by the numbers in its names.
-
-    Raises:
-        AttnvizError: if a value is not an array of numbers, or its shape is none that `from_arrays` takes.
     """
     if isinstance(arrays, Mapping):
         names = list(map(str, arrays))
@@ -126,9 +116,6 @@ def array_of(values: Any, role: str) -> NDArray[Any]:
     """Returns an array of any library as a numpy array, without importing that library.
 
     bfloat16, float16 and all floats of torch become float32; other dtypes stay.
-
-    Raises:
-        AttnvizError: if ``values`` are not an array of numbers or booleans.
     """
     if hasattr(values, "detach"):  # a torch tensor: numpy takes none that has a gradient or lies on another device
         values = values.detach().cpu()
@@ -182,11 +169,7 @@ def refuse_layers_of_mask(mask: Any, layers: int) -> None:
 
 
 def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | None:
-    """Returns the visible cells, ``(queries, keys)`` or ``(heads, queries, keys)``; ``None`` if there is no mask.
-
-    Raises:
-        AttnvizError: if the mask is unknown, has numbers other than 0 and 1, or does not broadcast to the shape.
-    """
+    """Returns the visible cells, ``(queries, keys)`` or ``(heads, queries, keys)``; ``None`` if there is no mask."""
     if mask is None:
         return None
     heads, queries, keys = shape

@@ -32,11 +32,7 @@ def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
 
 
 def has_bias(bias: ProjectionBias, projection: str) -> bool:
-    """True if this projection adds a bias.
-
-    Raises:
-        AttnvizError: if ``bias`` names an unknown projection.
-    """
+    """True if this projection adds a bias."""
     if isinstance(bias, bool):
         return bias
     unknown_names = [name for name in bias if name not in PROJECTIONS]
@@ -92,11 +88,7 @@ def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Ten
 
 
 def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
-    """Returns the widths of a query (and key) and of a value in each head.
-
-    Raises:
-        AttnvizError: if an equal share is needed and the heads do not divide the features.
-    """
+    """Returns the widths of a query (and key) and of a value in each head."""
     if qk_dim is None or value_dim is None:
         _refuse_indivisible(embed_dim, num_heads)
     query_width, value_width = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))

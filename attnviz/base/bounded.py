@@ -18,11 +18,7 @@ DONE, FAILED = b"+", b"-"  # the first byte of the result
 
 
 def run_bounded(work: Callable[[], str], what: str) -> str:
-    """Runs ``work`` in a fork of this process and returns its result; runs it here if the system cannot fork.
-
-    Raises:
-        AttnvizError: if the work fails, or exceeds its time, its memory or the size of its result.
-    """
+    """Runs ``work`` in a fork of this process and returns its result; runs it here if the system cannot fork."""
     if not hasattr(os, "fork"):
         try:
             return work()

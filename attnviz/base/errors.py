@@ -60,7 +60,6 @@ def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
     """
 
     def option_in_words(match: re.Match[str]) -> str:
-        """Returns the option that ``match`` marks, as ``name_option`` writes it."""
         name, _, value = match[1].partition("=")
         return name_option(name, ast.literal_eval(value) if value else None)
 

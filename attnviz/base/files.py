@@ -16,12 +16,7 @@ TEMPORARY_PREFIX = ".attnviz-"  # of the name of an unfinished file, which lies 
 
 @contextmanager
 def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
-    """Opens a file for writing with `atomic_file`, or standard output if the path is ``None``.
-
-    Raises:
-        AttnvizError: if the file or standard output cannot be written, or the file exists and ``force`` is False.
-        BrokenPipeError: if the reader of standard output is gone.
-    """
+    """Opens a file for writing with `atomic_file`, or standard output if the path is ``None``."""
     with standard_output() if path is None else atomic_file(path, force) as file:
         yield file
 
@@ -32,20 +27,15 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
 
     An error, or a signal that ends the process, removes the temporary file. ``force`` replaces an existing file, or the
     file that a link leads to. The new file has the mode and, if permitted, the owner of the replaced one.
-
-    Raises:
-        AttnvizError: if the target exists and ``force`` is False, or cannot be written.
     """
     target, replaced_status = _checked_target(path, force)
     temporary_path = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
 
     def discard() -> None:
-        """Removes the temporary file, if it still exists."""
         with suppress(OSError):
             os.unlink(temporary_path)
 
     def create(name: str, flags: int) -> int:
-        """Returns a descriptor of the new file ``name``; if it replaces a file, only its owner may read it at first."""
         # 0o666 leaves access to the umask; 0o600 is the owner alone, until `_copy_access`
         return os.open(name, flags, 0o666 if replaced_status is None else 0o600)
 
@@ -68,12 +58,7 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def standard_output() -> Iterator[IO[bytes]]:
-    """Yields standard output as a binary file, and flushes it at the end.
-
-    Raises:
-        AttnvizError: if it is closed, or does not accept all bytes.
-        BrokenPipeError: if its reader is gone.
-    """
+    """Yields standard output as a binary file, and flushes it at the end."""
     refuse_closed_output()
     try:
         sys.stdout.flush()

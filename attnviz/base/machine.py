@@ -28,11 +28,7 @@ def refuse_unknown_dtype(name: str) -> None:
 
 
 def find_device(name: str) -> "torch.device":
-    """Returns the torch device of this name; ``auto`` is CUDA if there is any, else MPS, else the CPU.
-
-    Raises:
-        AttnvizError: if the name is unknown, or this machine has no such device; the message lists its devices.
-    """
+    """Returns the torch device of this name; ``auto`` is CUDA if there is any, else MPS, else the CPU."""
     import torch
 
     refuse_unknown_device(name)
@@ -64,11 +60,7 @@ def pooling_device(name: str) -> str:
 
 
 def describe_devices() -> list[tuple[str, str]]:
-    """Returns the name and a description of each device, such as ``("cpu", "x86_64, 8 threads")``.
-
-    Raises:
-        AttnvizError: if the process may not take as much memory as torch needs.
-    """
+    """Returns the name and a description of each device, such as ``("cpu", "x86_64, 8 threads")``."""
     refuse_little_memory()
     import platform
 

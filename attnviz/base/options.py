@@ -121,7 +121,6 @@ def in_range(minimum: float, maximum: float, unit: str = "") -> Check:
     """Returns a check that raises AttnvizError for numbers outside a range."""
 
     def check(name: str, value: float) -> None:
-        """Raises AttnvizError if the value of the option ``name`` is not from ``minimum`` to ``maximum``."""
         if not minimum <= value <= maximum:
             number = f"{value:g}" if isinstance(value, float) else value
             span = f"{minimum} to {maximum} {unit}".rstrip()

@@ -68,7 +68,6 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
     start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
 
     def update(progress: TextProgress) -> None:
-        """Shows the progress in the bar; the first call more than a second after ``start`` starts the bar."""
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
             bars.append(_text_bar(what))

@@ -37,11 +37,7 @@ class NotJsonError(AttnvizError):
 
 
 def open_file(path: Path, expected_kind: str = "a file") -> IO[bytes]:
-    """Opens a regular file for reading; the caller bounds how much it reads.
-
-    Raises:
-        AttnvizError: if it is missing, a folder, a pipe or a device, or cannot be read.
-    """
+    """Opens a regular file for reading; the caller bounds how much it reads."""
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # opening a pipe blocks until a writer opens it
             raise AttnvizError(f"{str(path)!r} is a pipe or a device; give {expected_kind}")
@@ -60,11 +56,7 @@ def read_start(path: Path, count: int) -> bytes:
 
 
 def read_text(path: Path, limit: int | None = None) -> str:
-    """Returns the text of a UTF-8 file, pipe or device, its line ends unchanged.
-
-    Raises:
-        AttnvizError: if it is missing, a folder, longer than ``limit``, binary, or not UTF-8.
-    """
+    """Returns the text of a UTF-8 file, pipe or device, its line ends unchanged."""
     expected_kind = "a text file"
     try:
         with path.open("rb") as file:
@@ -75,31 +67,18 @@ def read_text(path: Path, limit: int | None = None) -> str:
 
 
 def read_lines(path: Path, limit: int, expected_kind: str) -> list[str]:
-    """Returns the lines of a regular UTF-8 file.
-
-    Raises:
-        AttnvizError: as `open_file` and `read_text` do.
-    """
+    """Returns the lines of a regular UTF-8 file."""
     with open_file(path, expected_kind) as file:
         return decode_text(_read_all(file, path, limit, expected_kind), repr(str(path))).splitlines()
 
 
 def read_stream(file: IO[bytes], what: str) -> str:
-    """Returns the text of an open file from its position to its end; ``what`` names the file in refusals.
-
-    Raises:
-        AttnvizError: if it is longer than `MAX_TEXT_BYTES`, binary, or not UTF-8.
-    """
+    """Returns the text of an open file from its position to its end; ``what`` names the file in refusals."""
     return decode_text(_read_bounded(file, MAX_TEXT_BYTES, what), what)
 
 
 def decode_text(content: bytes, what: str) -> str:
-    """Returns the bytes as text, without a byte-order mark; ``what`` names their source in refusals.
-
-    Raises:
-        AttnvizError: if they are not UTF-8, or if more than a tenth of them are null. The message names the kind of
-            file (such as a picture) if its first bytes tell it.
-    """
+    """Returns the bytes as text, without a byte-order mark; ``what`` names their source in refusals."""
     kind = next((name for first_bytes, name in FILE_KINDS.items() if content.startswith(first_bytes)), None)
     kind_refusal = f"{what} is a {kind}; give a text, or record any input in Python with attnviz.record(model)"
     if kind == "picture":
@@ -119,22 +98,14 @@ def decode_text(content: bytes, what: str) -> str:
 
 
 def read_json(path: Path, limit: int | None = None) -> Any:
-    """Returns the value of a JSON file.
-
-    Raises:
-        AttnvizError: if it cannot be read, is too long, is not JSON, or is nested too deeply.
-    """
+    """Returns the value of a JSON file."""
     with open_file(path, "a JSON file") as file:
         content = _read_all(file, path, MAX_JSON_BYTES if limit is None else limit, "a JSON file")
     return parse_json(content, repr(str(path)))
 
 
 def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -> Any:
-    """Returns the value of a JSON text.
-
-    Raises:
-        NotJsonError: if it is not JSON, or is nested more deeply than ``levels``.
-    """
+    """Returns the value of a JSON text."""
     try:
         value = json.loads(content)
         refuse_deep_nesting(value, levels)
@@ -156,12 +127,7 @@ def refuse_deep_nesting(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
 
 
 def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
-    """Returns the value of a TOML file; {} if the file cannot be read, or if its content lacks ``mark``.
-
-    Raises:
-        AttnvizError: if it is too long, is not TOML, is nested too deeply, or has a key of more than `MAX_KEY_PARTS`
-            parts.
-    """
+    """Returns the value of a TOML file; {} if the file cannot be read, or if its content lacks ``mark``."""
     content = read_start(path, MAX_TOML_BYTES + 1)
     if mark not in content:
         return {}

@@ -38,11 +38,7 @@ class Tensors(ABC):
 
     @abstractmethod
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array, which the caller must not change.
-
-        Raises:
-            AttnvizError: if it is missing, of another dtype or shape, or damaged.
-        """
+        """Returns an array, which the caller must not change."""
 
     def stored_entries(self, name: str) -> "list[StoredEntry]":
         """Returns the objects of a list in the header, each with its arrays.
@@ -64,11 +60,7 @@ class Tensors(ABC):
 
 
 class MemoryTensors(Tensors):
-    """Arrays in memory, whose header is converted to JSON and back, as if they were read from a file.
-
-    Raises:
-        AttnvizError: if a file with this header could not be read.
-    """
+    """Arrays in memory, whose header is converted to JSON and back, as if they were read from a file."""
 
     def __init__(self, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], what: str) -> None:
         self.what, self.arrays = what, arrays
@@ -86,9 +78,6 @@ class TensorFile(Tensors):
     """A safetensors file that is mapped into memory; opening it reads only the header.
 
     An array's checksum is compared when it is read, in files of at most `MAX_CHECKED_BYTES`.
-
-    Raises:
-        AttnvizError: if it is not a complete safetensors file with a header of attnviz.
     """
 
     def __init__(self, path: Path, checks_all: bool = False) -> None:
@@ -119,12 +108,7 @@ class TensorFile(Tensors):
         self.checks_arrays = checks_all or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array as a read-only view of the file; see `Tensors.array`.
-
-        Raises:
-            AttnvizError: if it is missing, of another dtype or shape, or has bools other than 0 and 1, or if its
-                checksum differs, in files whose checksums are compared.
-        """
+        """Returns an array as a read-only view of the file; see `Tensors.array`."""
         entry = self.entries.get(name)
         actual_form = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
         self.refuse_mismatch(name, actual_form, (DTYPE_CODES[dtype], shape))
@@ -140,11 +124,7 @@ class TensorFile(Tensors):
 
 
 class Entry:
-    """A JSON object from an untrusted file; every value is checked when it is read.
-
-    Raises:
-        AttnvizError: if the value is not an object.
-    """
+    """A JSON object from an untrusted file; every value is checked when it is read."""
 
     def __init__(self, value: Any, what: str) -> None:
         self.what = what
@@ -203,22 +183,14 @@ class Entry:
         return tuple(numbers)
 
     def number(self, name: str) -> float | None:
-        """Returns the value of a field; ``None`` if the field is missing or null.
-
-        Raises:
-            AttnvizError: if the value is neither a float nor a whole number from 0 on.
-        """
+        """Returns the value of a field; ``None`` if the field is missing or null."""
         value = self.value.get(name)
         if value is not None and type(value) is not float:
             return self.count(name)
         return value
 
     def line(self, name: str) -> str:
-        """Returns the value of a field, a text.
-
-        Raises:
-            AttnvizError: if it is no text, is longer than `MAX_SHOWN_CHARACTERS`, or has control characters.
-        """
+        """Returns the value of a field, a text."""
         value = self.required_value(name, str)
         self._refuse_long(name, value)
         if not is_printable(value):
@@ -263,11 +235,7 @@ class StoredEntry(Entry):
         self.file, self.prefix = file, prefix
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array of this entry; see `Tensors.array`.
-
-        Raises:
-            AttnvizError: if it is missing, of another dtype or shape, or damaged.
-        """
+        """Returns an array of this entry; see `Tensors.array`."""
         return self.file.array(self.prefix + name, dtype, shape)
 
 

@@ -184,9 +184,6 @@ def picture_files(paths: Sequence[str]) -> list[str]:
     """Returns the picture files that the paths of a corpus name; [] for a corpus of texts.
 
     A folder that holds a text file is a folder of texts; its pictures are left out, as are all other files.
-
-    Raises:
-        AttnvizError: if some paths name pictures and others do not.
     """
     files_of_paths = [_picture_files_of(path) for path in paths]
     if not any(files_of_paths):
@@ -240,12 +237,7 @@ class CorpusPictures:
         return self.pictures_done / max(1, len(self.pictures)) if isinstance(self.pictures, Sized) else None
 
     def __iter__(self) -> Iterator[CorpusText]:
-        """Yields the pictures with their tokens; counts and reports those that it skips.
-
-        Raises:
-            AttnvizError: if a value is no picture, or the model refuses an intact picture before it has read any, as a
-                model of texts does.
-        """
+        """Yields the pictures with their tokens; counts and reports those that it skips."""
         has_read_any = False
         for number, picture in enumerate(self.pictures, 1):
             self.pictures_done = number

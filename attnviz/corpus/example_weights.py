@@ -54,9 +54,6 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
     """Returns the weights of each request: ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries.
 
     A request is missing from the result if the model makes no self-attention call of its head.
-
-    Raises:
-        AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
     """
     model = _open_model(survey)
     _refuse_unknown_tokens(survey, model)
@@ -129,7 +126,6 @@ def _weights_of_batch(
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Adds the requested weights of a call to the enclosing function's ``weights``; ignores cross-attention."""
         if site.kind == "cross":
             return
         module = printable(site.module)  # as a survey writes it
@@ -177,11 +173,7 @@ class _DrawnPictures(NamedTuple):
 
 
 def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _DrawnPictures:
-    """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither.
-
-    Raises:
-        AttnvizError: if all files or the model are missing on this machine, or one of them is not what was surveyed.
-    """
+    """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither."""
     sources = {request.text: survey.examples.texts[request.text].source for request in requests}
     missing = [source for source in sources.values() if not Path(source).is_file()]
     if sources and len(missing) == len(sources):

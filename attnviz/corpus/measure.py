@@ -237,7 +237,6 @@ def measure_call(
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
     def measure(block: _Block) -> _Band | None:
-        """Returns the sums of a block of the enclosing function's call; ``None`` if the heads' visible cells differ."""
         return _measure_block(call.of_texts(block.texts), heads, grids, block)
 
     is_cpu = grids.batch.device.type == "cpu"

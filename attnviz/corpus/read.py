@@ -57,9 +57,6 @@ class CorpusReader:
         paths: files, folders, patterns such as ``data/*.txt``, names of cached datasets, or ``-``.
         column: the column of a table that holds the text; ``None`` for the only column, or ``text``.
         skipped: the number of rows that hold no text, by the reason.
-
-    Raises:
-        AttnvizError: if a file does not exist or is of no kind that can be read.
     """
 
     paths: Sequence[str]
@@ -150,10 +147,6 @@ def _corpus_files(path: str) -> list[str]:
     """Returns the files that a path names: itself, those of a folder or cached dataset, or those that match a pattern.
 
     A dash stands for standard input and is returned unchanged.
-
-    Raises:
-        AttnvizError: if the path is empty, there are no files, or a named or matched file has a suffix that is not
-            read.
     """
     if path == STANDARD_INPUT:
         return [path]
@@ -281,11 +274,7 @@ class _TableLines:
     row_bytes: int = 0
 
     def __iter__(self) -> Iterator[str]:
-        """Yields each line with its line ending, without a byte order mark before the first.
-
-        Raises:
-            AttnvizError: if a line, or the lines since ``row_bytes`` was reset, have more than `MAX_ROW_BYTES`.
-        """
+        """Yields each line with its line ending, without a byte order mark before the first."""
         is_first = True
         # csv also takes a lone carriage return for the end of a line
         for line in chain.from_iterable(part.splitlines(keepends=True) for part in _bounded_lines(self.file)):
@@ -350,12 +339,7 @@ READERS: "dict[str, Callable[[Path, str | None], Iterator[str | _Skipped]]]" = {
 
 
 def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text.
-
-    Raises:
-        AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
-        MemoryError: if memory runs out.
-    """
+    """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text."""
     library = _import_pyarrow(path)
     try:
         with open_file(path) as file:
@@ -374,9 +358,6 @@ def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | Non
     """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text.
 
     The file is an Arrow stream, the format in which Hugging Face's `datasets` caches tables.
-
-    Raises:
-        AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
     """
     library = _import_pyarrow(path)
     try:

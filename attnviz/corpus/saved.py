@@ -134,11 +134,7 @@ def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator
 
 
 def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
-    """Writes the survey as safetensors; the same survey gives the same bytes.
-
-    Raises:
-        AttnvizError: if the file exists and ``force`` is False, or cannot be written.
-    """
+    """Writes the survey as safetensors; the same survey gives the same bytes."""
     with output_file(path, force) as file:
         write_survey(survey, file)
 
@@ -152,11 +148,7 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
 
 
 def load_survey(path: str | Path) -> Survey:
-    """Returns the survey in a file, without metrics that this version does not know.
-
-    Raises:
-        AttnvizError: if the file is not a finished survey of a format that this version reads, or is damaged.
-    """
+    """Returns the survey in a file, without metrics that this version does not know."""
     from attnviz.base.tensor_file import TensorFile
 
     file = TensorFile(Path(path))
@@ -215,10 +207,6 @@ def from_tensors(file: "Tensors") -> Survey:
     """Returns the survey in a file, after a check of every value.
 
     Metrics that this version does not know are dropped and named in ``omitted_metrics``.
-
-    Raises:
-        AttnvizError: if the file holds no survey, one of another format, none of the known metrics, or values that no
-            survey has.
     """
     if "survey" not in file.header.value:
         raise AttnvizError(f"{file.what!r} is a recording, not a survey; give a file that attnviz survey wrote")
@@ -385,11 +373,7 @@ def refuse_other_file(path: Path) -> None:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Deletes the checkpoint of a finished survey, if there is one; a link is left alone.
-
-    Raises:
-        AttnvizError: if the file is no checkpoint.
-    """
+    """Deletes the checkpoint of a finished survey, if there is one; a link is left alone."""
     if path.is_symlink() or not path.exists():
         return
     _open_checkpoint(path)
@@ -409,22 +393,14 @@ def _open_checkpoint(path: Path) -> "TensorFile":
 
 
 def write_checkpoint(path: Path, survey: Survey, progress: Progress, fingerprint: str) -> None:
-    """Writes a checkpoint, which replaces the previous one.
-
-    Raises:
-        AttnvizError: if the checkpoint cannot be written, or another file lies at its path.
-    """
+    """Writes a checkpoint, which replaces the previous one."""
     refuse_other_file(path)
     with output_file(path, force=True) as file:
         write_survey(survey, file, asdict(progress) | {"model": fingerprint})
 
 
 def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -> tuple[Survey, Progress]:
-    """Returns the unfinished survey in a checkpoint, and its progress.
-
-    Raises:
-        AttnvizError: if the file is no checkpoint or is damaged, was written for another model or with other settings.
-    """
+    """Returns the unfinished survey in a checkpoint, and its progress."""
     file = _open_checkpoint(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
     changed_setting = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
@@ -452,11 +428,7 @@ def to_bytes(survey: Survey | None) -> bytes:
 
 
 def from_bytes(content: bytes) -> Survey | None:
-    """Returns the part of a survey that `to_bytes` wrote; ``None`` for b"", which stands for a part without texts.
-
-    Raises:
-        AttnvizError: if the bytes hold no consistent survey.
-    """
+    """Returns the part of a survey that `to_bytes` wrote; ``None`` for b"", which stands for a part without texts."""
     import json
 
     from safetensors.numpy import load

@@ -58,11 +58,7 @@ class ExactSums:
 
     @classmethod
     def of(cls, numbers: NDArray[Any], bits: int | IntArray) -> Self:
-        """Returns the sums over the first axis; NaN counts as 0.
-
-        Raises:
-            AttnvizError: for a number that overflows the fixed-point format.
-        """
+        """Returns the sums over the first axis; NaN counts as 0."""
         without_nan = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
         scaled_numbers = np.rint(np.ldexp(without_nan, bits))
         if np.abs(scaled_numbers).max(initial=0) >= 2.0**MAX_BITS:

@@ -285,9 +285,6 @@ class Survey:
         """The settings that open the surveyed model again, if its folder is on this machine or it is built in.
 
         A file of a stranger must not cause a download.
-
-        Raises:
-            AttnvizError: if the model is not on this machine.
         """
         name = str(self.settings.get("model", ""))
         if name not in TRAINED_MODELS and self.model_folder is None:
@@ -314,9 +311,6 @@ class Survey:
         """Returns the survey of the texts of both, with the metrics that both have; the order changes no sum.
 
         Texts of ``other`` are renumbered if a number occurs in both. All other fields are those of this survey.
-
-        Raises:
-            AttnvizError: if they are of different heads, or have no metric in common.
         """
         if self.heads != other.heads:
             raise AttnvizError("two parts of a survey have different layers or heads; add parts of one model")
@@ -336,11 +330,7 @@ class Survey:
         )
 
     def of_metrics(self, metrics: Sequence[Metric]) -> "Survey":
-        """Returns the survey with these metrics only, in this order; the others are added to ``omitted_metrics``.
-
-        Raises:
-            AttnvizError: if ``metrics`` is empty.
-        """
+        """Returns the survey with these metrics only, in this order; the others are added to ``omitted_metrics``."""
         if not metrics:
             raise AttnvizError("two parts of a survey have no metric in common; add parts of one version of attnviz")
         indices = [self.metrics.index(metric) for metric in metrics]

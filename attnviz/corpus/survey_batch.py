@@ -58,12 +58,7 @@ class BatchModel(Protocol):
 def open_survey_model(
     settings: ModelSettings, selection: Selection, window: int | None, pictures: bool = False
 ) -> Reader:
-    """Returns the reader of a model, opened for many texts or for pictures.
-
-    Raises:
-        AttnvizError: if there is no such model, it is untrained, a setting applies to single texts only, a selected
-            layer or head does not exist, or the window is longer than the model reads.
-    """
+    """Returns the reader of a model, opened for many texts or for pictures."""
     if not reader_class(settings.model).is_trained:
         advice = f"{option('model', 'trained')} or {option('model', './my-bert')}"
         raise AttnvizError(f"the {settings.model} model is untrained, and a survey needs a trained one; use {advice}")
@@ -104,12 +99,7 @@ class BatchMeasurements(NamedTuple):
 
 
 def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> BatchMeasurements:
-    """Returns the numbers of every chosen head of self-attention in the texts of a batch, sorted by layer and head.
-
-    Raises:
-        AttnvizError: if the model lacks a chosen layer or head, makes no attention call, or does not attend over a
-            whole batch of texts in one call.
-    """
+    """Returns the numbers of every chosen head of self-attention in the texts of a batch, sorted by layer and head."""
     metrics = options.metrics
     class_tokens = {
         name: [masks[number] for masks in batch.masks] for number, name in enumerate(options.custom_classes)
@@ -119,7 +109,6 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Measures a call and appends its numbers to the enclosing function's ``calls``; ignores cross-attention."""
         if site.kind == "cross":
             return
         text_count, _, queries, keys = call.shape
@@ -172,11 +161,9 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
         label_row[: len(tokens)] = [label_number(label) for label in tokens.labels]
 
     def along_heads(arrays: list[Tensor]) -> Any:
-        """Returns the arrays of all calls, ``(texts, heads, ...)``, joined along heads."""
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
 
     def counts_per_head(arrays: list[Tensor]) -> IntArray:
-        """Returns the counts of each call in ``calls`` summed over texts and repeated for each of its heads."""
         counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
         return np.concatenate(
             [np.tile(call_counts, (heads, 1)) for call_counts, (heads, _) in zip(counts, calls, strict=True)]
@@ -219,11 +206,7 @@ def label_number(label: str) -> int:
 
 
 def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Survey:
-    """Runs a model over one batch and returns the survey of the batch.
-
-    Raises:
-        AttnvizError: as `measure_batch` does.
-    """
+    """Runs a model over one batch and returns the survey of the batch."""
     return survey_of_measurements(measure_batch(model, batch, options), model.name, batch, options)
 
 
@@ -246,11 +229,7 @@ def survey_of_measurements(measurements: BatchMeasurements, model: str, batch: B
 
 
 def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> Survey:
-    """Returns the survey of a batch that holds one picture.
-
-    Raises:
-        AttnvizError: if the model refuses the picture, has no self-attention over it, or its cells are unknown.
-    """
+    """Returns the survey of a batch that holds one picture."""
     [window] = batch.windows
     recording = reader.record(Example(image=window.text.image), options.selection)
     measurements = measure_picture(self_attention(recording), options.metrics)
@@ -258,11 +237,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
 
 
 def self_attention(recording: Recording) -> list[CellMaps]:
-    """Returns the maps over tokens of all calls of self-attention.
-
-    Raises:
-        AttnvizError: if there is no self-attention, or the cells of a call are unknown.
-    """
+    """Returns the maps over tokens of all calls of self-attention."""
     calls = [cell_maps(maps_over_tokens(maps)) for maps in recording.maps if maps.kind == "self"]
     if not calls:
         raise AttnvizError("the model has no self-attention over a picture; use a vision model")

@@ -71,9 +71,6 @@ class Processes:
         """Returns the contents of all processes in order of rank, in the first process; [] in the others.
 
         Every process must call it.
-
-        Raises:
-            AttnvizError: if another process is gone.
         """
         return [content] if self.count == 1 else _refuse_lost_peers(lambda: self._gather(content))
 
@@ -90,9 +87,6 @@ class Processes:
         """Returns the content that the first process passes, in every process.
 
         Every process must call it; the others' contents are ignored.
-
-        Raises:
-            AttnvizError: if another process is gone.
         """
         return content if self.count == 1 else _refuse_lost_peers(lambda: self._agree(content))
 
@@ -111,9 +105,6 @@ def open_processes() -> Iterator[Processes]:
     """Joins the processes that torchrun started and yields them, as this one sees them; leaves them at the end.
 
     Yields a single process, and joins nothing, if torchrun started no other.
-
-    Raises:
-        AttnvizError: if the processes cannot be joined.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "MASTER_ADDR" not in os.environ:
@@ -166,11 +157,7 @@ def _refuse_lost_peers(work: Callable[[], Result]) -> Result:
 
 
 class SurveyRun:
-    """A survey in progress: the sums so far, and where the run stands in its corpus.
-
-    Raises:
-        AttnvizError: if a file that is not a checkpoint lies at ``checkpoint``.
-    """
+    """A survey in progress: the sums so far, and where the run stands in its corpus."""
 
     def __init__(
         self,
@@ -194,10 +181,6 @@ class SurveyRun:
         """Runs the survey; returns that of the whole corpus in the first process, and ``None`` in the others.
 
         Writes checkpoints on the way and shows a progress bar.
-
-        Raises:
-            AttnvizError: if there is no text, the checkpoint is of another survey or cannot be written, or another
-                process is gone.
         """
         start = progress = Progress()
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():

@@ -62,9 +62,6 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     """Returns the indices of the selected heads in ``survey.heads``; all indices if nothing is selected.
 
     They ascend, except that pairs of layer and head keep the order in which the user gave them.
-
-    Raises:
-        AttnvizError: if the survey lacks a selected layer or head, or the selection names a tower.
     """
     refuse_other_tower(selection.tower, "", "a survey", "")
     return selection.places_in([head.known_head for head in survey.heads])
@@ -90,9 +87,6 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
     """Returns the changes of the metrics of heads between two surveys, the clearest first.
 
     The surveys are treated as independent samples of texts. Heads that only one survey has are left out.
-
-    Raises:
-        AttnvizError: if the surveys have no head with a metric in common.
     """
     frame_before, frame_after = survey_frame(before, indices), survey_frame(after, range(len(after.heads)))
     if metric is not None:
@@ -131,12 +125,7 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
 
 
 def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
-    """Writes the table of a survey as CSV, JSON or Parquet, by the path's suffix.
-
-    Raises:
-        AttnvizError: if the file exists and ``force`` is False, or cannot be written.
-        ImportError: if Parquet is asked for and pyarrow is not installed.
-    """
+    """Writes the table of a survey as CSV, JSON or Parquet, by the path's suffix."""
     content = WRITERS[path.suffix.lower()](survey)
     with output_file(path, force) as file:
         file.write(content)

@@ -161,17 +161,10 @@ class _BatchCall:
         module: the module.
         arguments: the arguments of the call: a tensor, a tuple or a dictionary.
         tokenizer: the tokenizer that names the tokens; ``None`` names them by their ids.
-
-    Raises:
-        AttnvizError: if the batch holds no ids, an empty text, or padding that is not at the ends.
     """
 
     def __init__(self, module: nn.Module, arguments: Any, tokenizer: Any) -> None:
-        """Finds the ids in the arguments and sets ``texts`` to their tokens, without padding.
-
-        Raises:
-            AttnvizError: if there are no ids, a text is empty, or padding is not at the ends of texts.
-        """
+        """Finds the ids in the arguments and sets ``texts`` to their tokens, without padding."""
         self.module, self.name, self.arguments = module, type(module).__name__, arguments
         self.device = next(module.parameters()).device
         named_arguments = arguments if isinstance(arguments, Mapping) else {}

@@ -145,7 +145,6 @@ def custom_class_metric(name: str, pattern: str) -> Metric:
     """Returns the metric of a class that the user defined: the share of the weight that is on the class's tokens."""
 
     def cells_of_class(grid: Grid) -> Cells:
-        """Returns the cells whose key is in the class ``name`` of the enclosing function."""
         return grid.cells(grid.key_numbers(class_numbers_name(name)))
 
     column_label = name[:9]  # tables have narrow columns
@@ -156,10 +155,6 @@ def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
     r"""Returns the regular expression of each class by its name, given definitions such as ``numbers=\d+``.
 
     Returns ``{}`` if there are no definitions.
-
-    Raises:
-        AttnvizError: if a definition is malformed, its name is that of a metric or of another class, or its regular
-            expression does not compile.
     """
     classes: dict[str, str] = {}
     metric_names = {metric.name for metric in surveyed_metrics({})}
@@ -191,7 +186,6 @@ def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[Boo
         return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
 
     def find_matches() -> str:
-        """Returns the spans of all matches of the enclosing function's ``classes`` in its ``texts``, as JSON."""
         patterns = [re.compile(pattern) for pattern in classes.values()]
         spans = []
         for tokens in texts:

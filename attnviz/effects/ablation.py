@@ -26,11 +26,7 @@ Metric = str | Callable[[Any], float]
 def chosen_sets(
     model_heads: Sequence[KnownHead], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
 ) -> list[HeadSet]:
-    """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
-
-    Raises:
-        AttnvizError: for no heads, an unknown head or layer, or more than `MAX_PAIRS` pairs.
-    """
+    """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates."""
     selected_heads = _selected_heads(model_heads, heads)
     named_sets = [_heads_of_set(name, model_heads) for name in sets or ()]
     ablates_single_heads = heads is not None or not named_sets
@@ -116,9 +112,6 @@ class Ablation:
         attention: the part of an encoder-decoder whose heads are ablated; ``None`` for other models.
         module: the path of the module whose heads are ablated; ``None`` for all heads.
         positions: the tokens at which metrics of tokens are measured.
-
-    Raises:
-        AttnvizError: for pairs beside ``top``.
     """
 
     model: nn.Module
@@ -143,9 +136,6 @@ class Ablation:
         """Returns the change of the metric on each text without each head or set of heads.
 
         The state of the model is the same before and after.
-
-        Raises:
-            AttnvizError: for no texts, or what `attnviz.ablate` refuses.
         """
         if not texts:
             raise AttnvizError("no inputs; give at least one text")

@@ -131,9 +131,6 @@ class Effects:
         """Reads effects from a file that ``attnviz ablate -o effects.json`` wrote, and checks every value.
 
         ``pairs`` and ``greedy``, which the file does not hold, are False.
-
-        Raises:
-            AttnvizError: if the file cannot be read or holds anything else.
         """
         try:
             content = read_json(path, MAX_BYTES)
@@ -245,9 +242,6 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     """Returns the changes between two tables of effects, the largest in absolute value first.
 
     Leaves out sets of heads that only one table has; a remark says so.
-
-    Raises:
-        AttnvizError: if the tables have different metrics, or no set of heads in common.
     """
     if before.metric != after.metric:
         raise AttnvizError(

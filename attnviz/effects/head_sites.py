@@ -150,7 +150,6 @@ def _call_through_record(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns an ``nn.Module.__call__`` that calls modules through the thread's `ModuleCalls` if there is one."""
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module, through the thread's `ModuleCalls` if there is one."""
         calls = _thread.calls
         return original(module, *args, **kwargs) if calls is None else calls.call(original, module, args, kwargs)
 
@@ -161,7 +160,6 @@ def _false_in_composite(original: Callable[[Any], bool]) -> Callable[[Any], bool
     """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``."""
 
     def has_torch_function(tensors: Any) -> bool:
-        """True if a tensor overrides torch functions, and no composite of this thread runs."""
         return not _thread.composite_depth and original(tensors)
 
     return has_torch_function
@@ -360,10 +358,6 @@ def clean_run(
     """Runs the model with all its heads, and returns its output and the products that project the heads.
 
     If the projection of a head is not found, the model runs again, with chunks of queries joined.
-
-    Raises:
-        AttnvizError: if the calls of the model cannot be observed, it has no attention, or the projection of a head is
-            not found.
     """
     refuse_opaque(model)
     finder = SiteFinder(model, attention, module)
@@ -393,11 +387,7 @@ def clean_run(
 
 
 def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Runs the model while ``finder`` observes its calls, and returns the output.
-
-    Raises:
-        Exception: any error that occurred while the finder inspected a call.
-    """
+    """Runs the model while ``finder`` observes its calls, and returns the output."""
     PATCHES.enter()
     try:
         add_observer(finder.observer)

@@ -310,7 +310,6 @@ class LinearPath:
         factor = None if weight is None else _at_least_float32(weight.detach())
 
         def pullback(gradient: Tensor) -> Tensor:
-            """Returns the gradient at the norm's input for the gradient at its output."""
             weighted_gradient = gradient if factor is None else gradient * factor.to(gradient)
             scaled_gradient = weighted_gradient * scale
             return scaled_gradient if is_rms_norm else scaled_gradient - scaled_gradient.mean()  # its own transpose

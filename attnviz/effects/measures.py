@@ -97,7 +97,6 @@ def logit_of(token: int) -> Callable[[MeasuredRun], float]:
     """
 
     def logit(run: MeasuredRun) -> float:
-        """Returns the mean logit of ``token`` at the last position; raises AttnvizError if it has none."""
         logits = prediction_logits(run.output, run.positions)
         if token >= logits.shape[-1]:
             raise AttnvizError(f"no token id or label {token} in the logits; choose 0 to {logits.shape[-1] - 1}")
@@ -124,11 +123,7 @@ MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
 
 
 def find_measure(name: str) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a run by this name; ``logit:7`` measures the logit of token 7.
-
-    Raises:
-        AttnvizError: for an unknown name.
-    """
+    """Returns the function that measures a run by this name; ``logit:7`` measures the logit of token 7."""
     if name.startswith(LOGIT_PREFIX) and name.removeprefix(LOGIT_PREFIX).isdecimal():
         return logit_of(int(name.removeprefix(LOGIT_PREFIX)))
     if name not in MEASURES:
@@ -171,11 +166,7 @@ def logits_in(output: Any) -> Tensor | None:
 
 
 def logits_of(output: Any) -> Tensor:
-    """Returns the logits of an output, ``(batch, tokens, vocabulary)``.
-
-    Raises:
-        AttnvizError: if the output has no logits with these three axes.
-    """
+    """Returns the logits of an output, ``(batch, tokens, vocabulary)``."""
     logits = logits_in(output)
     if logits is None or logits.dim() != 3:
         raise AttnvizError(
@@ -190,9 +181,6 @@ def prediction_logits(output: Any, positions: slice) -> Tensor:
 
     Returns:
         ``(batch, positions, vocabulary)``, or ``(batch, 1, labels)``.
-
-    Raises:
-        AttnvizError: if the output has no logits.
     """
     logits = logits_in(output)
     if logits is not None and logits.dim() == 2:
@@ -204,9 +192,6 @@ def features_of(output: Any) -> Tensor:
     """Returns the features of an output, ``(batch, ..., features)``.
 
     They are the last hidden state, or else the first floating-point tensor.
-
-    Raises:
-        AttnvizError: if the output has no floating-point tensor, or its first one has fewer than two axes.
     """
     hidden_state = getattr(output, "last_hidden_state", None)
     if isinstance(hidden_state, Tensor):
@@ -264,9 +249,6 @@ def answer_log_probabilities(
 
     Args:
         ids: ``(tokens,)``, the ids of the text.
-
-    Raises:
-        AttnvizError: if the output has no logits of tokens, or one is NaN, as it is if a token sees no token.
     """
     import torch
 

@@ -107,9 +107,6 @@ class TextRun:
 
         False if the batch fails with an error of torch or Python. Stores the metric of the whole run, and the metrics
         of the batch if they agree.
-
-        Raises:
-            AttnvizError: if outputs of another text replace those of heads, and it has another number of tokens.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
         # A set alone would not show that the rows of a batch are taken for those of other sets.
@@ -159,7 +156,6 @@ class TextRun:
         """Returns the edit that replaces the outputs of each set's heads at one product, in the rows of its texts."""
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            """Returns the arguments of the product with the outputs of heads replaced."""
             product = contraction(name, args, kwargs)
             assert product is not None
             operand = product.left if site.is_left else product.right
@@ -209,7 +205,6 @@ class TextRun:
         repeated_tensors: dict[int, Tensor] = {}
 
         def copy_of(leaf: Any) -> Any:
-            """Returns the copy of a tensor, repeated if its first axis is the texts; other values unchanged."""
             if not isinstance(leaf, Tensor):
                 return leaf
             if id(leaf) not in repeated_tensors:
@@ -224,7 +219,6 @@ class TextRun:
         text_count = self.texts
 
         def part_of_run(leaf: Any) -> Any:
-            """Returns the rows of run ``index`` in a tensor whose first axis is the batch; other values unchanged."""
             is_batch = _has_axes(leaf) and len(leaf) == count * text_count
             return leaf[index * text_count : (index + 1) * text_count] if is_batch else leaf
 

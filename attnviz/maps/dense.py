@@ -115,11 +115,7 @@ class DenseMaps(MaskedMaps):
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
-        """Returns the maps that a file entry stores.
-
-        Raises:
-            AttnvizError: if an array is missing, or of another type or shape.
-        """
+        """Returns the maps that a file entry stores."""
         shape = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
         return cls(
             **call,

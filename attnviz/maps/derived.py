@@ -111,9 +111,6 @@ def contributions_of(recording: Recording) -> Recording:
     """Returns the recording with contributions in place of weights, and a remark that says so.
 
     A recording of contributions is returned unchanged.
-
-    Raises:
-        AttnvizError: if the recording lacks the norms of its values, or single cells are not known.
     """
     if all(maps.quantity == "contribution" for maps in recording.maps):
         return recording
@@ -122,11 +119,7 @@ def contributions_of(recording: Recording) -> Recording:
 
 
 def contribution_maps(maps: LayerMaps) -> LayerMaps:
-    """Returns the maps with contributions in place of weights: computed at once if they are small, else on demand.
-
-    Raises:
-        AttnvizError: if the maps lack the norms of their values, or single cells are not known.
-    """
+    """Returns the maps with contributions in place of weights: computed at once if they are small, else on demand."""
     if maps.value_norms is None:
         raise AttnvizError(
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
@@ -162,11 +155,7 @@ def contribution_bound(maps: LayerMaps) -> float:
 
 
 def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
-    """Returns maps of contributions divided by ``unit``.
-
-    Raises:
-        AttnvizError: if the maps are neither dense nor over single tokens, such as maps over words of a long text.
-    """
+    """Returns maps of contributions divided by ``unit``."""
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)
     if isinstance(maps, ContributionMaps) and maps.value_norms is not None:

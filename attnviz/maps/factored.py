@@ -140,11 +140,7 @@ class FactoredMaps(CellMaps):
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
-        """Returns the maps of a file entry; arrays stay in the file until a part of them is indexed.
-
-        Raises:
-            AttnvizError: if a value is missing, or of another type or shape.
-        """
+        """Returns the maps of a file entry; arrays stay in the file until a part of them is indexed."""
         fields: dict[str, Any] = {name: value for name, value in call.items() if name != "scale"}
         factors = _read_factors(entry, call)
         rounding = BFLOAT16_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
@@ -251,9 +247,6 @@ def halve(recording: Recording) -> Recording:
     """Returns the recording with queries and keys in bfloat16, and a remark on the largest error of a sampled weight.
 
     Maps that are not kept as factors stay unchanged.
-
-    Raises:
-        AttnvizError: if no maps of the recording are kept as factors.
     """
     factored_maps = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored_maps:

@@ -34,9 +34,6 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
     A weight is summed over the tokens of a group of keys and averaged over those of a group of queries. Groups have no
     scores. Remarks on the grouping come before those of the recording. The recording is returned unchanged if
     ``grouping`` is the default, or if none of its layers is selected.
-
-    Raises:
-        AttnvizError: if the table needs scores of groups, the groups do not exist, or all tokens are special.
     """
     if grouping == Grouping():
         return recording
@@ -230,10 +227,6 @@ def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[R
     """Returns the recordings with each pooled layer as maps with a cell per block, and a remark on each such layer.
 
     Recordings without pooled layers are returned unchanged.
-
-    Raises:
-        AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the
-            selection names queries or keys.
     """
     all_recordings = list(recordings)
     pooled_layers = [

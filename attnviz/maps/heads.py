@@ -56,11 +56,7 @@ def head_name(maps: LayerMaps, head: int) -> str:
 
 
 def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]:
-    """Returns the selected heads in the order of the selection, each with its selected queries and keys.
-
-    Raises:
-        AttnvizError: if a selected layer, head, query, key or tower does not exist; the message says which ones do.
-    """
+    """Returns the selected heads in the order of the selection, each with its selected queries and keys."""
     return [
         ChosenHead(
             maps=maps,
@@ -73,11 +69,7 @@ def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]
 
 
 def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
-    """Returns the maps and the number of each head.
-
-    Raises:
-        AttnvizError: if a head's maps are pooled.
-    """
+    """Returns the maps and the number of each head."""
     return [(cell_maps(head.maps), head.head) for head in heads]
 
 
@@ -94,11 +86,7 @@ class _MapsHead(Protocol):
 
 
 def measurable_heads(heads: Iterable[_MapsHead]) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each head, after a check that all of them can be measured.
-
-    Raises:
-        AttnvizError: if a head's maps are pooled and have no metrics from their capture.
-    """
+    """Returns the maps and the number of each head, after a check that all of them can be measured."""
     pairs: list[tuple[LayerMaps, int]] = []
     for head in heads:
         has_metrics = captured_metrics_of(head.maps) is not None

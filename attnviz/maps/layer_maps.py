@@ -148,9 +148,6 @@ class LayerMaps(ABC):
             heads: numbers of the heads.
             rows: the groups of queries.
             columns: the groups of keys.
-
-        Raises:
-            AttnvizError: if the maps are pooled, and the groups are not unions of their blocks.
         """
 
     @abstractmethod
@@ -221,7 +218,6 @@ class CellMaps(LayerMaps):
         """Returns the weights summed over groups of queries and keys, read in bands; see `LayerMaps.group_sums`."""
 
         def read(queries: slice, keys: slice) -> tuple[FloatArray, BoolArray]:
-            """Returns the weights of ``heads``, ``(heads, queries, keys)``, and the visible cells of a block."""
             window = self.window(heads, queries, keys)
             return window.weights, window.visible
 
@@ -257,11 +253,7 @@ def is_long(queries: int, keys: int) -> bool:
 
 
 def cell_maps(maps: LayerMaps) -> CellMaps:
-    """Returns the maps unchanged if they are `CellMaps`.
-
-    Raises:
-        AttnvizError: if the maps are pooled, so single cells are not known.
-    """
+    """Returns the maps unchanged if they are `CellMaps`."""
     if isinstance(maps, CellMaps):
         return maps
     raise unknown_cells_error(maps)

@@ -63,11 +63,7 @@ class CapturedMetrics:
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry", heads: int) -> Self:
-        """Returns the metrics that a file entry stores for maps with ``heads`` heads.
-
-        Raises:
-            AttnvizError: if a value is missing, or of another type or shape.
-        """
+        """Returns the metrics that a file entry stores for maps with ``heads`` heads."""
         names = entry.sentences("metrics")
         return cls(
             names=names,
@@ -144,9 +140,6 @@ class PooledMaps(LayerMaps):
 
         Blocks count as a whole, so the edge of a pixel may be off by up to a block. Computes the maximum even if
         ``maximum`` is False. Pixels without visible cells have mean and maximum 0.
-
-        Raises:
-            AttnvizError: if ``height`` or ``width`` is larger than the number of blocks.
         """
         max_height, max_width = self.resolution(queries, keys)
         if height > max_height or width > max_width:
@@ -163,11 +156,7 @@ class PooledMaps(LayerMaps):
         )
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """Returns the weights summed over groups; a block adds its mean times its number of visible cells.
-
-        Raises:
-            AttnvizError: if a group does not consist of whole blocks.
-        """
+        """Returns the weights summed over groups; a block adds its mean times its number of visible cells."""
         indices, (row_edges, column_edges) = self.head_indices(heads), self._edges()
         block_rows = self._groups_of_blocks(rows, row_edges)
         block_columns = self._groups_of_blocks(columns, column_edges)
@@ -198,11 +187,7 @@ class PooledMaps(LayerMaps):
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
-        """Returns the maps of a file entry, with metrics if it stores any.
-
-        Raises:
-            AttnvizError: if a value is missing, or of another type or shape.
-        """
+        """Returns the maps of a file entry, with metrics if it stores any."""
         shape = len(call["heads"]), entry.count("rows"), entry.count("columns")
         has_metrics = entry.optional_value("metrics", list) is not None
         return cls(

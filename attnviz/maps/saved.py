@@ -24,12 +24,7 @@ CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity") 
 
 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
-    """Writes the recording as safetensors, with tokens and settings as JSON in its header.
-
-    Raises:
-        AttnvizError: if the file exists and ``force`` is false, if it cannot be written, if the suffix is wrong, or
-            if ``load`` would refuse the result.
-    """
+    """Writes the recording as safetensors, with tokens and settings as JSON in its header."""
     if path.suffix.lower() != SUFFIX:
         raise AttnvizError(
             f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; give a name such as run{SUFFIX}"
@@ -43,11 +38,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
 
 
 def load(path: str | Path, whole: bool = False) -> "Recording":
-    """Returns the recording of a file; its maps are read from the file at access.
-
-    Raises:
-        AttnvizError: if the file is not a complete recording of the format that this attnviz reads.
-    """
+    """Returns the recording of a file; its maps are read from the file at access."""
     from attnviz.base.tensor_file import TensorFile
     from attnviz.maps.recording import weight_warnings
 

@@ -51,11 +51,7 @@ def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str,
 
 
 def read_tokens(file: Tensors) -> list[Tokens]:
-    """Returns the tokens of all axes of a file.
-
-    Raises:
-        AttnvizError: if a value is missing or wrong, or the place of a token is outside its medium.
-    """
+    """Returns the tokens of all axes of a file."""
     media = [read_medium(entry) for entry in file.stored_entries("media")]
     return [_read_axis(entry, media) for entry in file.stored_entries("tokens")]
 

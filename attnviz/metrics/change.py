@@ -39,11 +39,7 @@ BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long ma
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
-    """Returns the `COMPARISON_MEASURES` of the selected heads, in order; pooled maps are compared block by block.
-
-    Raises:
-        AttnvizError: if the two have different layers, heads or numbers of queries or keys.
-    """
+    """Returns the `COMPARISON_MEASURES` of the selected heads, in order; pooled maps are compared block by block."""
     selection = selection or Selection()
     refuse_mismatch(a, b)
     cells_a, cells_b = block_cells((a, b), selection)

@@ -41,11 +41,6 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
 
     Returns:
         Maps with one head, number 0, in the layer of the last head.
-
-    Raises:
-        AttnvizError: for an unknown method, a residual out of range, heads of several texts, or heads over different
-            tokens. Rollout also refuses cross-attention, layers that do not follow one another, and more than
-            `MAX_ROLLOUT_TOKENS` tokens.
     """
     if method not in REDUCTIONS:
         raise AttnvizError(f"unknown {option('reduce')} {method!r}; {choices(method, REDUCTIONS)}")
@@ -109,10 +104,6 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
 
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
     product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
-
-    Raises:
-        AttnvizError: for cross-attention, unequal numbers of queries and keys, layers that do not follow one another,
-            or more than `MAX_ROLLOUT_TOKENS` tokens.
     """
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})

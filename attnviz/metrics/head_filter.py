@@ -78,11 +78,7 @@ class _HeadFilter:
 
 
 def parse_filter(text: str, metrics: Iterable[str]) -> _HeadFilter:
-    """Parses a filter of heads into its predicates.
-
-    Raises:
-        AttnvizError: for a word that is not part of the language, or an unknown metric.
-    """
+    """Parses a filter of heads into its predicates."""
     # An operator joins the words around it, and a colon the word after it, so that each test is one word.
     compact_text = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
@@ -111,11 +107,7 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
 
 
 def find_metric_name(prefix: str, names: Iterable[str]) -> str:
-    """Returns the name of a metric: ``prefix`` if it is one, else the only name that begins with it.
-
-    Raises:
-        AttnvizError: if it is no name, and none or several begin with it.
-    """
+    """Returns the name of a metric: ``prefix`` if it is one, else the only name that begins with it."""
     metrics = tuple(names)
     if prefix in metrics:
         return prefix

@@ -288,10 +288,6 @@ class HeadFrame:
                 it reverses this. NaN is always last. ``None`` keeps the order of the rows.
             top: the number of rows to keep after sorting; ``None`` for all.
             filter: a filter in the language of `attnviz.metrics.head_filter`; ``None`` for all rows.
-
-        Raises:
-            AttnvizError: for an unknown measure, a measure that applies to no row, an invalid filter, a filter that
-                no row passes, or a ``top`` below 1.
         """
         measure = None
         if sort is not None:  # a metric of image patches is known by name also where there are none

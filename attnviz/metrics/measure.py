@@ -90,11 +90,7 @@ MeasureType = TypeVar("MeasureType", bound=Measure)
 
 
 def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
-    """Returns the measure with this name; a minus before the name is ignored.
-
-    Raises:
-        AttnvizError: if no measure has this name.
-    """
+    """Returns the measure with this name; a minus before the name is ignored."""
     by_name = {measure.name: measure for measure in measures}
     measure_name = name.removeprefix("-")
     if measure_name not in by_name:

@@ -21,11 +21,7 @@ MAX_PATTERN_STRIDE = 16  # the largest stride over blocks of queries at which a 
 def measured_frame(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] | None = None, stride: int = 1
 ) -> HeadFrame:
-    """Returns a frame of metrics of heads over one text, with a row per head in their order.
-
-    Raises:
-        AttnvizError: if maps are pooled and have no metrics from their capture.
-    """
+    """Returns a frame of metrics of heads over one text, with a row per head in their order."""
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
     head_numbers = measure_heads(heads, names, stride)
@@ -60,12 +56,7 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
 
 
 def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> list[tuple[ChosenHead, float]]:
-    """Returns heads sorted by a metric, each with its value; if ``sort`` is ``None``, in their order and with NaN.
-
-    Raises:
-        AttnvizError: for an unknown metric, a metric that applies to no head, a head that cannot be measured, or a
-            ``top`` below 1.
-    """
+    """Returns heads sorted by a metric, each with its value; if ``sort`` is ``None``, in their order and with NaN."""
     if sort is None:
         rows = tuple(HeadRow.of(head.maps, head.head) for head in heads)
         frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
@@ -80,11 +71,7 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:
-    """Returns the heads that pass a filter; all if it is ``None``.
-
-    Raises:
-        AttnvizError: for an invalid filter, one that no head passes, or a head that cannot be measured.
-    """
+    """Returns the heads that pass a filter; all if it is ``None``."""
     if filter is None:
         return heads
     return [heads[index] for index in measured_frame(measurable_heads(heads)).selected_rows(filter=filter)]

@@ -364,11 +364,7 @@ def metric_names(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
 def measure_heads(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] | None = None, stride: int = 1
 ) -> list[HeadNumbers]:
-    """Returns the metrics of heads, in their order; the heads of one attention call are measured together.
-
-    Raises:
-        AttnvizError: if maps have no single cells and were not measured during capture.
-    """
+    """Returns the metrics of heads, in their order; the heads of one attention call are measured together."""
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
     calls = {id(maps): maps for maps, _ in heads}
@@ -389,9 +385,6 @@ def measure(
     """Returns the metrics of heads of one attention call, in the order of ``heads``.
 
     Maps that were measured during capture give those metrics, whatever the stride.
-
-    Raises:
-        AttnvizError: if maps have no single cells and were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
     names = metric_names([maps]) if names is None else names
@@ -505,7 +498,6 @@ def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
-        """Writes the numbers of a block of rows into ``numbers``, and adds its weights to ``received``."""
         grid = rows.grid
         for metric, metric_numbers in zip(metrics, numbers, strict=True):
             metric_numbers[rows.head_range, grid.span] = metric.query_values(rows)

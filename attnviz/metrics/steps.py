@@ -80,12 +80,7 @@ class DecodingSteps:
 
 
 def measure_steps(recording: Recording, selection: Selection, by: str | None = None) -> DecodingSteps:
-    """Measures the steps in which the text of a recording was written.
-
-    Raises:
-        AttnvizError: if the model sees later tokens, the maps are pooled, the text has no units of this name or no
-            steps, the heads have different texts, or heads x steps x units are more than `MAX_NUMBERS`.
-    """
+    """Measures the steps in which the text of a recording was written."""
     heads = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
     first_maps = heads[0][0]
     if any(maps.item != first_maps.item for maps, _ in heads):
@@ -108,11 +103,7 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
 
 
 def step_queries(tokens: Tokens, chosen_span: Span = ALL_QUERIES) -> IntArray:
-    """Returns the indices of the queries that are steps, ``(steps,)``, ascending.
-
-    Raises:
-        AttnvizError: if the chosen queries are outside of the text, or no token was written after another.
-    """
+    """Returns the indices of the queries that are steps, ``(steps,)``, ascending."""
     if chosen_span != ALL_QUERIES:
         span = resolve_span(chosen_span, len(tokens), "queries")
         return np.arange(span.start, span.stop)

@@ -261,7 +261,6 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, head_index: int) -> None:
-        """Computes the rows of one head over a grid from ``bands``, and calls ``work`` with them."""
         work(_TorchRows(grid, head_index, stored_indices[head_index], bands))
 
     if bands.device == "cpu":
