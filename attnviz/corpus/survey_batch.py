@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
@@ -22,9 +22,10 @@ from attnviz.corpus.survey import Examples, Survey, SurveyedHead
 from attnviz.corpus.texts_grid import CachedGrids, TextBatch
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
 from attnviz.maps.recording import Recording
 from attnviz.metrics.grid import Columns
-from attnviz.metrics.metrics import Metric, measure_queries, query_means, rest_of_heads
+from attnviz.metrics.metrics import Metric, measure_queries, metrics_of_queries
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
@@ -244,61 +245,39 @@ def self_attention(recording: Recording) -> list[CellMaps]:
     return calls
 
 
-class _HeadRow(NamedTuple):
-    """The numbers of one head over a picture."""
-
-    head: SurveyedHead
-    values: Float64Array
-    places: IntArray
-    sink_label: str
-    beside_sink: Float64Array
-
-
 def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> BatchMeasurements:
     """Returns the numbers of every head over one picture, sorted by layer and head.
 
     Weights by offset and entropies by position are not counted: a patch has neighbours on four sides.
     """
-    rows = list[_HeadRow]()
-    for maps in sorted(calls, key=lambda maps: maps.layer):
-        for heads in maps.head_groups(maps.heads):
-            values, places, sinks, beside_sink = _numbers(maps, heads, metrics)
-            labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]
-            names = [SurveyedHead(maps.layer, head, maps.module) for head in heads]
-            rows += map(_HeadRow, names, values.T, places.T, labels, beside_sink)
-    rows.sort(key=lambda row: (row.head.layer, row.head.module, row.head.head))
-    count = len(rows)
+    names = tuple(metric.name for metric in metrics)
+    row_metrics = [metric.columns is None for metric in metrics]
+    heads, places, sink_labels = list[SurveyedHead](), list[IntArray](), list[str]()
+    metrics_of_groups = list[CapturedMetrics]()
+    for maps in calls:
+        for group in maps.head_groups(maps.heads):
+            measured = measure_queries(maps, names, group)
+            found = metrics_of_queries(maps, group, names, measured)
+            is_counted = (measured.visible_counts > 0) & ~np.isnan(measured.numbers)
+            largest_queries = np.where(is_counted, measured.numbers, -np.inf).argmax(axis=-1).T
+            group_places = np.full(found.values.shape, -1, dtype=np.int64)
+            group_places[:, row_metrics] = np.where(found.counts[:, row_metrics] > 0, largest_queries, -1)
+            heads += [SurveyedHead(maps.layer, head, maps.module) for head in group]
+            sink_labels += [maps.key_tokens.labels[sink] for sink in found.sinks.tolist()]
+            metrics_of_groups.append(found)
+            places.append(group_places)
+    order = sorted(range(len(heads)), key=lambda index: (heads[index].layer, heads[index].module, heads[index].head))
+    found, count = concatenated_metrics(metrics_of_groups).take(order), len(order)
     numbers = TextNumbers(
-        values=np.stack([row.values for row in rows])[None],
-        places=np.stack([row.places for row in rows])[None],
-        sinks=np.array([[label_number(row.sink_label) for row in rows]], dtype=np.int64),
-        beside_sink=np.stack([row.beside_sink for row in rows])[None],
+        values=np.asarray(found.values[None], dtype=np.float64),
+        places=np.concatenate(places)[order][None],
+        sinks=np.array([[label_number(sink_labels[index]) for index in order]], dtype=np.int64),
+        beside_sink=np.asarray(found.beside_sink[None], dtype=np.float64),
         weights=np.zeros((1, count, offset_bins())),
         scores=np.zeros((1, count, offset_bins())),
         pairs=np.zeros((count, offset_bins()), dtype=np.int64),
         entropies=np.zeros((1, count, position_bins())),
         rows=np.zeros((count, position_bins()), dtype=np.int64),
     )
-    sink_labels = {label_number(row.sink_label): row.sink_label for row in rows}
-    return BatchMeasurements(tuple(row.head for row in rows), numbers, sink_labels)
-
-
-def _numbers(
-    maps: CellMaps, heads: tuple[int, ...], metrics: Sequence[Metric]
-) -> tuple[Float64Array, IntArray, IntArray, Float64Array]:
-    """Returns the numbers of heads that share their visible cells; queries that see a single key do not count."""
-    names = tuple(metric.name for metric in metrics)
-    measured = measure_queries(maps, names, heads)
-    query_numbers, columns, visible_counts = measured
-    has_choice = visible_counts > 0
-    is_counted = has_choice & ~np.isnan(query_numbers)
-    means, counts = query_means(query_numbers, has_choice, names)
-    largest_queries = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
-    row_metrics = [index for index, metric in enumerate(metrics) if metric.columns is None]
-    values = np.full((len(metrics), len(heads)), np.nan)
-    places = np.full(values.shape, -1, dtype=np.int64)
-    values[row_metrics], places[row_metrics] = means, largest_queries
-    for index, metric in enumerate(metrics):
-        if metric.columns is not None and has_choice.any():
-            values[index] = metric.columns(columns)
-    return values, places, columns.received.argmax(axis=-1), rest_of_heads(maps, heads, names, measured, means)
+    labels = {label_number(label): label for label in sink_labels}
+    return BatchMeasurements(tuple(heads[index] for index in order), numbers, labels)

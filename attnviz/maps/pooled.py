@@ -1,6 +1,6 @@
 """Represents maps that were pooled at capture, since their queries and keys are not known, and their metrics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
@@ -31,7 +31,7 @@ MAX_BLOCKS_A_SIDE = 512  # about the pixels per side of a large picture of one h
 
 @dataclass(frozen=True, eq=False)
 class CapturedMetrics:
-    """Metrics of the heads of one attention call, measured at capture.
+    """Metrics of heads of one attention call; those that were measured at capture are float32.
 
     Attributes:
         names: the names of the metrics.
@@ -43,11 +43,11 @@ class CapturedMetrics:
     """
 
     names: tuple[str, ...]
-    values: FloatArray
+    values: FloatArray | Float64Array
     counts: IntArray
     sinks: IntArray
     keys: IntArray
-    beside_sink: FloatArray
+    beside_sink: FloatArray | Float64Array
 
     def refuse_mismatch(self, heads: int, keys: int, maps_name: str) -> None:
         """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys."""
@@ -56,6 +56,11 @@ class CapturedMetrics:
         fits = fits and self.beside_sink.shape == (heads, REST_COUNT)
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
             raise AttnvizError(f"{maps_name}: stored metrics do not fit {heads} heads over {keys} keys; record again")
+
+    def take(self, indices: Sequence[int]) -> Self:
+        """Returns the metrics of the heads at these indices, in this order."""
+        arrays: dict[str, Any] = {name: getattr(self, name)[list(indices)] for name in ARRAYS}
+        return replace(self, **arrays)
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Returns the header and the arrays that a file stores."""

@@ -18,7 +18,7 @@ all heads have one or none, except for `mass-60` and `spatial-entropy`, which al
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
-from attnviz.maps.pooled import CapturedMetrics
+from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
 from attnviz.metrics.grid import NEAR, Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import ONE_AXIS, Measure, Need
 from attnviz.metrics.patches import (
@@ -388,34 +388,26 @@ def measure(
     """
     heads = maps.heads if heads is None else heads
     names = metric_names([maps]) if names is None else names
-    if (metrics := captured_metrics_of(maps)) is not None:
-        return [_captured_numbers(maps_over_tokens(maps), metrics, names, head) for head in heads]
-    cells = cell_maps(maps_over_tokens(maps))
-    numbers_by_head = {
-        numbers.head: numbers
-        for group in cells.head_groups(heads)
-        for numbers in _measured_group(cells, names, group, stride)
-    }
-    return [numbers_by_head[head] for head in heads]
+    source, metrics = maps_over_tokens(maps), captured_metrics_of(maps)
+    indices: Iterable[int] = range(len(heads))
+    if metrics is None:
+        metrics = _measured_metrics(cell_maps(source), names, heads, stride)
+    else:
+        indices = source.head_indices(heads)
+    return [_numbers_of_head(source, head, metrics, index, names) for head, index in zip(heads, indices, strict=True)]
 
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
-    """Returns all metrics of all heads as arrays, for maps that drop their single cells."""
-    names = metric_names([maps])
-    head_numbers = measure(maps, names)
-    return CapturedMetrics(
-        names=names,
-        values=np.array([[numbers.values[name] for name in names] for numbers in head_numbers], dtype=np.float32),
-        counts=np.array([[numbers.counts[name] for name in names] for numbers in head_numbers], dtype=np.int64),
-        sinks=np.array([numbers.sink for numbers in head_numbers], dtype=np.int64),
-        keys=np.array([numbers.keys for numbers in head_numbers], dtype=np.int64),
-        beside_sink=np.array([list(numbers.beside_sink.values()) for numbers in head_numbers], dtype=np.float32),
-    )
+    """Returns all metrics of all heads in float32, for maps that drop their single cells."""
+    metrics = _measured_metrics(maps, metric_names([maps]), maps.heads)
+    values, beside_sink = metrics.values.astype(np.float32), metrics.beside_sink.astype(np.float32)
+    return replace(metrics, values=values, beside_sink=beside_sink)
 
 
-def _captured_numbers(maps: LayerMaps, metrics: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """Returns the stored metrics of a head; a metric that was not stored is NaN with the count 0."""
-    index = maps.head_indices((head,))[0]
+def _numbers_of_head(
+    maps: LayerMaps, head: int, metrics: CapturedMetrics, index: int, names: tuple[str, ...]
+) -> HeadNumbers:
+    """Returns the metrics of a head at an index; a metric that was not measured is NaN with the count 0."""
     values = dict(zip(metrics.names, metrics.values[index].tolist(), strict=True))
     counts = dict(zip(metrics.names, metrics.counts[index].tolist(), strict=True))
     sink = int(metrics.sinks[index])
@@ -431,36 +423,43 @@ def _captured_numbers(maps: LayerMaps, metrics: CapturedMetrics, names: tuple[st
     )
 
 
-def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int) -> list[HeadNumbers]:
-    """Returns the metrics of heads that share their visible cells, in the order of ``heads``."""
-    measured = measure_queries(maps, names, heads, stride)
-    query_numbers, columns, visible_counts = measured
-    has_choice = visible_counts > 0
-    means, mean_counts = query_means(query_numbers, has_choice, names)
-    means_by_name = dict(zip(_query_metrics(names), means, strict=True))
-    query_count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
-    chosen_metrics = {name: metric for name, metric in METRICS.items() if name in names}
-    values = dict.fromkeys(chosen_metrics, np.full(len(heads), np.nan))
+def _measured_metrics(
+    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int = 1
+) -> CapturedMetrics:
+    """Returns the metrics of heads, in the order of ``heads``, in float64."""
+    groups = maps.head_groups(heads)
+    metrics = concatenated_metrics(
+        metrics_of_queries(maps, group, names, measure_queries(maps, names, group, stride)) for group in groups
+    )
+    measured_heads = [head for group in groups for head in group]
+    return metrics.take([measured_heads.index(head) for head in heads])
+
+
+def metrics_of_queries(
+    maps: CellMaps, heads: tuple[int, ...], names: tuple[str, ...], measured: "MeasuredQueries"
+) -> CapturedMetrics:
+    """Returns the metrics of heads that share their visible cells, given those of their queries."""
+    has_choice = measured.visible_counts > 0
+    query_count = int(has_choice.sum())
+    means, mean_counts = query_means(measured.numbers, has_choice, names)
+    row_metrics = [METRICS[name].columns is None for name in names]
+    values = np.full((len(heads), len(names)), np.nan)
+    counts = np.full(values.shape, query_count, dtype=np.int64)  # metrics of columns count all queries
+    counts[:, row_metrics] = mean_counts.T
     if query_count:
-        values = {
-            name: means_by_name[name] if metric.columns is None else metric.columns(columns)
-            for name, metric in chosen_metrics.items()
-        }
-    counts_by_name = dict(zip(means_by_name, mean_counts.tolist(), strict=True))  # metrics of columns count all queries
-    sinks, rest_numbers = columns.received.argmax(axis=-1), rest_of_heads(maps, heads, names, measured, means)
-    return [
-        HeadNumbers(
-            layer=maps.layer,
-            head=head,
-            keys=keys,
-            values={name: float(numbers[index]) for name, numbers in values.items()},
-            counts={name: counts_by_name[name][index] if name in counts_by_name else query_count for name in values},
-            sink=int(sinks[index]),
-            sink_label=maps.key_tokens.labels[sinks[index]],
-            beside_sink=dict(zip(REST_METRICS, rest_numbers[index].tolist(), strict=True)),
-        )
-        for index, head in enumerate(heads)
-    ]
+        values[:, row_metrics] = means.T
+        for column, name in enumerate(names):
+            column_metric = METRICS[name].columns
+            if column_metric is not None:
+                values[:, column] = column_metric(measured.columns)
+    return CapturedMetrics(
+        names=names,
+        values=values,
+        counts=counts,
+        sinks=np.asarray(measured.columns.received.argmax(axis=-1)),
+        keys=np.full(len(heads), measured.columns.visible_keys.sum(), dtype=np.int64),
+        beside_sink=rest_of_heads(maps, heads, names, measured, means),
+    )
 
 
 def normalized_rows(maps: CellMaps) -> CellMaps:
