@@ -103,7 +103,7 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
     measurements = measure_batch(model, Batch(windows, class_masks(tokens, survey.custom_classes)), options)
     head_indices = {head: index for index, head in enumerate(measurements.heads)}
     no_head = -1  # the index of a head that the model lacks
-    surveyed_indices = [head_indices.get(head, no_head) for head in survey.heads]
+    surveyed_indices = [head_indices.get(head._replace(part=""), no_head) for head in survey.heads]
     metric_names = [metric.name for metric in options.metrics]
     columns = [metric_names.index(metric.name) for metric in survey.metrics]
     if no_head in surveyed_indices or not np.allclose(
@@ -200,7 +200,7 @@ def _refuse_other_numbers(survey: Survey, number: int, calls: Sequence[CellMaps]
     examples = survey.examples
     heads, metrics, ranks = np.nonzero(examples.ids == number)
     values = measurements.numbers.values[0]
-    if measurements.heads != survey.heads or not np.allclose(
+    if measurements.heads != tuple(head._replace(part="") for head in survey.heads) or not np.allclose(
         values[heads, metrics], examples.values[heads, metrics, ranks], rtol=TOLERANCE, atol=TOLERANCE
     ):
         source = examples.texts[number].source

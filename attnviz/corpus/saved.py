@@ -27,10 +27,11 @@ from attnviz.corpus.sums import (
     position_bins,
     unit_bits,
 )
-from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey, SurveyedHead
+from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey
 from attnviz.corpus.token_classes import picture_metrics, surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
+from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -251,12 +252,13 @@ def from_tensors(file: "Tensors") -> Survey:
     return survey
 
 
-def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
+def _heads(entry: "Entry") -> tuple[KnownHead, ...]:
     heads = []
     for value in entry.required_value("heads", list):
         if not (isinstance(value, list) and [type(item) for item in value] == [int, int, str]):
             raise entry.refusal("has 'heads' that are not lists of layer, head and module")
-        heads.append(SurveyedHead(*value))
+        layer, head, module = value
+        heads.append(KnownHead(layer, head, module=module))
     return tuple(heads)
 
 

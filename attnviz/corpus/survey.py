@@ -192,36 +192,6 @@ def _padded(array: np.ndarray, filling: float) -> np.ndarray:
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing_count))], constant_values=filling)
 
 
-@dataclass(frozen=True)
-class SurveyedHead:
-    """A head of the model.
-
-    Attributes:
-        layer: the number of its layer.
-        head: its number in the layer.
-        module: the path of its module, with control characters escaped.
-        part: the part of the model in its name, which the survey decides; "" where the numbers are enough.
-    """
-
-    layer: int
-    head: int
-    module: str
-    part: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "module", printable(self.module))
-
-    @property
-    def name(self) -> str:
-        """The head's name everywhere, unique in its survey."""
-        return self.known_head.name
-
-    @property
-    def known_head(self) -> KnownHead:
-        """What names the head."""
-        return KnownHead(self.layer, self.head, self.part, self.module)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Survey:
     """The numbers of every head of a model over a corpus: sums that merge exactly, and example texts.
@@ -244,7 +214,7 @@ class Survey:
             merged surveys has them.
     """
 
-    heads: tuple[SurveyedHead, ...]
+    heads: tuple[KnownHead, ...]
     metrics: tuple[Metric, ...]
     tallies: Tallies
     examples: Examples
@@ -262,7 +232,10 @@ class Survey:
         parts = distinguishing_parts(
             HeadsOfCall(head.layer, head.module, "self", 0, (head.head,)) for head in self.heads
         )
-        heads = (replace(head, part=part) for head, part in zip(self.heads, parts, strict=True))
+        heads = (
+            head._replace(part=part, module=printable(head.module))
+            for head, part in zip(self.heads, parts, strict=True)
+        )
         object.__setattr__(self, "heads", tuple(heads))
         printable_fields = {
             "model": printable(self.model),

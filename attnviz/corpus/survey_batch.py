@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.printable import printable
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
@@ -18,7 +19,7 @@ from attnviz.capture.runs import run_model
 from attnviz.corpus.batches import Batch, SurveyOptions
 from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins
-from attnviz.corpus.survey import Examples, Survey, SurveyedHead
+from attnviz.corpus.survey import Examples, Survey
 from attnviz.corpus.texts_grid import CachedGrids, TextBatch
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, cell_maps
@@ -30,6 +31,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader, reader_class, refuse_unused
+from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection, refuse_missing
 from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
@@ -89,12 +91,12 @@ class BatchMeasurements(NamedTuple):
     """The numbers of every measured head in the texts of a batch.
 
     Attributes:
-        heads: the measured heads.
+        heads: the measured heads, whose part is not known.
         numbers: their numbers, text by text.
         sink_labels: the labels of the tokens that receive the most weight, by their numbers.
     """
 
-    heads: tuple[SurveyedHead, ...]
+    heads: tuple[KnownHead, ...]
     numbers: TextNumbers
     sink_labels: dict[int, str]
 
@@ -135,7 +137,9 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     _refuse_absent(block, options.selection)
     calls.sort(key=lambda call: (call[0].layer, call[0].module, call[1]))
     heads = tuple(
-        SurveyedHead(site.layer, head, site.module) for site, chosen_heads, _ in calls for head in chosen_heads
+        KnownHead(site.layer, head, module=printable(site.module))
+        for site, chosen_heads, _ in calls
+        for head in chosen_heads
     )
     numbers = _joined_numbers(
         [(len(chosen_heads), call_numbers) for _, chosen_heads, call_numbers in calls], texts, metrics
@@ -252,7 +256,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
     """
     names = tuple(metric.name for metric in metrics)
     row_metrics = [metric.columns is None for metric in metrics]
-    heads, places, sink_labels = list[SurveyedHead](), list[IntArray](), list[str]()
+    heads, places, sink_labels = list[KnownHead](), list[IntArray](), list[str]()
     metrics_of_groups = list[CapturedMetrics]()
     for maps in calls:
         for group in maps.head_groups(maps.heads):
@@ -262,7 +266,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
             largest_queries = np.where(is_counted, measured.numbers, -np.inf).argmax(axis=-1).T
             group_places = np.full(found.values.shape, -1, dtype=np.int64)
             group_places[:, row_metrics] = np.where(found.counts[:, row_metrics] > 0, largest_queries, -1)
-            heads += [SurveyedHead(maps.layer, head, maps.module) for head in group]
+            heads += [KnownHead(maps.layer, head, module=maps.module) for head in group]
             sink_labels += [maps.key_tokens.labels[sink] for sink in found.sinks.tolist()]
             metrics_of_groups.append(found)
             places.append(group_places)

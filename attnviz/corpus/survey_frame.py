@@ -64,7 +64,7 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     They ascend, except that pairs of layer and head keep the order in which the user gave them.
     """
     refuse_other_tower(selection.tower, "", "a survey", "")
-    return selection.places_in([head.known_head for head in survey.heads])
+    return selection.places_in(survey.heads)
 
 
 def _row(survey: Survey, index: int) -> HeadRow:

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from attnviz.corpus.sums import Tallies, TextNumbers
-from attnviz.corpus.survey import Examples, ExampleText, Survey, SurveyedHead
+from attnviz.corpus.survey import Examples, ExampleText, Survey
 from attnviz.corpus.token_classes import surveyed_metrics
 from attnviz.metrics.patterns import REST_METRICS
+from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import tokenize
 
 METRICS = surveyed_metrics({})
-HEADS = (SurveyedHead(0, 0, "layers.0"), SurveyedHead(0, 1, "layers.0"), SurveyedHead(1, 0, "layers.1"))
+HEADS = tuple(KnownHead(layer, head, module=f"layers.{layer}") for layer, head in ((0, 0), (0, 1), (1, 0)))
 
 
 def numbers_of(texts: int, seed: int) -> TextNumbers:

@@ -238,7 +238,7 @@ def test_names_in_a_survey_are_written_out() -> None:
     text = ExampleText(source=hostile, row=1, window=0, tokens=tokenize("a text"))
     survey = replace(
         SURVEY,
-        heads=(replace(HEADS[0], module=hostile), *HEADS[1:]),
+        heads=(HEADS[0]._replace(module=hostile), *HEADS[1:]),
         model=hostile,
         version=hostile,
         corpus=(hostile,),

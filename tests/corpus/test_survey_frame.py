@@ -15,7 +15,7 @@ from attnviz.cli.surveys import TABLES
 from attnviz.corpus import sums
 from attnviz.corpus import survey_frame as module
 from attnviz.corpus.saved import load_survey, save_survey
-from attnviz.corpus.survey import Survey, SurveyedHead
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import (
     COLUMNS,
     SCHEMA_VERSION,
@@ -31,6 +31,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.survey.survey_heads import survey_comparison_report
+from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import HEADS, METRICS, numbers_of, survey_of
 
@@ -53,9 +54,9 @@ def test_patterns_are_found_for_texts_of_the_mean_length(texts: int, monkeypatch
 
 def test_heads_of_two_towers_keep_their_names_and_are_chosen_by_them(tmp_path: Path) -> None:
     towers = (
-        SurveyedHead(0, 0, "image_blocks.0"),
-        SurveyedHead(0, 0, "text_blocks.0"),
-        SurveyedHead(1, 0, "text_blocks.1"),
+        KnownHead(0, 0, module="image_blocks.0"),
+        KnownHead(0, 0, module="text_blocks.0"),
+        KnownHead(1, 0, module="text_blocks.1"),
     )
     saved = tmp_path / "towers.safetensors"
     save_survey(replace(survey_of(numbers_of(2, 0), 0), heads=towers), saved)
