@@ -1,4 +1,8 @@
-"""Calls a model with inputs in any common form, and puts one in evaluation mode for a while."""
+"""Calls a model, and counts its forward passes and the turns of its loops over texts.
+
+A forward pass begins with an outermost module. A module may loop over the texts of its batch: its turns are other texts
+rather than further heads.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Computes a mark for each key of a call: a number that identifies the key in another forward pass."""
+"""Keeps attention calls as numpy arrays until the recording ends: as whole maps, or long ones as factors or blocks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Facto
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps, is_long
+from attnviz.maps.layer_maps import LayerMaps, Window, is_long
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
-from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
+from attnviz.maps.visibility import joint_shape, shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
 from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
@@ -224,6 +224,16 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if fields.get("metrics") is not None:
         fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
     return first_call.map_type(**common_fields, **fields)
+
+
+def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:
+    """Returns scores, weights and visible cells of whole maps, given rows, columns and cells of their parts."""
+    scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+    visible = np.zeros(joint_shape([cells.visible for _, cells in parts], shape), dtype=bool)
+    for (rows, columns), cells in parts:
+        scores[:, rows, columns], weights[:, rows, columns] = cells.scores, cells.weights
+        visible[..., rows, columns] = cells.visible
+    return {"scores": scores, "weights": weights, "visible": visible}
 
 
 def _shared_key_heads(call: AttentionCall, heads: list[int]) -> tuple[int, ...] | None:

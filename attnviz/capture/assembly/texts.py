@@ -1,4 +1,9 @@
-"""Joins the rows that the calls of one module add to its map in several forward passes."""
+"""Collects the texts of several forward passes: a pass reads a new batch, or is a step that continues the last one.
+
+A pass continues a text if the keys that it did not compute equal keys that earlier passes computed, by their marks.
+This holds for any cache, and without one. The rows of such a pass are appended to the maps; any other pass brings new
+texts.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.assembly.captured_call import CapturedCall, KeyMarks, largest_known
+from attnviz.capture.assembly.captured_call import CapturedCall, KeyMarks, joined_cells, largest_known
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 from attnviz.maps.pooled import PooledMaps
-from attnviz.maps.visibility import joint_shape
 from attnviz.text.tokens import Tokens
 
 EQUAL_WEIGHTS = 1e-2  # the largest difference between weights of a row that is computed twice
@@ -179,18 +183,14 @@ class StepRows:
         return [place] if self.marks.has_equal_keys(place.column, call.marks, count) else []
 
     def _fields(self, item: int) -> dict[str, Any]:
-        shape = (len(self.last.heads), self.rows, self.keys)
-        scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]
-        visible = np.zeros(joint_shape(visibilities, shape), dtype=bool)
+        parts = []
         for call, place in self.calls:
             cells = cells_of(call, item)
-            rows = slice(place.row, place.row + call.shape[2])
-            columns = slice(place.column, place.column + place.keys)
-            scores[:, rows, columns] = cells.scores[..., : place.keys]
-            weights[:, rows, columns] = cells.weights[..., : place.keys]
-            visible[..., rows, columns] = cells.visible[..., : place.keys]
-        joined_fields = {"scores": scores, "weights": weights, "visible": visible}
+            used_keys = ..., slice(place.keys)
+            used_cells = Window(cells.scores[used_keys], cells.weights[used_keys], cells.visible[used_keys])
+            rows, columns = slice(place.row, place.row + call.shape[2]), slice(place.column, place.column + place.keys)
+            parts.append(((rows, columns), used_cells))
+        joined_fields = joined_cells((len(self.last.heads), self.rows, self.keys), parts)
         all_fields = [call.fields_of(item) for call, _ in self.calls]
         if not all("value_norms" in fields for fields in all_fields):
             return joined_fields

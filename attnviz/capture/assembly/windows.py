@@ -9,11 +9,10 @@ from torch import Tensor
 
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import number_ranges, or_list
-from attnviz.capture.assembly.captured_call import CapturedCall, largest_known
+from attnviz.capture.assembly.captured_call import CapturedCall, joined_cells, largest_known
 from attnviz.capture.flow.moved_rows import Origin
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LONG_MAP_TOKENS
-from attnviz.maps.visibility import joint_shape
+from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 
 NOT_A_TOKEN = -1  # stands for padding in a window
 PADDED_WINDOWS = "windows were padded; the padding's share of a row is not shown, so the row sums to less than 1"
@@ -153,22 +152,14 @@ def _count_list(numbers: Iterable[int]) -> str:
 
 def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
     _, queries, keys = windows.shape
-    heads = len(call.heads)
-    scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
-    weights = np.zeros_like(scores)
-    text_windows = np.flatnonzero(windows.texts == text).tolist()
-    visible_parts = [call.fields[window]["visible"] for window in text_windows]
-    visible = np.zeros(joint_shape(visible_parts, scores.shape), dtype=bool)
-    for window in text_windows:
-        fields = call.fields[window]
+    parts = []
+    for window in np.flatnonzero(windows.texts == text).tolist():
         rows, columns = windows.queries[window], windows.keys[window]
-        cells_in_window = np.ix_(rows >= 0, columns >= 0)  # without padding
-        cells_in_text = np.ix_(rows[rows >= 0], columns[columns >= 0])
-        for text_map, name in ((scores, "scores"), (weights, "weights")):
-            for head in range(heads):
-                text_map[head][cells_in_text] = fields[name][head][cells_in_window]
-        visible[..., *cells_in_text] = fields["visible"][..., *cells_in_window]
-    return {"scores": scores, "weights": weights, "visible": visible}
+        is_row, is_column = rows >= 0, columns >= 0  # without padding
+        arrays = (call.fields[window][name] for name in ("scores", "weights", "visible"))
+        cells = Window(*(array[..., is_row, :][..., is_column] for array in arrays))
+        parts.append((np.ix_(rows[is_row], columns[is_column]), cells))
+    return joined_cells((len(call.heads), queries, keys), parts)
 
 
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:

@@ -1,4 +1,9 @@
-"""Replaces functions of torch and transformers from the start of the first block to the end of the last one."""
+"""Shows every torch function that a thread calls to the observers of that thread, without changing the results.
+
+While a thread is observed, torch hands each of its functions to one mode, which calls it unchanged. Each recording
+block of the thread has an observer. Patches stand in for the few names of torch and transformers that a mode does not
+reach, from the start of the first block to the end of the last one.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
