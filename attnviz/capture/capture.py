@@ -15,7 +15,7 @@ from torch import nn
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
-from attnviz.capture.assembly.output_projection import ValueNormRecorder
+from attnviz.capture.assembly.output_projection import ProjectionSearch, expected_norms
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
@@ -61,8 +61,7 @@ class Capture:
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
         self.may_get_chunk = False  # True if calls of the last forward pass wait for the first call of this one
-        self.value_norms = ValueNormRecorder() if options.values else None
-        self.observer.search = None if self.value_norms is None else self.value_norms.search
+        self.search = self.observer.search = ProjectionSearch() if options.values else None
 
     def receive(self, finding: Finding) -> None:
         """Receives an attention call, a description of another result, or the kind of unreadable tensors."""
@@ -148,7 +147,7 @@ class Capture:
 
         The norms need the projection of each chunk, which may run before the last chunk is known.
         """
-        return self.value_norms is None
+        return self.search is None
 
     @property
     def has_run(self) -> bool:
@@ -267,8 +266,8 @@ class Capture:
             if joined_call is None:
                 windows = None
             kept_call = captured_call if joined_call is None else joined_call
-            if self.value_norms is not None and not (windows is not None and windows.overlap):
-                norms = self.value_norms.expect(call, [head - first_head for head in heads], windows)
+            if self.search is not None and not (windows is not None and windows.overlap):
+                norms = expected_norms(self.search, call, [head - first_head for head in heads], windows)
                 kept_call = replace(kept_call, norms=norms)
             self.calls.append(kept_call)
 
@@ -289,7 +288,7 @@ class Capture:
         if ends_last_layer and set(chosen_layers) <= {observed_site.layer for observed_site in self.head_counts}:
             if self._has_namesakes_to_come(site):
                 return
-            misses_projections = self.value_norms is not None and bool(self.value_norms.search.pending)
+            misses_projections = self.search is not None and bool(self.search.pending)
             if misses_projections and not self.observer.stops_after_search:
                 self.observer.stops_after_search = True
                 return

@@ -297,8 +297,7 @@ class SiteFinder(Capture):
         self.module_calls = ModuleCalls(keeps_results=True, on_call=self.enter, on_return=self.runs.leave)
         self.site_observer = self.observer_kind(modules, self, self.module_calls)
         self.observer = self.site_observer
-        assert self.value_norms is not None  # the option `values` sets them
-        self.observer.search = self.value_norms.search
+        self.observer.search = self.search
         self.sites: dict[Key, HeadSite] = {}
         self.sites_without_projection: list[CallSite] = []
         self.module = module
@@ -314,8 +313,8 @@ class SiteFinder(Capture):
             return
         first_head = self._first_head(site)
         self.head_counts[site] = first_head + call.shape[1]  # (batch, heads, queries, keys)
-        assert self.value_norms is not None
-        self.value_norms.search.expect(call.output, partial(self._add_site, site, first_head, call))
+        assert self.search is not None
+        self.search.expect(call.output, partial(self._add_site, site, first_head, call))
 
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace

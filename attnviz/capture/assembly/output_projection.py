@@ -6,7 +6,6 @@ any views, copies, permutations or concatenations may lie between.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -233,43 +232,30 @@ MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
 MIN_SQUARE = 0.01  # relative to the largest possible square: smaller ones suffer from cancellation
 
 
-class ValueNormRecorder:
-    """Finds the norms of the values of recorded calls, by a search for the output projection of each."""
+def expected_norms(
+    search: ProjectionSearch, call: AttentionCall, heads: Sequence[int], windows: Windows | None = None
+) -> ProjectedNorms | None:
+    """Starts to search for the output projection of a call; returns its norms, which are unknown until it is found.
 
-    def __init__(self) -> None:
-        self.search = ProjectionSearch()
+    ``None`` if values or output are unknown, or if a fused kernel has applied the projection itself.
+    """
+    if call.output is None or call.values is None or call.postprocess is not None:
+        return None
+    norms = ProjectedNorms()
 
-    def expect(
-        self, call: AttentionCall, heads: Sequence[int], windows: Windows | None = None
-    ) -> ProjectedNorms | None:
-        """Starts to search for the output projection of a call; returns its norms, which are unknown until it is found.
+    # The norms are computed at once, so that values and projection need not be kept to the end of the run.
+    def receive(projection: OutputProjection, place: OperandPlace) -> None:
+        norms.projections += 1
+        if norms.projections == 1:  # contributions to several linear maps are refused
+            value_norms = call_value_norms(call, projection, heads)
+            errors = _contribution_errors(call, projection, heads)
+            if windows is None:
+                norms.texts = list(zip(value_norms, errors, strict=True))
+            else:
+                norms.texts = joined_norms(value_norms, errors, windows)
 
-        ``None`` if values or output are unknown, or if a fused kernel has applied the projection itself.
-        """
-        if call.output is None or call.values is None or call.postprocess is not None:
-            return None
-        norms = ProjectedNorms()
-        self.search.expect(call.output, partial(_note_projection, norms, call, heads, windows))
-        return norms
-
-
-def _note_projection(
-    norms: ProjectedNorms,
-    call: AttentionCall,
-    heads: Sequence[int],
-    windows: Windows | None,
-    projection: OutputProjection,
-    place: OperandPlace,
-) -> None:
-    norms.projections += 1
-    if norms.projections > 1:  # contributions to several linear maps are refused
-        return
-    value_norms = call_value_norms(call, projection, heads)
-    errors = _contribution_errors(call, projection, heads)
-    if windows is None:
-        norms.texts = list(zip(value_norms, errors, strict=True))
-    else:
-        norms.texts = joined_norms(value_norms, errors, windows)
+    search.expect(call.output, receive)
+    return norms
 
 
 def call_value_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:

@@ -32,6 +32,7 @@ from attnviz.capture.flow.functions import (
     REDUCING,
     RESHAPING,
     SEQUENCES,
+    FollowedCall,
     axis_of_call,
     cache_key,
     cache_node,
@@ -372,10 +373,11 @@ class DataFlow:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))
             return
         nodes = list(map(self.node, inputs))
-        node = node_after(name, inputs, nodes, result, args, kwargs)
+        call = FollowedCall(name, inputs, nodes, result, args, kwargs)
+        node = node_after(call)
         self._keep(result, node)
         note_mixing(name, nodes, node)
-        node.steps = steps = steps_after(name, inputs, nodes, result, args, kwargs)
+        node.steps = steps = steps_after(call)
         if steps is not None and steps.stage == "softmax":
             self._add_candidate(
                 steps.logits, result, steps.axis or 0, self.node(steps.logits), "softmax", by_one_function=False

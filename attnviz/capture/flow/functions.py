@@ -47,6 +47,17 @@ SEQUENCES = (list, tuple)  # a constant, since building it for every argument wo
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
 
 
+class FollowedCall(NamedTuple):
+    """A call of a torch function, with the tensors among its arguments, their nodes, and one tensor of its result."""
+
+    name: str
+    inputs: Sequence[Tensor]
+    nodes: Sequence[Node]
+    result: Tensor
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+
+
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """Returns the tensors among values, and in lists and tuples among them, nested to any depth."""
     tensors: list[Tensor] = []
@@ -66,19 +77,13 @@ def axis_of_call(args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
     return axis if isinstance(axis, int) else None
 
 
-def node_after(
-    name: str,
-    inputs: Sequence[Tensor],
-    nodes: Sequence[Node],
-    result: Tensor,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> Node:
+def node_after(call: FollowedCall) -> Node:
     """Returns the node of the result of a function that is neither a product nor a softmax.
 
     Embeddings and distances have rules of their own. Otherwise the result is constant if all inputs are, and keeps the
     first scores and all candidates of the inputs whose axes it still has.
     """
+    name, inputs, nodes, result, *_ = call
     if name == "embedding":
         ids = next(
             (node for node, tensor in zip(nodes, inputs, strict=True) if not tensor.is_floating_point()), nodes[0]
@@ -91,33 +96,21 @@ def node_after(
         lineage = merged_lineage([node.lineage for node in nodes])
         from_token_pairs = not any(node.constant for node in nodes)
         return Node((*batch_axes, left_rows, right_rows), lineage, from_token_pairs=from_token_pairs)
-    if len(inputs) == 1:
-        return _node_after_one_input(name, inputs[0], nodes[0], result, args, kwargs)
-    axes = _result_axes(name, inputs, nodes, result, args, kwargs)
+    axes = _result_axes(call)
+    if len(inputs) == 1:  # the result may be a piece of its source
+        lineage = lineage_after_one_input(inputs[0], nodes[0], result)
+    else:
+        lineage = merged_lineage([node.lineage for node in nodes])
     has_paired_input = name not in NORMS and any(node.from_token_pairs for node in nodes)
     kept_scores = (node.scores for node in nodes if node.scores is not None and still_has_axes(node.scores, axes))
     return Node(
         axes,
-        merged_lineage([node.lineage for node in nodes]),
+        lineage,
         constant=all(node.constant for node in nodes),
         from_token_pairs=has_paired_input or _combines_tokens(name, inputs, nodes, result),
         scores=next(kept_scores, None),
         weights=candidates_in(name, nodes, axes, result),
         broadcast_operands=_broadcast_operands(name, inputs, nodes),
-    )
-
-
-def _node_after_one_input(
-    name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Node:
-    axes = _result_axes(name, (source,), (node,), result, args, kwargs)
-    return Node(
-        axes,
-        lineage_after_one_input(source, node, result),
-        node.constant,
-        from_token_pairs=node.from_token_pairs and name not in NORMS,
-        scores=node.scores if node.scores is not None and still_has_axes(node.scores, axes) else None,
-        weights=candidates_in(name, (node,), axes, result) if node.weights else (),
     )
 
 
@@ -166,17 +159,11 @@ def lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Linea
     return node.lineage.part(leading_piece(source, result) if axis is None else piece_along(source, result, axis))
 
 
-def _result_axes(
-    name: str,
-    inputs: Sequence[Tensor],
-    nodes: Sequence[Node],
-    result: Tensor,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> Axes:
-    """Returns the axes of the result of a function that is not a product; arguments as in `node_after`."""
+def _result_axes(call: FollowedCall) -> Axes:
+    """Returns the axes of the result of a function that is not a product."""
+    name, inputs, nodes, result, args, kwargs = call
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
-    axes_by_rule = _axes_by_rule(name, inputs, nodes, result, args, kwargs)
+    axes_by_rule = _axes_by_rule(call)
     if axes_by_rule is not None:
         return axes_by_rule
     if name in REDUCING and len(shape) == source.dim() - 1:
@@ -194,14 +181,8 @@ def _result_axes(
     return unknown_axes(shape)
 
 
-def _axes_by_rule(
-    name: str,
-    inputs: Sequence[Tensor],
-    nodes: Sequence[Node],
-    result: Tensor,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> Axes | None:
+def _axes_by_rule(call: FollowedCall) -> Axes | None:
+    name, inputs, nodes, result, args, kwargs = call
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     if name in RESHAPING:
         return _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
@@ -371,15 +352,9 @@ ADDITIONS = ("add", "__add__", "__radd__")
 VIEWS = ("unsqueeze", "view", "reshape", "__getitem__", "expand", "expand_as")
 
 
-def steps_after(
-    name: str,
-    inputs: Sequence[Tensor],
-    nodes: Sequence[Node],
-    result: Tensor,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> Steps | None:
+def steps_after(call: FollowedCall) -> Steps | None:
     """Returns the progress of a function's result in a softmax written as several functions; ``None`` if it is none."""
+    name, inputs, nodes, result, args, kwargs = call
     steps, other = nodes[0].steps, nodes[1].steps if len(nodes) == 2 else None
     stage, is_over_scores = None if steps is None else steps.stage, nodes[0].scores is not None
     new_steps: Steps | None = None

@@ -11,7 +11,7 @@ from torch.nn import functional
 from attnviz.capture.flow import functions
 from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axis, Part
 from attnviz.capture.flow.dataflow import DataFlow
-from attnviz.capture.flow.functions import node_after
+from attnviz.capture.flow.functions import FollowedCall, node_after
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.nodes import Node
 from attnviz.capture.flow.sites import CallingModule
@@ -28,7 +28,7 @@ def known(*axes: Axis, lineage: Lineage = OF_TOKENS) -> Node:
 
 
 def after(name: str, inputs: list[Tensor], nodes: list[Node], result: Tensor) -> Node:
-    return node_after(name, inputs, nodes, result, inputs, {})
+    return node_after(FollowedCall(name, inputs, nodes, result, inputs, {}))
 
 
 def test_operands_that_are_broadcast_give_each_its_axis() -> None:
