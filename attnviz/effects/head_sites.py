@@ -23,10 +23,11 @@ from attnviz.capture.assembly.output_projection import OperandPlace, OutputProje
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
 from attnviz.capture.capture_block import PATCHES, refuse_opaque
+from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.products import PRODUCTS, contraction
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.observing_mode import Patch, Patches, add_observer, remove_observer
-from attnviz.capture.hooks.torch_functions import Observer, TorchCall
+from attnviz.capture.hooks.torch_functions import Observer
 from attnviz.capture.options import CaptureOptions
 from attnviz.text.head_name import HeadName, HeadsOfCall, KnownHead, distinguishing_parts
 from attnviz.text.selection import AttentionPart, Selection

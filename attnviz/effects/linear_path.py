@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.assembly.output_projection import added_bias, operand_places
+from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.products import PRODUCTS
-from attnviz.capture.hooks.torch_functions import TorchCall
 
 RESHAPING = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
 ALLOCATION_PREFIXES = ("new_",)  # of functions whose results hold no numbers of their arguments

@@ -17,9 +17,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
 from attnviz.capture.capture_block import refuse_opaque
-from attnviz.capture.flow.functions import tensors_in
+from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.hooks.torch_functions import TorchCall
 from attnviz.capture.runs import arguments_of
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, restore_afterwards, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue

@@ -16,6 +16,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.capture.assembly.captured_call import ProjectedNorms
 from attnviz.capture.assembly.windows import Windows, joined_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
+from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.nodes import Contraction
 from attnviz.capture.flow.products import contraction
 
@@ -175,19 +176,13 @@ class ProjectionSearch:
         latest_pending = self.pending[1 - MAX_PENDING :]  # one less than the limit
         self.pending = [*latest_pending, (output, receive)]
 
-    def check(
-        self,
-        name: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        result: Any,
-        is_constant: Callable[[Tensor], bool],
-    ) -> bool:
+    def check(self, call: TorchCall, is_constant: Callable[[Tensor], bool]) -> bool:
         """Reports the result of a function if it projects a searched output; True if it does.
 
         It does if one operand is a constant, and the other one holds a searched output or is the operand of the last
         projection.
         """
+        name, args, kwargs, result = call.name, call.args, call.kwargs, call.result
         if not self.is_searching or not isinstance(result, Tensor):
             return False
         for place in operand_places(name, args, kwargs):

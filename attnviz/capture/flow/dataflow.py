@@ -33,6 +33,7 @@ from attnviz.capture.flow.functions import (
     RESHAPING,
     SEQUENCES,
     FollowedCall,
+    TorchCall,
     axis_of_call,
     cache_key,
     cache_node,
@@ -112,17 +113,16 @@ class DataFlow:
         self.marks = count(1)  # the number of the next mark of a part
         self.roots = count()  # the number of the next input
 
-    def follow_call(
-        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any, overwritten: Tensor | None = None
-    ) -> None:
+    def follow_call(self, call: TorchCall) -> None:
         """Follows a call of a torch function that has returned: keeps a node for each tensor in its result.
 
         Adds each product that uses weights to `findings`. The result of a single input may share the input's node, and
         a call equal to an earlier one may reuse its node.
         """
-        inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
+        name, result = call.name, call.result
+        inputs = tensors_in((*call.args, *call.kwargs.values()) if call.kwargs else call.args)
         if not inputs or name in UNCACHED or not isinstance(result, RESULTS):
-            return self._compute_nodes(name, inputs, args, kwargs, result, overwritten)
+            return self._compute_nodes(call, inputs, result)
         outputs = [result] if isinstance(result, Tensor) else tensors_in(result)
         for output in outputs:
             if len(inputs) == 1 and self._share_node(name, inputs[0], output):
@@ -133,23 +133,16 @@ class DataFlow:
             if node is not None:
                 self._keep_without_callback(output, node)
                 continue
-            self._compute_nodes(name, inputs, args, kwargs, output, overwritten)
+            self._compute_nodes(call, inputs, output)
             if key is not None:
                 cache_node(key, self.node(output))
         return None
 
-    def _compute_nodes(
-        self,
-        name: str,
-        inputs: list[Tensor],
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        result: Any,
-        overwritten: Tensor | None,
-    ) -> None:
+    def _compute_nodes(self, call: TorchCall, inputs: list[Tensor], result: Any) -> None:
         """Computes and keeps the nodes of a function's results, and of the tensor that the function writes into."""
+        name, args, kwargs = call.name, call.args, call.kwargs
         if name in SOFTMAXES or name == "sigmoid":
-            return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
+            return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, call.overwritten)
         if name == "scaled_dot_product_attention":
             return self.note_attention(inputs[0], inputs[2], result)
         if name == "__setitem__":
@@ -163,7 +156,7 @@ class DataFlow:
             return self._follow_product(name, product, result)
         for output in tensors_in(result if isinstance(result, SEQUENCES) else (result,)):
             if self._is_new(output, inputs):
-                self._follow(name, inputs, output, args, kwargs)
+                self._follow(FollowedCall(name, inputs, list(map(self.node, inputs)), output, args, kwargs))
                 if name in FUSED:
                     node = self.node(output)
                     node.lineage = node.lineage.after_attention
@@ -280,7 +273,7 @@ class DataFlow:
         normaliser: Normaliser = "sigmoid" if name == "sigmoid" else "softmax"
         normalised_axis = key_axis(node) if normaliser == "sigmoid" else axis
         if normalised_axis is None or logits.dim() < 2 or not logits.is_floating_point():
-            return self._follow(name, [logits], probabilities, (), {})
+            return self._follow(FollowedCall(name, [logits], [node], probabilities, (), {}))
         kept_logits = logits if overwritten is None else overwritten
         return self._add_candidate(kept_logits, probabilities, normalised_axis, node, normaliser, by_one_function=True)
 
@@ -365,15 +358,12 @@ class DataFlow:
         product = elementwise_sum(*factors, axes, keepdim)
         return product if has_own_axes(product, self.node(product.left), self.node(product.right)) else None
 
-    def _follow(
-        self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> None:
+    def _follow(self, call: FollowedCall) -> None:
+        name, inputs, nodes, result, *_ = call
         if not inputs or name in FILLING:
             if self.running_module() is not None:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))
             return
-        nodes = list(map(self.node, inputs))
-        call = FollowedCall(name, inputs, nodes, result, args, kwargs)
         node = node_after(call)
         self._keep(result, node)
         note_mixing(name, nodes, node)

@@ -29,6 +29,8 @@ from attnviz.capture.flow.axes import (
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
 from attnviz.capture.flow.nodes import Node, Steps, candidates_in, softmaxes_of_scores_first, still_has_axes
 
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "convolution": None}  # the number of axes in space, if known
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
@@ -45,6 +47,18 @@ PUTTING = frozenset(
 GATHERING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
 SEQUENCES = (list, tuple)  # a constant, since building it for every argument would take time
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
+
+
+class TorchCall(NamedTuple):
+    """A call of a torch function that has returned."""
+
+    name: str  # the name of the function without an operator's overload: an exported module calls ``matmul.default``
+    func: Callable[..., Any]  # the function
+    args: Arguments  # its positional arguments
+    kwargs: Keywords  # its keyword arguments
+    result: Any  # its result
+    logsumexp: Tensor | None = None  # the log-sum-exp of each row, if an attention kernel returns it
+    overwritten: Tensor | None = None  # a copy of a softmax's input whose memory the output was written over
 
 
 class FollowedCall(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, tensors_in
+from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, TorchCall, tensors_in
 from attnviz.capture.flow.sites import CallingModule
 
 MOVING = {
@@ -62,7 +62,7 @@ class _NumberedElements(Generic[Numbered]):
         if numbered is not None and numbered.numbers.shape == tensor.shape:
             self._numbered[tensor] = numbered
 
-    def _moved_numbers(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    def _moved_numbers(self, call: TorchCall) -> list[Tensor]:
         """Calls a function with the numbers of its tensors in their place; returns those of its results."""
 
         def with_numbers(argument: Any) -> Any:
@@ -71,7 +71,7 @@ class _NumberedElements(Generic[Numbered]):
                 return argument if numbered is None else numbered.numbers
             return type(argument)(map(with_numbers, argument)) if type(argument) in SEQUENCES else argument
 
-        numbers = func(*map(with_numbers, args), **kwargs)
+        numbers = call.func(*map(with_numbers, call.args), **call.kwargs)
         return tensors_in(numbers if isinstance(numbers, SEQUENCES) else (numbers,))
 
 
@@ -103,21 +103,18 @@ class TokenPlaces(_NumberedElements[Origin]):
         """True if the tracker is active and follows calls of this function."""
         return self.is_active and name in FOLLOWED
 
-    def follow(
-        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def follow(self, call: TorchCall) -> None:
         """Notes the origin of a function's result; stops for good if that raises an error."""
         try:
-            self._note(name, func, args, kwargs, result)
+            self._note(call)
         except Exception:  # an argument that fits no tensor of token numbers: the model must run on
             self.stop()
 
-    def _note(
-        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def _note(self, call: TorchCall) -> None:
+        name, args, result = call.name, call.args, call.result
         origins = [origin for origin in map(self.of, tensors_in(args)) if origin is not None]
         if name in SOURCES:
-            self._keep(result, _computed_tokens(name, args, kwargs, origins, result))
+            self._keep(result, _computed_tokens(call, origins))
         elif name in WRITING:
             self._numbered.pop(args[0], None)
         elif not origins:
@@ -126,24 +123,22 @@ class TokenPlaces(_NumberedElements[Origin]):
             full_origins = [origin for origin in origins if origin.numbers.shape == result.shape]
             self._keep(result, min(full_origins, key=lambda origin: origin.texts, default=None))
         elif name == "pad":
-            padding = args[1] if len(args) > 1 else kwargs["pad"]
+            padding = args[1] if len(args) > 1 else call.kwargs["pad"]
             padded_numbers = functional.pad(origins[0].numbers, padding, value=UNKNOWN)
             self._keep(result, origins[0]._replace(numbers=padded_numbers))
         elif len(origins) == len(tensors_in(args[:1])):
             results = [result] if isinstance(result, Tensor) else result
-            for tensor, numbers in zip(results, self._moved_numbers(func, args, kwargs), strict=True):
+            for tensor, numbers in zip(results, self._moved_numbers(call), strict=True):
                 self._keep(tensor, origins[0]._replace(numbers=numbers))
 
 
-def _computed_tokens(
-    name: str, args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor
-) -> Origin | None:
+def _computed_tokens(call: TorchCall, origins: list[Origin]) -> Origin | None:
     """Returns the origin of a map's or norm's result; its tokens are new if those of its input are unknown or mixed."""
-    origin, feature_axis = origins[0] if origins else None, -1
+    name, result, origin, feature_axis = call.name, call.result, origins[0] if origins else None, -1
     if name == "layer_norm" and origin is not None:
         return origin
     if name == "conv2d":
-        weight, feature_axis = args[1] if len(args) > 1 else kwargs["weight"], 1
+        weight, feature_axis = call.args[1] if len(call.args) > 1 else call.kwargs["weight"], 1
         if result.dim() != IMAGE_AXES:
             return None
         if origin is not None and set(weight.shape[2:]) == {1} and origin.numbers.shape[2:] == result.shape[2:]:
@@ -212,22 +207,19 @@ class GatheredRows(_NumberedElements[RowGather]):
 
     def follow(
         self,
-        name: str,
-        func: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        result: Any,
+        call: TorchCall,
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running_module: Callable[[], CallingModule | None],
     ) -> None:
         """Notes which rows the results of a function contain; integers and writes into a tensor are not followed."""
+        name, args, result = call.name, call.args, call.result
         if _is_gather(name, args):
-            source = args[0] if args else kwargs["input"]
+            source = args[0] if args else call.kwargs["input"]
             if isinstance(result, Tensor) and source.is_floating_point():
-                options = {name: value for name, value in kwargs.items() if name not in ("input", "out")}
+                options = {name: value for name, value in call.kwargs.items() if name not in ("input", "out")}
 
                 def gathered(tensor: Tensor) -> Tensor:
-                    rows: Tensor = func(tensor, *args[1:], **options)
+                    rows: Tensor = call.func(tensor, *args[1:], **options)
                     return rows
 
                 self._keep(result, self._gather_after(gathered, source, result, axes_of_rows(source), running_module))
@@ -242,7 +234,7 @@ class GatheredRows(_NumberedElements[RowGather]):
             for output in results:
                 self._keep(output, gather.for_result(output))
         elif len(gathers) == len(tensors_in(args[:1])):  # all tensors that it moves have gathered rows
-            for output, numbers in zip(results, self._moved_numbers(func, args, kwargs), strict=True):
+            for output, numbers in zip(results, self._moved_numbers(call), strict=True):
                 self._keep(output, gather._replace(numbers=numbers))
         else:  # tensors without gathered rows were joined to them
             for output in results:

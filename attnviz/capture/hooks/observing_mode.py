@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode
 from attnviz.attention.kernels import attention_with_logsumexp
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
 from attnviz.capture.calls.readable import copy_of_input, keep_copies, overwritten_tensor, unreadable_kind, untraced
+from attnviz.capture.flow.functions import Arguments, Keywords, TorchCall
 from attnviz.capture.hooks.compiled import exempt_from_compiling
-from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Arguments, Keywords, Observer, StopForward, TorchCall
+from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Observer, StopForward
 
 
 @dataclass(eq=False)

@@ -27,15 +27,13 @@ from attnviz.capture.calls.observed_calls import have_separate_inputs, kernel_ca
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
-from attnviz.capture.flow.functions import GATHERING, tensors_in
+from attnviz.capture.flow.functions import GATHERING, TorchCall, tensors_in
 from attnviz.capture.flow.lineage import NOTHING, Lineage
 from attnviz.capture.flow.moved_rows import GatheredRows, OperandGathers, TokenPlaces
 from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
 
-Arguments = tuple[Any, ...]
-Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # queries and features
 MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass counts as new
@@ -51,18 +49,6 @@ class StopForward(BaseException):
     def __init__(self, receiver: object) -> None:
         super().__init__()
         self.receiver = receiver
-
-
-class TorchCall(NamedTuple):
-    """A call of a torch function that has returned."""
-
-    name: str  # the name of the function without an operator's overload: an exported module calls ``matmul.default``
-    func: Callable[..., Any]  # the function
-    args: Arguments  # its positional arguments
-    kwargs: Keywords  # its keyword arguments
-    result: Any  # its result
-    logsumexp: Tensor | None = None  # the log-sum-exp of each row, if an attention kernel returns it
-    overwritten: Tensor | None = None  # a copy of a softmax's input whose memory the output was written over
 
 
 class ObservedCall(NamedTuple):
@@ -245,25 +231,15 @@ class Observer:
                 self.report(recognize(self, call))
         elif self.token_places.is_active and self.token_places.follows(call.name):
             with self.guarded():
-                self.token_places.follow(call.name, call.func, call.args, call.kwargs, call.result)
+                self.token_places.follow(call)
         self._follow(call)
         may_gather = self.gathered_rows.is_active or call.name in GATHERING
         if may_gather and self.gathered_rows.follows(call.name, call.args):
             with self.guarded():
-                self.gathered_rows.follow(
-                    call.name,
-                    call.func,
-                    call.args,
-                    call.kwargs,
-                    call.result,
-                    self._gatherable_axes,
-                    self.running_module,
-                )
+                self.gathered_rows.follow(call, self._gatherable_axes, self.running_module)
         if self.search is not None and self.search.is_searching and call.name in PRODUCTS:
             with self.guarded():
-                is_projection = self.search.check(
-                    call.name, call.args, call.kwargs, call.result, lambda tensor: self.flow.node(tensor).constant
-                )
+                is_projection = self.search.check(call, lambda tensor: self.flow.node(tensor).constant)
                 may_stop = self.stops_after_search and self.kernel_calls is None and not self.search.pending
                 if may_stop and not is_projection:
                     raise StopForward(self.receiver)
@@ -272,7 +248,7 @@ class Observer:
         """Follows the dataflow through a call; an error is reported, but ignored on unreadable tensors."""
         try:
             with torch._C.DisableTorchFunction():
-                self.flow.follow_call(call.name, call.args, call.kwargs, call.result, call.overwritten)
+                self.flow.follow_call(call)
         except Exception as error:
             if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
                 self.receiver.on_failure(error)

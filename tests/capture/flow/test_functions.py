@@ -11,7 +11,7 @@ from torch.nn import functional
 from attnviz.capture.flow import functions
 from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axis, Part
 from attnviz.capture.flow.dataflow import DataFlow
-from attnviz.capture.flow.functions import FollowedCall, node_after
+from attnviz.capture.flow.functions import FollowedCall, TorchCall, node_after
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.nodes import Node
 from attnviz.capture.flow.sites import CallingModule
@@ -129,7 +129,7 @@ class Followed:
 
     def call(self, name: str, function: Function, *args: Any) -> Tensor:
         result: Tensor = function(*args)
-        self.flow.follow_call(name, args, {}, result)
+        self.flow.follow_call(TorchCall(name, lambda: None, args, {}, result))
         return result
 
     def layer(self, tokens: Tensor) -> list[Node]:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from transformers import InformerConfig, InformerModel
 
 import attnviz
+from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
@@ -212,7 +213,8 @@ def test_rows_that_are_gathered_from_integers_are_not_followed(dtype: torch.dtyp
     source, rows = torch.zeros(5, 4, dtype=dtype), torch.tensor([3, 1])
     result = source.index_select(0, rows)
     gathered = GatheredRows()
-    gathered.follow("index_select", Tensor.index_select, (source, 0, rows), {}, result, lambda _: [0], lambda: None)
+    call = TorchCall("index_select", Tensor.index_select, (source, 0, rows), {}, result)
+    gathered.follow(call, lambda _: [0], lambda: None)
     assert (gathered.of(result) is not None) == source.is_floating_point()
 
 
@@ -223,7 +225,7 @@ Function = Callable[..., Any]
 def followed(places: TokenPlaces, name: str, function: Function, *args: Any) -> Any:
     result = function(*args)
     if places.follows(name):
-        places.follow(name, function, args, {}, result)
+        places.follow(TorchCall(name, function, args, {}, result))
     return result
 
 
@@ -265,7 +267,7 @@ def test_other_functions_lose_the_places() -> None:
 
 def test_function_that_cannot_take_numbers_ends_the_following() -> None:
     places = TokenPlaces()
-    places.follow("unfold", lambda *args: 1 / 0, (embedded(places),), {}, torch.ones(1))
+    places.follow(TorchCall("unfold", lambda *args: 1 / 0, (embedded(places),), {}, torch.ones(1)))
     assert not places.is_active
 
 
