@@ -11,16 +11,27 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
+from attnviz.base.arrays import FloatArray
 from attnviz.base.files import atomic_file
-from attnviz.models.digit_picture import CELL_PATCHES, CELLS, FIRST_DIGIT, PATCH_SIDE, PATCHES, PICTURE_ID, SIDE
+from attnviz.models.digit_picture import (
+    CELL_PATCHES,
+    CELLS,
+    FIRST_DIGIT,
+    PATCH_SIDE,
+    PATCHES,
+    PICTURE_ID,
+    SIDE,
+    patches_of_cells,
+)
 from attnviz.models.picture_model import NUM_HEADS, PictureModel
-from attnviz.models.trained_picture import MODEL_FILE, HeldOutPictures, weights_on_quarters
+from attnviz.models.trained_picture import HELD_OUT_NAMES, MODEL_FILE, HeldOutPictures
 from attnviz.text.samples import PICTURES_IN_CHECKOUT
 
 SEED = 2
@@ -133,6 +144,32 @@ def check(model: PictureModel, pictures: HeldOutPictures) -> Figures:
     return Figures(float(is_right.float().mean()), weights_on_quarters(model, pictures))
 
 
+def weights_on_quarters(model: PictureModel, pictures: HeldOutPictures) -> FloatArray:
+    """Returns the mean weight of a word on each quarter of the digit that it names, ``(layers, heads, quarters)``.
+
+    The mean is over the pictures and the nine words. A quarter is one patch of a digit.
+    """
+    layer_weights: list[Tensor] = []
+
+    def keep_weights(module: Any, arguments: Any, output: Any) -> None:
+        """Appends a layer's weights, ``(pictures, heads, queries, keys)``, to ``layer_weights``."""
+        layer_weights.append(output.weights)
+
+    hooks = [block.get_submodule("attention").register_forward_hook(keep_weights) for block in model.blocks]
+    try:
+        with torch.no_grad():
+            model(pictures.input_ids(), pictures.ink)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    quarters = torch.from_numpy(np.array([np.flatnonzero(patches) for patches in patches_of_cells()]))
+    rows = torch.stack(layer_weights)[:, :, :, PATCHES:, :PATCHES]  # (layers, pictures, heads, words, patches)
+    # The words come in the order of the cells, so that row n of `quarters` belongs to word n.
+    quarter_weights = rows.gather(-1, quarters.expand(*rows.shape[:-1], -1))
+    weights: FloatArray = quarter_weights.mean(dim=(1, 3)).numpy()
+    return weights
+
+
 def sort_heads(model: PictureModel, pictures: HeldOutPictures) -> None:
     """Puts the heads of the first layer in the order of the quarters that they fetch, which changes no output."""
     quarters = weights_on_quarters(model, pictures)[0].argmax(-1)
@@ -174,7 +211,7 @@ def main() -> None:
     sort_heads(model, pictures)
     with atomic_file(arguments.output, force=True) as file:
         weights = {name: weight.half() for name, weight in model.state_dict().items()}
-        file.write(save(weights | pictures.as_tensors()))
+        file.write(save(weights | dict(zip(HELD_OUT_NAMES, (pictures.levels, pictures.answers), strict=True))))
     write_sample(pictures, arguments.sample)
     print(f"{arguments.output}: {check(model, pictures)}")
 

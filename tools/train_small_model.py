@@ -26,7 +26,6 @@ from attnviz.models.trained import (
     TRAINED_TOKENS,
     build_model,
     held_out_repeats,
-    to_byte_planes,
 )
 from attnviz.text.tokens import Tokens
 
@@ -115,7 +114,7 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
     """Returns the figures of a model on unseen segments of distinct bytes, each repeated once."""
     ids, is_known = held_out_repeats(texts, segment)
     with torch.no_grad():
-        logits, runs = model.forward_with_runs(ids)
+        logits, runs = model(ids), list(model.runs(model.embed(ids)))
     is_predicted = logits[:, is_known].argmax(-1) == ids[:, segment + 2 :]
     names, visible, tokens = (
         ("previous", "induction"),
@@ -134,6 +133,14 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
         for name in ("previous", "induction")
     )
     return Figures(float(is_predicted.float().mean()), previous.mean(axis=1), induction.mean(axis=1))
+
+
+def to_byte_planes(weights: torch.Tensor) -> torch.Tensor:
+    """Returns the bytes of float32 numbers, ``(4, *shape)``: the first byte of every number, then the second, and on.
+
+    In this order, the wheel compresses the bytes to nine tenths of their size.
+    """
+    return weights.contiguous().view(torch.uint8).reshape(*weights.shape, 4).movedim(-1, 0).contiguous()
 
 
 def tokens_of_ids(ids: torch.Tensor) -> Tokens:

@@ -200,24 +200,6 @@ class AttentionStack(nn.Module):
             visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
             context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
         """
-        return self.forward_with_runs(ids, first_position, visible=visible, context_ids=context_ids)[0]
-
-    def forward_with_runs(
-        self,
-        ids: Tensor,
-        first_position: int = 0,
-        *,
-        visible: Tensor | None = None,
-        context_ids: Tensor | None = None,
-    ) -> tuple[Tensor, list[LayerRun]]:
-        """Returns the result of ``forward``, and the run of each layer.
-
-        Args:
-            ids: ``(batch, tokens)``.
-            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
-            context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
-        """
         context = None if context_ids is None else self.embed(context_ids)
-        runs = list(self.runs(self.embed(ids, first_position), visible, context))
-        features = runs[-1].result
-        return features if self.unembedding is None else self.unembedding(features), runs
+        *_, last_run = self.runs(self.embed(ids, first_position), visible, context)
+        return last_run.result if self.unembedding is None else self.unembedding(last_run.result)

@@ -201,18 +201,8 @@ def load_model() -> "AttentionStack":
     return model.eval()
 
 
-def to_byte_planes(weights: "torch.Tensor") -> "torch.Tensor":
-    """Returns the bytes of float32 numbers, ``(4, *shape)``: the first byte of every number, then the second, and on.
-
-    In this order, the wheel compresses the bytes to nine tenths of their size.
-    """
-    import torch
-
-    return weights.contiguous().view(torch.uint8).reshape(*weights.shape, 4).movedim(-1, 0).contiguous()
-
-
 def from_byte_planes(planes: "torch.Tensor") -> "torch.Tensor":
-    """Returns the float32 numbers whose bytes `to_byte_planes` returned."""
+    """Returns the float32 numbers of their bytes, ``(4, *shape)``: the first of every number, then the second."""
     import torch
 
     return planes.movedim(0, -1).contiguous().view(torch.float32).squeeze(-1)

@@ -220,10 +220,6 @@ class HeldOutPictures:
         ids = torch.tensor([PICTURE_ID] * PATCHES + list(range(CELLS**2)))
         return ids.expand(len(self.answers), -1)
 
-    def as_tensors(self) -> "dict[str, Tensor]":
-        """Returns the tensors by their names in the model's file."""
-        return dict(zip(HELD_OUT_NAMES, (self.levels, self.answers), strict=True))
-
 
 def load_model() -> "PictureModel":
     """Returns the picture model with the weights in the package's file, in float32 on the CPU."""
@@ -246,35 +242,6 @@ def load_held_out() -> HeldOutPictures:
     return HeldOutPictures(levels, answers.long())
 
 
-def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "FloatArray":
-    """Returns the mean weight of a word on each quarter of the digit that it names, ``(layers, heads, quarters)``.
-
-    The mean is over the pictures and the nine words. A quarter is one patch of a digit.
-    """
-    import numpy as np
-    import torch
-
-    layer_weights: list[Tensor] = []
-
-    def keep_weights(module: Any, arguments: Any, output: Any) -> None:
-        """Appends a layer's weights, ``(pictures, heads, queries, keys)``, to ``layer_weights``."""
-        layer_weights.append(output.weights)
-
-    hooks = [block.get_submodule("attention").register_forward_hook(keep_weights) for block in model.blocks]
-    try:
-        with torch.no_grad():
-            model(pictures.input_ids(), pictures.ink)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    quarters = torch.from_numpy(np.array([np.flatnonzero(patches) for patches in patches_of_cells()]))
-    rows = torch.stack(layer_weights)[:, :, :, PATCHES:, :PATCHES]  # (layers, pictures, heads, words, patches)
-    # The words come in the order of the cells, so that row n of `quarters` belongs to word n.
-    quarter_weights = rows.gather(-1, quarters.expand(*rows.shape[:-1], -1))
-    weights: FloatArray = quarter_weights.mean(dim=(1, 3)).numpy()
-    return weights
-
-
 def _read_picture(source: "ImageSource") -> "tuple[FloatArray, Image]":
     """Returns the ink of a picture as the model reads it, ``(SIDE, SIDE)``, and the picture."""
     from attnviz.media.image import image_of, open_image
@@ -287,7 +254,7 @@ def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
     """Returns the tokens with each patch at its place in the image, labelled by row and column."""
     import numpy as np
 
-    from attnviz.models.reading.picture_tokens import RECTANGLE_NUMBERS, with_pictures
+    from attnviz.models.reading.media_tokens import RECTANGLE_NUMBERS, with_pictures
 
     picture_indices = np.where(np.arange(len(tokens)) < PATCHES, 0, -1)  # -1 for words, which are in no picture
     rectangles = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64)

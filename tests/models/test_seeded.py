@@ -115,7 +115,7 @@ def test_scores_that_overflow_are_refused() -> None:
     ("changed", "message"),
     [
         ({"num_heads": 0}, "num_heads 0 is out of range; give 1 to 4096"),
-        ({"num_heads": 5}, "embed_dim=12 is not divisible by num_heads=5; use 10"),
+        ({"num_heads": 5}, "embed_dim=12 is not divisible by num_heads=5; use embed_dim=10"),
         ({"num_layers": -1}, "num_layers -1 is out of range"),
         ({"embed_dim": 10**9}, "embed_dim 1000000000 is out of range"),
         ({"dropout": 1.0}, "dropout 1 is out of range; give a number from 0 to below 1"),

@@ -28,10 +28,10 @@ from attnviz.models.trained import (
     first_predictable,
     from_byte_planes,
     start_tokens,
-    to_byte_planes,
 )
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
+from tools.train_small_model import to_byte_planes
 
 
 def record(text: str, selection: Selection | None = None, **settings: Any) -> Recording:

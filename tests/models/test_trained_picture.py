@@ -31,9 +31,9 @@ from attnviz.models.trained_picture import (
     TrainedPictureReader,
     load_held_out,
     load_model,
-    weights_on_quarters,
 )
 from attnviz.text.selection import Selection
+from tools.train_picture_model import weights_on_quarters
 
 LAYERS, HEADS = 2, 4
 

@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.text import Text
-from attnviz.models.huggingface.image_reader import image_tokens
+from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 

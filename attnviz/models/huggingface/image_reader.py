@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import count
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -19,6 +18,7 @@ from attnviz.models.huggingface.loading import (
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared
+from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.huggingface.image_places import PixelTokens
 
-CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
+PROBE = "[probe]"
 MAX_LISTED_LABELS = 8
 OVERLAP = "Patches overlap; each is drawn as the cell around its centre."
 NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
@@ -265,32 +265,3 @@ def with_probe(maps: "LayerMaps") -> "LayerMaps":
         return maps
     probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
     return replace(maps, query_tokens=replace(probe, medium=np.full(1, -1), places=np.zeros((1, 4), dtype=np.int64)))
-
-
-def image_tokens(image: Image, places: "IntArray") -> Tokens:
-    """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
-
-    Tokens without a place are special. They are labelled ``[CLS]`` if first, else ``[extra 1]``, ``[extra 2]``, ….
-
-    Args:
-        places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
-    """
-    has_place = places[:, 2] > 0
-    lefts, tops = (np.unique(places[has_place, edge]).tolist() for edge in (0, 1))
-    extra_numbers = count(1)
-    labels = [
-        "" if is_placed else CLASS_TOKEN if index == 0 else f"[extra {next(extra_numbers)}]"
-        for index, is_placed in enumerate(has_place.tolist())
-    ]
-    for token in np.flatnonzero(has_place).tolist():
-        left, top = places[token, :2].tolist()
-        labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"
-    return replace(
-        Tokens.numbered(len(labels)),
-        labels=tuple(labels),
-        special=~has_place,
-        media=(image,),
-        medium=np.where(has_place, 0, -1),
-        places=places,
-        groups={},
-    )

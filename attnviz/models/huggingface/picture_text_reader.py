@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.base.reading import read_json
-from attnviz.models.huggingface.image_reader import OVERLAP, image_tokens, with_probe
+from attnviz.models.huggingface.image_reader import OVERLAP, with_probe
 from attnviz.models.huggingface.loading import (
     load_model,
     load_part,
@@ -22,7 +22,7 @@ from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
 from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared
-from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
+from attnviz.models.reading.media_tokens import image_tokens, picture_keys, with_pictures
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS

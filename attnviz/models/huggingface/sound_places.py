@@ -26,7 +26,6 @@ from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of
 from attnviz.models.huggingface.image_places import lattice_boxes
-from attnviz.models.huggingface.image_reader import image_tokens
 from attnviz.models.huggingface.token_inputs import (
     OwnFrameConvolution,
     OwnValueAttention,
@@ -34,6 +33,7 @@ from attnviz.models.huggingface.token_inputs import (
     projected_tokens,
     whole_token_numbers,
 )
+from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:

@@ -16,14 +16,15 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.example import Example, Prepared
-from attnviz.text.tokens import PADDING_LABEL, Tokens
+from attnviz.models.reading.media_tokens import frame_tokens
+from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnviz.base.arrays import FloatArray, IntArray
+    from attnviz.base.arrays import FloatArray
     from attnviz.maps.recording import Recording
     from attnviz.media.sound import Sound
     from attnviz.text.selection import AttentionPart, Selection
@@ -150,7 +151,7 @@ class SoundReader(MediaReader):
             spans = measured_spans(encoder, self._features, len(samples), self._input_name)
         except UnevenFramesError:
             return spectrogram_tokens(encoder, self._features, samples, self.rate, sound.title, self._input_name)
-        return _frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
+        return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
     def _refuse_long(self, sound: "Sound") -> None:
         """Raises AttnvizError if the sound is longer than the model's window; never if the model has no window."""
@@ -237,26 +238,3 @@ def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[i
 
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     return tokens_of_pieces(text, ids, names, [(len(text), len(text))] * len(ids), np.ones(len(ids), dtype=bool))
-
-
-def _frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
-    """Returns the frames of a sound as tokens, each labelled by the second at its middle, such as ``0.25s``.
-
-    ``spans`` are ``(frames, 2)``, the first sample of each frame and the one after its last, at the sound's rate. A
-    frame whose middle lies after the end of the sound is padding: a special token without a place.
-    """
-    middles = spans.mean(axis=1)
-    is_in_sound = middles < sound.samples
-    labels = tuple(
-        f"{max(middle, 0.0) / sound.rate:.2f}s" if in_sound else PADDING_LABEL  # frame 0 may begin before the sound
-        for middle, in_sound in zip(middles.tolist(), is_in_sound.tolist(), strict=True)
-    )
-    return replace(
-        Tokens.numbered(len(labels)),
-        labels=labels,
-        special=~is_in_sound,
-        media=(sound,),
-        medium=np.where(is_in_sound, 0, -1),
-        places=np.where(is_in_sound[:, None], np.minimum(spans, sound.samples), 0),
-        groups={},
-    )

@@ -151,11 +151,6 @@ class ModelSettings:
         """The width of a value in each head: ``value_dim``, or the embedding's width divided by the heads."""
         return self.embed_dim // self.num_heads if self.value_dim is None else self.value_dim
 
-    @property
-    def score_scale(self) -> float:
-        """The factor of q·k: the scale divided by the temperature."""
-        return self.scale_for(self.query_width) / self.temperature
-
     def scale_for(self, width: int) -> float:
         """Returns the factor of q·k, before the temperature, for queries and keys of this width.
 

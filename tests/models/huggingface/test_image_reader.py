@@ -17,8 +17,8 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
-from attnviz.models.huggingface.image_reader import image_tokens
 from attnviz.models.reading.example import Example
+from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection

@@ -10,7 +10,7 @@ import pytest
 
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.models.huggingface.image_reader import image_tokens
+from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.render.formats import draw
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look

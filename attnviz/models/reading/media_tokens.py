@@ -1,16 +1,18 @@
-"""Gives the tokens of a text that stand for parts of pictures their places there, and labels by row and column."""
+"""Makes the tokens that stand for parts of pictures and sounds: places, and labels by row and column or by second."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
     from attnviz.media.image import Image
+    from attnviz.media.sound import Sound
 
 CLASS_TOKEN = "[CLS]"
 RECTANGLE_NUMBERS = 4  # left, top, right and bottom
@@ -59,6 +61,58 @@ def picture_keys(images: "Sequence[Image]", picture_indices: "IntArray", places:
     is_part = picture_indices >= 0
     labels = np.where(is_part, np.array(tokens.labels, object), CLASS_TOKEN).tolist()
     return replace(tokens, labels=tuple(labels), special=~is_part)
+
+
+def image_tokens(image: "Image", places: "IntArray") -> Tokens:
+    """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
+
+    Tokens without a place are special. They are labelled ``[CLS]`` if first, else ``[extra 1]``, ``[extra 2]``, ….
+
+    Args:
+        places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
+    """
+    has_place = places[:, 2] > 0
+    lefts, tops = (np.unique(places[has_place, edge]).tolist() for edge in (0, 1))
+    extra_numbers = count(1)
+    labels = [
+        "" if is_placed else CLASS_TOKEN if index == 0 else f"[extra {next(extra_numbers)}]"
+        for index, is_placed in enumerate(has_place.tolist())
+    ]
+    for token in np.flatnonzero(has_place).tolist():
+        left, top = places[token, :2].tolist()
+        labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"
+    return replace(
+        Tokens.numbered(len(labels)),
+        labels=tuple(labels),
+        special=~has_place,
+        media=(image,),
+        medium=np.where(has_place, 0, -1),
+        places=places,
+        groups={},
+    )
+
+
+def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
+    """Returns the frames of a sound as tokens, each labelled by the second at its middle, such as ``0.25s``.
+
+    ``spans`` are ``(frames, 2)``, the first sample of each frame and the one after its last, at the sound's rate. A
+    frame whose middle lies after the end of the sound is padding: a special token without a place.
+    """
+    middles = spans.mean(axis=1)
+    is_in_sound = middles < sound.samples
+    labels = tuple(
+        f"{max(middle, 0.0) / sound.rate:.2f}s" if in_sound else PADDING_LABEL  # frame 0 may begin before the sound
+        for middle, in_sound in zip(middles.tolist(), is_in_sound.tolist(), strict=True)
+    )
+    return replace(
+        Tokens.numbered(len(labels)),
+        labels=labels,
+        special=~is_in_sound,
+        media=(sound,),
+        medium=np.where(is_in_sound, 0, -1),
+        places=np.where(is_in_sound[:, None], np.minimum(spans, sound.samples), 0),
+        groups={},
+    )
 
 
 def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
