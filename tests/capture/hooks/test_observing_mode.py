@@ -55,7 +55,9 @@ class Flexible(nn.Module):
         self.scores = queries @ keys.repeat_interleave(self.groups, 1).mT * features**-0.5
         mask = None
         if self.masked:
-            mask = flex.create_block_mask(lambda batch, head, query, key: query - key < 2, None, None, TOKENS, TOKENS)
+            mask = flex.create_block_mask(
+                lambda batch, head, query, key: query - key < 2, None, None, TOKENS, TOKENS, "cpu"
+            )
         mixed: Tensor = flex.flex_attention(
             queries, keys, values, score_mod=self.modify, block_mask=mask, enable_gqa=self.groups > 1
         )
