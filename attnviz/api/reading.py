@@ -15,12 +15,13 @@ from attnviz.models.reading.captured import record_module
 from attnviz.models.reading.example import Example, Prepared
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.server_answer import ServerAnswer
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnviz.metrics.unit_checks import UnitChecks
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.reader import Use
 
@@ -52,6 +53,27 @@ class Reading(DrawableRecording):
         """
         with self.live.unchanged():
             return self.live.reader(self.model_settings, self.use).compute(self.example, layer)
+
+    def check(self, by: str, count: int = 3, *, layers: str | None = None, heads: str | None = None) -> "UnitChecks":
+        """Returns the attention of the answer, the last unit, on each earlier unit, and what it loses without the unit.
+
+        ``attnviz show --check`` prints the same numbers. The model runs again for each hidden unit.
+
+        Args:
+            by: the units: ``turns``, ``sentences`` or any other name of ``--by``.
+            count: the number of units to hide, one at a time, those with the largest share first.
+            layers: layers as ``0-3,7``.
+            heads: heads as ``4.11,9.6``; without layers and heads, the head in which a unit stands out most.
+
+        Raises:
+            AttnvizError: if the text has fewer than two such units, or the model predicts no tokens or takes no mask.
+        """
+        from attnviz.api.unit_checks import unit_checks
+
+        selection = Selection.parse(layers=layers, heads=heads)
+        with self.live.unchanged():
+            reader = self.live.reader(self.model_settings, "predictions")
+            return unit_checks(reader, self.example, selection, Grouping(by=by), count)[1]
 
 
 def reading(

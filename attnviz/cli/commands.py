@@ -127,7 +127,7 @@ def show(
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
     from attnviz.cli.input import read_batch, read_input
-    from attnviz.cli.recordings import record, record_batch
+    from attnviz.cli.runs import record, record_batch
 
     refuse_output(output, others=other_suffixes("show"))
     if recordings or film_suffix(output) is not None:
@@ -151,9 +151,12 @@ def show(
         if drawn.logits is not None or batch is not None:
             other = "logits" if drawn.logits is not None else "batch"
             raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
-        from attnviz.cli.unit_checks import show_unit_checks
+        from attnviz.cli.runs import checked_units
 
-        show_unit_checks(drawn.check, read_input(input, settings), settings, options, output)
+        checked_recording, checks = checked_units(drawn.check, read_input(input, settings), settings, options)
+        from attnviz.report.decoding import units_report
+
+        deliver(units_report(checked_recording, checks, fit_options(options, output)), output)
         return
     if drawn.logits is not None:
         _show_logits(drawn.logits, input, settings, options, output, batch)
@@ -192,7 +195,7 @@ def _save_recording(
 ) -> None:
     """Saves the attention over a text, to show it later without the model."""
     from attnviz.cli.input import read_batch, read_input
-    from attnviz.cli.recordings import record, record_batch
+    from attnviz.cli.runs import record, record_batch
     from attnviz.maps.saved import save
 
     refuse_unsaved(path)
@@ -222,8 +225,8 @@ def _show_logits(
     batch: Path | None,
 ) -> None:
     """Draws the parts of a token's logit at the last selected query."""
-    from attnviz.cli.attribution import logit_parts, refuse_map_options
     from attnviz.cli.input import read_input
+    from attnviz.cli.runs import logit_parts, refuse_map_options
 
     refuse_map_options(options, batch)
     parts = logit_parts(read_input(input, settings), settings, options.selection, token)
@@ -275,7 +278,7 @@ def heads(
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
     from attnviz.cli.input import read_survey, read_texts
-    from attnviz.cli.recordings import record
+    from attnviz.cli.runs import record
 
     refuse_output(output, "atlas")
     if types:
@@ -351,7 +354,7 @@ def compare(
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
     from attnviz.cli.input import read_comparison, read_effects_pair, read_input, read_surveys
-    from attnviz.cli.recordings import record_both, record_models, refuse_unchanged
+    from attnviz.cli.runs import record_both, record_models, refuse_unchanged
 
     refuse_output(output)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
@@ -409,7 +412,7 @@ def explain(
 ) -> None:
     """Walk through the computation of one head, step by step."""
     from attnviz.cli.input import read_input
-    from attnviz.cli.recordings import compute
+    from attnviz.cli.runs import compute
     from attnviz.text.selection import parse_head
 
     suffix = explanation_suffix(output)
@@ -446,7 +449,7 @@ def ablate(
     batch: Batch = None,
 ) -> None:
     """Remove each head and measure what the output loses."""
-    from attnviz.cli.ablation import ablation_effects
+    from attnviz.cli.runs import ablation_effects
 
     refuse_output(output, "atlas")
     effects = ablation_effects(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
@@ -469,7 +472,7 @@ def steps(
     """Show what a model looked at for each token that it wrote."""
     from attnviz.cli.decoding import show_steps
     from attnviz.cli.input import read_input
-    from attnviz.cli.recordings import record
+    from attnviz.cli.runs import record
 
     refuse_output(output, "atlas", others=other_suffixes("steps"))
     if film_suffix(output) is not None and look.title is not None:
@@ -495,7 +498,7 @@ def browse(
     """Explore all heads in a full-screen view."""
     from attnviz.browse.start import browse, refuse_browse
     from attnviz.cli.input import read_input
-    from attnviz.cli.recordings import record
+    from attnviz.cli.runs import record
     from attnviz.cli.subject import Subject
 
     refuse_browse()

@@ -171,7 +171,7 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     """
     from attnviz.browse.start import browse, browse_survey, names_to_begin_with
     from attnviz.browse.survey.listing import SurveyView
-    from attnviz.cli.recordings import record
+    from attnviz.cli.runs import record
     from attnviz.corpus.saved import load_survey
     from attnviz.report.picture.options import ReportOptions
     from attnviz.report.survey.survey_heads import refuse_text_options

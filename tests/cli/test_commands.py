@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     attnviz: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
-    monkeypatch.setattr("attnviz.cli.recordings.record", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.runs.record", lambda *_: 1 / 0)
     assert "cannot write to the folder '.'" in attnviz.refused("show", "Life", "-o", "x.png")
 
 
@@ -293,7 +293,7 @@ def test_an_existing_file_is_refused_before_any_work(
     attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     (in_folder / "run.csv").write_bytes(b"precious")
-    monkeypatch.setattr("attnviz.cli.recordings.record", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.runs.record", lambda *_: 1 / 0)
     assert "'run.csv' exists; --force replaces it" in attnviz.refused(command, "Life is short", "-o", "run.csv")
 
 

@@ -34,6 +34,8 @@ VALUES = (
     "attnviz.effects.logit_parts.LogitParts",
     "attnviz.effects.logit_parts.LogitPart",
     "attnviz.metrics.steps.DecodingSteps",
+    "attnviz.api.reading.Reading.check",
+    "attnviz.metrics.unit_checks.UnitChecks",
     "attnviz.corpus.survey.Survey",
     "attnviz.attention.modules.AttentionOutput",
     "attnviz.attention.modules.AttentionOptions",

@@ -1,4 +1,4 @@
-"""Checks of units on the command line: what the answer loses, and controls, where the truth is known."""
+"""Checks of units: what the answer loses, and controls, where the truth is known."""
 
 import json
 import random
@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
+import attnviz
+from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.models.huggingface import reader as hf_reader
 from attnviz.models.reading.example import Example
@@ -87,6 +90,25 @@ def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixt
     assert [unit["unit"] for unit in found["units"]] == ["1 user", "2 tool result"]
     assert sum(unit["lost"] is not None for unit in found["units"]) == 1
     assert all("reversed" not in unit for unit in found["units"])
+
+
+def test_a_loaded_model_gives_the_numbers_of_the_command(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "qwen").mkdir()
+    folder, text = chat_model(in_folder / "qwen", "qwen"), "What is it? The tower is high. What is it"
+    capsys.readouterr()
+    line = ["show", text, "--model", folder, "--by", "sentences", "--heads", "0.0,1.1", "--check", "1", "--json"]
+    assert main(line) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    model, tokenizer = (
+        kind.from_pretrained(folder) for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer)
+    )
+    checks = attnviz.reading(model, tokenizer, text).check("sentences", 1, heads="0.0,1.1")
+    assert checks.units == tuple(unit["unit"] for unit in units)
+    for name in ("shares", "lifts", "strongest", "lost"):
+        numbers = [np.nan if unit[name] is None else unit[name] for unit in units]
+        np.testing.assert_allclose(getattr(checks, name), numbers, atol=1e-5, err_msg=name)
+    with pytest.raises(AttnvizError, match="check hides units; add by='turns', passages or sentences"):
+        attnviz.reading(model, tokenizer, text).check("tokens")
 
 
 def test_a_loss_is_that_of_hiding_the_unit_from_all_later_tokens(capsys: pytest.CaptureFixture[str]) -> None:

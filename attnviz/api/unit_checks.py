@@ -1,69 +1,59 @@
 """Checks what an answer looked at: by what it loses without a unit, and by controls that run the model again."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.cli.output import deliver, fit_options
+from attnviz.base.progress import track
+from attnviz.maps.grouped import refuse_missing_units
+from attnviz.maps.heads import chosen_heads, head_name
+from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.metrics.unit_checks import UnitChecks, calibrated_score, question_scores, strongest_sum
+from attnviz.metrics.unit_shares import UnitShares, sink_tokens, strongest_unit, unit_frame
+from attnviz.text.named_groups import TOKENS
+from attnviz.text.selection import Grouping, Selection
+from attnviz.text.units import Units
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, IntArray
-    from attnviz.cli.options import Output
-    from attnviz.cli.subject import Subject
-    from attnviz.maps.layer_maps import CellMaps
     from attnviz.maps.recording import Recording
-    from attnviz.metrics.unit_checks import UnitChecks
-    from attnviz.metrics.unit_shares import UnitShares
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.reader import Reader
-    from attnviz.models.reading.settings import ModelSettings
-    from attnviz.report.picture.options import ReportOptions
-    from attnviz.text.units import Units
 
 CONTENT_FREE = "N/A"  # the question of QRHead's calibration
 
 
-def show_unit_checks(
-    count: int, subject: "Subject", settings: "ModelSettings", options: "ReportOptions", output: "Output"
-) -> None:
-    """Writes the table of units, with the drop in the answer's log-probability when a unit is hidden.
+def unit_checks(
+    reader: "Reader", example: "Example", selection: Selection, grouping: Grouping, count: int
+) -> "tuple[Recording, UnitChecks]":
+    """Returns the recording of an example, and the measurements of each unit before its answer, the last unit.
+
+    The ``count`` units with the largest share are hidden one at a time, and the drop in the answer's log-probability is
+    measured. Numbers are means over the chosen heads, else of the head in which a unit stands out most.
+
+    Args:
+        reader: a reader that predicts tokens.
+        example: the text, a chat, or passages before a question.
+        selection: the layers and heads.
+        grouping: the units.
+        count: the number of units to hide.
 
     Raises:
-        AttnvizError: for an image, a sound or a saved file, for single tokens as units or options that do not apply, or
-            if the model is not trained, predicts no tokens or takes no mask.
+        AttnvizError: for single tokens as units, fewer than two units, or a model that takes no mask.
     """
-    from attnviz.models.sources import open_reader, refuse_untrained
-    from attnviz.report.decoding import units_report
-    from attnviz.text.named_groups import TOKENS
+    refuse_single_tokens(grouping)
+    check = _Check(reader, reader.answered(example), selection, grouping)  # each run reads the same answer
+    return check.recording, check.unit_checks(count)
 
-    unit_name = options.grouping.units
-    _refuse_options(options)
-    if unit_name == TOKENS:
+
+def refuse_single_tokens(grouping: Grouping) -> None:
+    """Raises AttnvizError for single tokens as units."""
+    if grouping.units == TOKENS:
         raise AttnvizError(f"{option('check')} hides units; add {option('by', 'turns')}, passages or sentences")
-    example = subject.example(settings, f"{option('check')} runs the model, and a saved file holds none; give a text")
-    refuse_untrained(settings.model)
-    reader = open_reader(settings, "predictions", options.selection.tower)
-    check = _Check(reader, reader.answered(example), options, unit_name)  # each run reads the same answer
-    deliver(units_report(check.recording, check.unit_checks(count), fit_options(options, output)), output)
-
-
-def _refuse_options(options: "ReportOptions") -> None:
-    """Raises AttnvizError for options that do not apply to a table of units, such as those of maps."""
-    from attnviz.cli.attribution import refuse_map_options
-    from attnviz.text.selection import Grouping
-
-    refuse_map_options(replace(options, grouping=Grouping()), None, option("check"))
-    changed_names = [name for name in ("no_special", "renormalize") if getattr(options.grouping, name)]
-    changed_names += ["queries"] if options.selection.queries != (None, None) else []
-    changed_names += ["all"] if options.all else []
-    if changed_names:
-        raise AttnvizError(
-            f"{option(changed_names[0])} does not apply to {option('check')}, which lists units; leave it out"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,33 +62,31 @@ class _Check:
 
     reader: "Reader"
     example: "Example"
-    options: "ReportOptions"
-    unit_name: str
+    selection: Selection
+    grouping: Grouping
+
+    @property
+    def unit_name(self) -> str:
+        """The name of the units."""
+        return self.grouping.units
 
     @cached_property
     def recording(self) -> "Recording":
         """The recording of the example."""
-        return self.reader.record(self.example, self.options.selection)
+        return self.reader.record(self.example, self.selection)
 
     @cached_property
-    def shares(self) -> "tuple[UnitShares, ...]":
+    def shares(self) -> tuple[UnitShares, ...]:
         """The shares of the measured heads, for each attention call; see `_shares_of`."""
         return self._shares_of(self.recording, None)
 
     @cached_property
-    def heads(self) -> "list[tuple[CellMaps, int]]":
+    def heads(self) -> list[tuple[CellMaps, int]]:
         """The maps and the number of each measured head."""
-        from attnviz.maps.layer_maps import cell_maps
-
         return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]
 
-    def unit_checks(self, count: int) -> "UnitChecks":
+    def unit_checks(self, count: int) -> UnitChecks:
         """Returns the measurements of each unit before the answer, which is the last unit."""
-        from attnviz.maps.heads import head_name
-        from attnviz.metrics.unit_checks import UnitChecks, strongest_sum
-        from attnviz.metrics.unit_shares import sink_tokens
-        from attnviz.text.units import Units
-
         first_shares = self.shares[0]  # all calls of the text number its units alike
         units = Units.of(first_shares.maps.query_tokens, self.unit_name)
         queries = first_shares.queries
@@ -135,15 +123,10 @@ class _Check:
         numbers = np.concatenate([getattr(shares, name)[:, shares.earlier_units] for shares in self.shares])
         return np.asarray(numbers.mean(axis=0))
 
-    def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
+    def _shares_of(self, recording: "Recording", heads: Sequence[str] | None) -> tuple[UnitShares, ...]:
         """Returns the shares of attention that units get in heads of a recording, for each attention call."""
-        from attnviz.maps.grouped import refuse_missing_units
-        from attnviz.maps.heads import chosen_heads
-        from attnviz.metrics.unit_shares import strongest_unit, unit_frame
-        from attnviz.text.selection import Selection
-
-        refuse_missing_units(list(recording.maps), self.options.grouping)
-        selection = Selection.parse(heads=",".join(heads)) if heads else self.options.selection
+        refuse_missing_units(list(recording.maps), self.grouping)
+        selection = Selection.parse(heads=",".join(heads)) if heads else self.selection
         head_maps = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
         _, shares = unit_frame(head_maps, self.unit_name)
         if not shares:
@@ -162,10 +145,9 @@ class _Check:
         return head_shares
 
     def _losses(
-        self, units: "Units", shares: "UnitShares", queries: "IntArray", hidden_units: "IntArray"
+        self, units: Units, shares: UnitShares, queries: "IntArray", hidden_units: "IntArray"
     ) -> "tuple[Float64Array, float]":
         """Returns the loss of the answer's log-probability without each hidden unit, and the log-probability itself."""
-        from attnviz.base.progress import track
         from attnviz.effects.measures import answer_log_probabilities
 
         tokens = shares.maps.query_tokens
@@ -186,14 +168,10 @@ class _Check:
                 losses[unit] = lost[~is_hidden[answer_tokens - 1]].sum()
         return losses, float(log_probabilities.sum())
 
-    def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
+    def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: Units) -> "Float64Array | None":
         """Returns the score of each earlier unit by `calibrated_score`, with ``CONTENT_FREE`` as the neutral
         question.
         """
-        from attnviz.maps.heads import head_name
-        from attnviz.maps.layer_maps import cell_maps
-        from attnviz.metrics.unit_checks import calibrated_score, question_scores
-
         question_label, neutral_example = (
             self.example.question_label(self.unit_name),
             self.example.with_question(CONTENT_FREE),
@@ -202,12 +180,11 @@ class _Check:
             return None
         question = np.flatnonzero(units.numbers == units.labels.index(question_label))
         measured_heads = {(head_name(maps, head), maps.kind) for maps, head in self.heads}
-        recording = self.reader.record(neutral_example, self.options.selection)
+        recording = self.reader.record(neutral_example, self.selection)
         neutral_heads: list[tuple[CellMaps, int]] = []
         for maps in recording.maps:
             heads = [head for head in maps.heads if (head_name(maps, head), maps.kind) in measured_heads]
             neutral_heads += [(cell_maps(maps), head) for head in heads]
-        from attnviz.text.units import Units
 
         first_maps, _ = neutral_heads[0]  # all of them have the tokens of the same text
         neutral_units = Units.of(first_maps.key_tokens, self.unit_name)
@@ -221,15 +198,14 @@ class _Check:
         ]
         return np.array(scores_of_units)
 
-    def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
+    def _shares_in_reverse(self, labels: list[str]) -> "Float64Array | None":
         """Returns the mean share of each unit over the heads when the model reads the passages in reverse order."""
         example = self.example.with_passages_reversed()
         if example is None:
             return None
-        from attnviz.maps.heads import head_name
 
         names = [head_name(maps, head) for maps, head in self.heads]
-        reversed_shares = self._shares_of(self.reader.record(example, self.options.selection), names)
+        reversed_shares = self._shares_of(self.reader.record(example, self.selection), names)
         first_shares = reversed_shares[0]
         share_of_label = {
             first_shares.labels[unit]: np.mean([call_shares.shares[:, unit].mean() for call_shares in reversed_shares])

@@ -1,0 +1,341 @@
+"""Runs the models that a command line names: recordings of one text or two, ablations, logits, and checks of units."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
+from attnviz.base.options import declared_options
+from attnviz.cli.input import is_piped, read_texts
+from attnviz.cli.options import Input
+from attnviz.cli.subject import Kind, Subject
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.text.selection import Grouping, Selection, resolve_span
+
+if TYPE_CHECKING:
+    from attnviz.effects.effect_table import Effects
+    from attnviz.effects.logit_parts import LogitParts
+    from attnviz.maps.recording import Recording
+    from attnviz.metrics.unit_checks import UnitChecks
+    from attnviz.models.reading.computation import Computation
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.settings import ModelSettings
+
+# Of the seeded model, each with a value to try.
+COMPARABLE_SETTINGS: dict[str, str | float] = {
+    "causal": True,
+    "scale": "none",
+    "temperature": 2,
+    "seed": 3,
+    "dropout": 0.5,
+}
+
+
+def record(
+    subject: Subject,
+    settings: "ModelSettings",
+    selection: Selection,
+    whole: bool = False,
+    values: bool = False,
+    factors: bool = False,
+) -> "Recording":
+    """Returns a new recording of a text, an image or a sound, or the saved recording that the subject names.
+
+    Raises:
+        AttnvizError: if the file is no recording, or the model does not exist or does not read such an input.
+    """
+    if not subject.is_run:
+        return subject.recording(whole)
+    from attnviz.models.sources import open_reader
+
+    reader = open_reader(settings, subject.use, selection.tower)
+    reader.keeps_factors = factors
+    return reader.record(subject.example_of_any_medium(settings), selection, values)
+
+
+def record_batch(
+    texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
+) -> "Recording":
+    """Returns one recording of several texts, run as a batch.
+
+    Raises:
+        AttnvizError: if the model reads one text at a time, or a text has no tokens.
+    """
+    from attnviz.models.reading.example import Example
+    from attnviz.models.sources import open_reader
+
+    reader = open_reader(settings, tower=selection.tower)
+    return reader.record_batch([Example.of(text, settings) for text in texts], selection, values)
+
+
+def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":
+    """Returns every intermediate result of one layer of a model over a text, an image, or a text with images.
+
+    Raises:
+        AttnvizError: for a saved file or a sound, or if the layer does not exist.
+    """
+    refusal = "explain computes from a text, and a saved file holds no model; give a text"
+    is_image = subject.kind is Kind.IMAGE
+    example = subject.example_of_any_medium(settings) if is_image else subject.example(settings, refusal)
+    from attnviz.models.sources import open_reader
+
+    return open_reader(settings, subject.use).compute(example, layer)
+
+
+def record_both(
+    text: Subject,
+    other: Subject | None,
+    settings: "ModelSettings",
+    selection: Selection,
+    whole: bool = False,
+    values: bool = False,
+) -> tuple["Recording", "Recording", str]:
+    """Returns recordings A and B, and the change from A to B in words.
+
+    With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
+    With any other model, only the text differs. If an input is not a text, both are recorded by `_record_each`.
+
+    Raises:
+        AttnvizError: if there is nothing to compare: no second text, and no changed setting of the seeded model.
+    """
+    if not (text.is_text and (other is None or other.is_text)):
+        return _record_each(text, other, settings, selection, whole, values)
+    from attnviz.base.machine import refuse_little_memory
+    from attnviz.models.reading.settings import ModelSettings
+    from attnviz.models.sources import open_reader, refuse_unused
+
+    examples = [subject.example_of_any_medium(settings) for subject in (text, other or text)]
+
+    if settings.model != ModelSettings.model:
+        if other is None:
+            refuse_unchanged(settings)
+        reader = open_reader(settings, text.use, selection.tower)
+        return (
+            reader.record(examples[0], selection, values),
+            reader.record(examples[1], selection, values),
+            "another text",
+        )
+    refuse_little_memory()
+    from attnviz.models.seeded import SeededReader
+
+    changed_names = _changed_settings(settings)
+    if other is None:
+        refuse_unchanged(settings)
+    refuse_unused(settings)
+    reader_a = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed_names}))
+    reader_b = SeededReader(settings, weights_from=None if "seed" in changed_names else reader_a)
+    recording_a = reader_a.record(examples[0], selection, values)
+    recording_b = reader_b.record(examples[1], selection, values)
+    changes = [
+        flag(name) if name == "causal" else f"{setting_name(name)}={getattr(settings, name)}" for name in changed_names
+    ]
+    if other is not None:
+        changes.append("another text")
+    return recording_a, recording_b, " ".join(changes)
+
+
+def refuse_unchanged(settings: "ModelSettings") -> None:
+    """Raises AttnvizError unless the model is the seeded one with a changed setting."""
+    from attnviz.models.reading.settings import ModelSettings
+
+    if settings.model == ModelSettings.model and _changed_settings(settings):
+        return
+    flags = [
+        flag(name, example) for name, example in COMPARABLE_SETTINGS.items() if settings.model == ModelSettings.model
+    ]
+    raise AttnvizError(f"nothing to compare; add {or_list([*flags, '--with TEXT', '--with-model MODEL'])}")
+
+
+def _changed_settings(settings: "ModelSettings") -> list[str]:
+    """Returns the names of the comparable settings that differ from the defaults."""
+    from attnviz.models.reading.settings import ModelSettings
+
+    return [name for name in COMPARABLE_SETTINGS if getattr(settings, name) != getattr(ModelSettings, name)]
+
+
+def record_models(
+    text: Subject,
+    other: Subject | None,
+    settings: "ModelSettings",
+    model: str,
+    selection: Selection,
+    values: bool = False,
+) -> tuple["Recording", "Recording", str]:
+    """Returns the recordings of two models, over one input or two, and the change in words.
+
+    Raises:
+        AttnvizError: if an input is a saved file, or a model cannot record its input.
+    """
+    if not (text.is_run and (other is None or other.is_run)):
+        raise AttnvizError(
+            "--with-model runs models, and a saved file holds none; give a text, or leave out --with-model"
+        )
+    recording_a = record(text, settings, selection, values=values)
+    recording_b = record(text if other is None else other, replace(settings, model=model), selection, values=values)
+    change = f"the change to {recording_b.model}"
+    if other is not None:
+        change += " and another text"
+    return recording_a, recording_b, change
+
+
+def _record_each(
+    text: Subject,
+    other: Subject | None,
+    settings: "ModelSettings",
+    selection: Selection,
+    whole: bool,
+    values: bool = False,
+) -> tuple["Recording", "Recording", str]:
+    """Returns the recordings of two inputs, each new or saved, and the change in words.
+
+    Raises:
+        AttnvizError: if there is no second input, or an input cannot be recorded or read.
+    """
+    if other is None:
+        raise AttnvizError(f"nothing to compare {text.source} with; give an input of the same kind after --with")
+    recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
+    return recording_a, recording_b, f"the change to {other.source}"
+
+
+def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
+    """Returns the parts of a token's logit at the last selected query.
+
+    Raises:
+        AttnvizError: for any input but a text, an untrained model, or what `logit_attribution` refuses.
+    """
+    refusal = f"{option('logits')} runs the model on a text, and a saved file holds no model; give a text"
+    example = subject.example(settings, refusal)
+    from attnviz.models.sources import open_reader, refuse_untrained
+
+    reader = open_reader(settings, "predictions", selection.tower)
+    refuse_untrained(settings.model)
+    prepared_input = reader.read(example)
+    from attnviz.effects.logit_attribution import logit_attribution
+
+    token = reader.find_token(label, prepared_input.tokens)
+    query_span = resolve_span(selection.queries, len(prepared_input.tokens), "queries")
+    parts = logit_attribution(reader.module, prepared_input.inputs, token.id, query_span.stop - 1)
+    return replace(
+        parts,
+        label=token.label,
+        key_labels=prepared_input.tokens.labels,
+        context_labels=() if prepared_input.context is None else prepared_input.context.labels,
+        model=reader.name,
+        title=prepared_input.title,
+        remarks=(*filter(None, [token.remark]), *prepared_input.remarks),
+    )
+
+
+def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
+    """Raises AttnvizError if a batch or an option of maps is given where no map is drawn; the message names the
+    first.
+    """
+    defaults = ReportOptions()
+    values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
+    changed_names = [name for name, value in values.items() if value != getattr(defaults, name)]
+    changed_names += [
+        name for name in declared_options(Grouping) if getattr(options.grouping, name) != getattr(Grouping, name)
+    ]
+    if options.selection.keys != (None, None):
+        changed_names.append("keys")
+    look, map_looks = options.look, ("style", "query", "mark", "pool", "names")
+    changed_names += [name for name in map_looks if getattr(look, name) != getattr(Look, name)]
+    if batch is not None:
+        changed_names.append("batch")
+    if changed_names:
+        other_option = option_text or option("logits", "TOKEN")
+        raise AttnvizError(
+            f"{option(changed_names[0])} does not apply to {other_option}, which draws no maps; leave it out"
+        )
+
+
+def checked_units(
+    count: int, subject: Subject, settings: "ModelSettings", options: ReportOptions
+) -> "tuple[Recording, UnitChecks]":
+    """Returns the recording of a text, and what its answer loses without each of ``count`` units.
+
+    Raises:
+        AttnvizError: for an image, a sound or a saved file, for single tokens as units or options that do not apply, or
+            if the model is not trained, predicts no tokens or takes no mask.
+    """
+    from attnviz.models.sources import open_reader, refuse_untrained
+
+    refuse_map_options(replace(options, grouping=Grouping()), None, option("check"))
+    changed_names = [name for name in ("no_special", "renormalize") if getattr(options.grouping, name)]
+    changed_names += ["queries"] if options.selection.queries != (None, None) else []
+    changed_names += ["all"] if options.all else []
+    if changed_names:
+        raise AttnvizError(
+            f"{option(changed_names[0])} does not apply to {option('check')}, which lists units; leave it out"
+        )
+    from attnviz.api.unit_checks import refuse_single_tokens, unit_checks
+
+    refuse_single_tokens(options.grouping)
+    example = subject.example(settings, f"{option('check')} runs the model, and a saved file holds none; give a text")
+    refuse_untrained(settings.model)
+    reader = open_reader(settings, "predictions", options.selection.tower)
+    return unit_checks(reader, example, options.selection, options.grouping, count)
+
+
+def ablation_effects(
+    input: Input,
+    settings: "ModelSettings",
+    selection: Selection,
+    batch: Path | None,
+    *,
+    metric: str | None,
+    by: str,
+    pairs: bool,
+    sets: str | None,
+    top: int | None,
+) -> "Effects":
+    """Returns how a metric changes in each text without a head, or without a set of heads.
+
+    Raises:
+        AttnvizError: for a saved file, a sound or an untrained model, or for what `ablate` refuses.
+    """
+    from attnviz.models.sources import open_reader, refuse_untrained
+
+    examples = _examples(input, settings, batch)
+    from attnviz.api.ablation import effects_of_examples, use_for_effects
+
+    use = use_for_effects([example for example in examples if example is not None], metric)
+    reader = open_reader(settings, use, selection.tower)
+    refuse_untrained(settings.model)
+    prepared_inputs = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
+    chooses_queries = selection.queries != (None, None)
+    tokens = len(prepared_inputs[0].tokens)
+    from attnviz.effects.ablation import Ablation
+
+    ablation = Ablation(
+        reader.module,
+        metric,
+        heads=None if selection == Selection(queries=selection.queries) else selection,
+        sets=None if sets is None else sets.split(","),
+        pairs=pairs,
+        top=top,
+        by=by,
+        positions=resolve_span(selection.queries, tokens, "queries") if chooses_queries else slice(None),
+    )
+    return effects_of_examples(reader, prepared_inputs, ablation)
+
+
+def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
+    """Returns the examples that the user gives, or the sample text; `[None]` for the model's own example."""
+    from attnviz.models.sources import reader_class
+
+    names_no_input = input == Input() and batch is None
+    if names_no_input and reader_class(settings.model).has_example and not is_piped():
+        return [None]
+    refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
+    return [_example(subject, settings, refusal) for subject in read_texts(input, settings, batch)]
+
+
+def _example(subject: Subject, settings: "ModelSettings", refusal: str) -> "Example":
+    """Returns the example of an image, or of an input that `Subject.example` reads; ``refusal`` is for saved files."""
+    if subject.kind is not Kind.IMAGE:
+        return subject.example(settings, refusal)
+    from attnviz.models.reading.example import Example
+
+    return Example(image=Path(subject.source))
