@@ -116,6 +116,9 @@ class Selection:
         """Returns the selected heads of a layer, in the user's order; ``None`` for all, an empty tuple for none.
 
         ``layers`` is not considered, nor are parts: heads of one number in several parts are one here.
+
+        Args:
+            layer: the number of the layer.
         """
         if self.names is None:
             return self.heads

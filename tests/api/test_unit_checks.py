@@ -99,9 +99,8 @@ def test_a_loaded_model_gives_the_numbers_of_the_command(in_folder: Path, capsys
     line = ["show", text, "--model", folder, "--by", "sentences", "--heads", "0.0,1.1", "--check", "1", "--json"]
     assert main(line) == 0
     units = json.loads(capsys.readouterr().out)["units"]
-    model, tokenizer = (
-        kind.from_pretrained(folder) for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer)
-    )
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     checks = attnviz.reading(model, tokenizer, text).check("sentences", 1, heads="0.0,1.1")
     assert checks.units == tuple(unit["unit"] for unit in units)
     for name in ("shares", "lifts", "strongest", "lost"):

@@ -113,7 +113,7 @@ view.html
 
 def test_a_command_leaves_the_folder_and_the_environment_as_they_were(tmp_path: Path) -> None:
     before = Path.cwd()
-    code, printed = answer(["samples"], tmp_path)
+    code, printed = answer(["info", "samples"], tmp_path)
     assert (code, Path.cwd()) == (0, before)
     assert "repeat" in printed
 
