@@ -65,7 +65,7 @@ def streams(piped: bytes | None) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
 def attempt(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
     """Runs a command line; raises AssertionError if it does not end as every command line must."""
     ended = run(arguments, piped)
-    refuse_end(ended, piped_on="--format" in arguments)
+    refuse_end(ended, piped_on=any(word.startswith("-.") for word in arguments))
     if ended.code == 0:
         for path in filter(Path.is_file, Path().iterdir()):
             refuse_file(path)

@@ -44,46 +44,46 @@ show 'a b. a b' --model trained --by sentences --check 1
 steps 'a b a b' --model trained
 """
 PICTURES = """\
-show run.safetensors --style arcs -o - --format svg
-show run.safetensors --style overlay --heads 0.0,0.1 -o - --format svg
-show run.safetensors --query b -o - --format svg
-show run.safetensors --style overlay --heads 0.0,0.1 --query b -o - --format svg
-show big.safetensors --all -o - --format svg
-show big.safetensors --all -o - --format png
+show run.safetensors --style arcs -o -.svg
+show run.safetensors --style overlay --heads 0.0,0.1 -o -.svg
+show run.safetensors --query b -o -.svg
+show run.safetensors --style overlay --heads 0.0,0.1 --query b -o -.svg
+show big.safetensors --all -o -.svg
+show big.safetensors --all -o -.png
 show big.safetensors --all
-show run.safetensors -o - --format svg
-show run.safetensors -o - --format pptx
-show big.safetensors -o - --format html
-show run.safetensors --table weights -o - --format svg
-show run.safetensors --reduce mean -o - --format svg
+show run.safetensors -o -.svg
+show run.safetensors -o -.pptx
+show big.safetensors -o -.html
+show run.safetensors --style weights -o -.svg
+show run.safetensors --reduce mean -o -.svg
 show run.safetensors --json
-show survey.safetensors --axes previous,sink -o - --format svg
-show survey.safetensors --heads 0.0 -o - --format svg
-show survey.safetensors -o - --format svg
-show survey.safetensors -o - --format html
-show survey.safetensors --table pairs
-heads survey.safetensors -o - --format svg
-heads run.safetensors -o - --format svg
-heads run.safetensors -o - --format html
-compare run.safetensors other.safetensors -o - --format svg
-compare run.safetensors other.safetensors -o - --format html
+show survey.safetensors --style points:previous,sink -o -.svg
+show survey.safetensors --heads 0.0 -o -.svg
+show survey.safetensors -o -.svg
+show survey.safetensors -o -.html
+show survey.safetensors --style pairs
+heads survey.safetensors -o -.svg
+heads run.safetensors -o -.svg
+heads run.safetensors -o -.html
+compare run.safetensors other.safetensors -o -.svg
+compare run.safetensors other.safetensors -o -.html
 compare effects.json effects2.json
-compare effects.json effects2.json -o - --format svg
-compare survey.safetensors survey2.safetensors -o - --format html
-show 'a b a' --model trained --logits a -o - --format svg
-show 'a b. a b' --model trained --by sentences --check 1 -o - --format svg
-steps run.safetensors -o - --format svg
-steps run.safetensors -o - --format gif
-ablate 'a b a b' --model trained -o - --format svg
-explain 'a b a b' -o - --format html
+compare effects.json effects2.json -o -.svg
+compare survey.safetensors survey2.safetensors -o -.html
+show 'a b a' --model trained --logits a -o -.svg
+show 'a b. a b' --model trained --by sentences --check 1 -o -.svg
+steps run.safetensors -o -.svg
+steps run.safetensors -o -.gif
+ablate 'a b a b' --model trained -o -.svg
+explain 'a b a b' -o -.html
 """
 PAIRED = (
     LINES
     + """\
-explain 'a b a b' -o - --format md
+explain 'a b a b' -o -.md
 ablate --model trained
-show 'a b a b' -o - --format html
-heads 'a b a b' -o - --format svg
+show 'a b a b' -o -.html
+heads 'a b a b' -o -.svg
 heads --types --model trained --json
 """
 )

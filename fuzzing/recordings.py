@@ -14,7 +14,13 @@ from fuzzing.target import Target
 DATA = Path(__file__).parents[1] / "tests" / "maps" / "data"
 SAVED = tuple(path.read_bytes() for path in sorted(DATA.glob("*.safetensors")))
 COMMANDS = (
-    *(["show"], ["show", "--json"], ["show", "--table", "both"], ["show", "--words"], ["show", "--style", "text"]),
+    *(
+        ["show"],
+        ["show", "--json"],
+        ["show", "--style", "both"],
+        ["show", "--by", "words"],
+        ["show", "--style", "text"],
+    ),
     *(["heads"], ["heads", "--json"], ["show", "--reduce", "rollout"], ["compare", "--with", "run.safetensors"]),
     *(["show", "-o", f"x{suffix}"] for suffix in (".svg", ".html", ".csv", ".json", ".npz")),
 )

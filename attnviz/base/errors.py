@@ -16,8 +16,16 @@ SETTINGS = frozenset(
     """
     tokenizer num_heads embed_dim num_layers qk_dim value_dim scale temperature dropout bias init seed dense
     dpi font_size transparent per_slide max_size pool bare annotate mark half
+    device_map truncate renormalize labels
     """.split()
 )
+# Options that the command line takes as a value of another one: its name, and the value.
+VALUES_OF = {
+    "words": ("by", "words"),
+    "table": ("style", "{}"),
+    "axes": ("style", "points:{}"),
+    "residual": ("reduce", "rollout:{}"),
+}
 Value = str | float | None
 
 
@@ -74,9 +82,12 @@ def argument(name: str, value: Value = None) -> str:
 def flag(name: str, value: Value = None) -> str:
     """Returns an option as the command line writes it, with its value if one is given: ``--top 4``.
 
-    True is the flag alone, ``--words``; False is the opposite flag, ``--no-words``. A setting is written
-    ``--set num-heads=4``; without a value its name alone.
+    True is the flag alone, ``--all``; False is the opposite flag, ``--no-all``. A setting is written
+    ``--set num-heads=4``; without a value its name alone. A value of another option is written as such, ``--by words``.
     """
+    if name in VALUES_OF:
+        host, pattern = VALUES_OF[name]
+        return f"--{host}" if value is None else f"--{host} {pattern.format(value)}"
     if name in SETTINGS:
         word = str(value).lower() if isinstance(value, bool) else value
         return setting_name(name) if value is None else f"--set {setting_name(name)}={word}"

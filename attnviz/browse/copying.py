@@ -127,7 +127,7 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
     else:
         head_options = _lens_options(session, state) if state.lens else _overview_options(screen, state)
     shows_contributions = session.heads[0][0].quantity == "contribution"
-    joining_option = "--words" if session.unit_name == "words" else f"--by {shlex.quote(session.unit_name)}"
+    joining_option = f"--by {shlex.quote(session.unit_name)}"
     shared_limits_option = "" if view.scores or shows_contributions else "--limits 0:1"
     look_options = [
         "--of contributions" if shows_contributions else "",

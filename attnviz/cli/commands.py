@@ -509,7 +509,7 @@ def browse(
 
         has_map_options = other is not None or at is not None or look.effects is not None or has_contributions
         if has_map_options or grouping != Grouping():
-            names = "--with, --at, --effects, --of, --by and --words"
+            names = "--with, --at, --effects, --of and --by"
             raise AttnvizError(f"{names} do not apply to a survey, which has no maps; leave them out")
         raise typer.Exit(browse_survey_file(subject.path, selection, look))
     recording = record(subject, settings, selection, values=has_contributions)

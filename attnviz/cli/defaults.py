@@ -91,7 +91,7 @@ def parse_settings(words: Iterable[str], settings: Mapping[str, DeclaredOption])
         is_switch = bool in _value_types(settings[name])
         if not text and not (is_switch and not sign):
             raise AttnvizError(f"--set {word} has no value; write --set {typed_name}=VALUE")
-        values[name] = _converted_value(name, _parsed_word(text or "true", settings[name]), settings[name])
+        values[name] = converted_word(name, text or "true", settings[name])
     return values
 
 
@@ -253,24 +253,31 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, _Default]
         if not text:
             continue
         try:
-            value = _converted_value(name, _parsed_word(text, declaration), declaration)
+            value = converted_word(name, text, declaration)
         except AttnvizError as error:
             raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
         defaults[name] = _Default(value, variable)
     return defaults
 
 
-def _parsed_word(text: str, declaration: DeclaredOption) -> str | float | bool:
-    """Returns the text of a variable or setting as a boolean or number if the option takes one; else the text."""
+def converted_word(name: str, text: str, declaration: DeclaredOption) -> Any:
+    """Returns the text of a variable or setting as a value of its option: a boolean, number or path if it takes one.
+
+    Raises:
+        AttnvizError: if it is of another type, or the option refuses it.
+    """
     types = _value_types(declaration)
+    if Path in types:
+        return Path(text)
+    value: str | float | bool = text
     if bool in types:
-        return BOOLEAN_WORDS.get(text.lower(), text)
+        value = BOOLEAN_WORDS.get(text.lower(), text)
     with suppress(ValueError):
         if int in types:
-            return int(text)
+            value = int(text)
         if float in types:
-            return float(text)
-    return text
+            value = float(text)
+    return _converted_value(name, value, declaration)
 
 
 def _converted_value(name: str, value: Any, declaration: DeclaredOption) -> str | float | bool:

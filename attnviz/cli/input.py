@@ -34,7 +34,7 @@ def read_input(input: Input, settings: "ModelSettings") -> Subject:
     Raises:
         AttnvizError: if the input is refused, or cannot have the given labels or passages.
     """
-    return _read_subject(input, settings).with_labels(input.tokens).with_passages(input.passages)
+    return _read_subject(input, settings).with_labels(input.labels).with_passages(input.passages)
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
@@ -222,8 +222,8 @@ def read_batch(path: Path, input: Input) -> list[str]:
         raise AttnvizError(f"{input_names[0]} and --batch both give the input; use one of them")
     if input.passages is not None:
         raise AttnvizError("--passages stand before one text, and --batch gives several; leave one out")
-    if input.tokens is not None:
-        raise AttnvizError("--tokens labels arrays, and --batch gives texts; leave one out")
+    if input.labels is not None:
+        raise AttnvizError("labels name the tokens of arrays, and --batch gives texts; leave one out")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
         raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")

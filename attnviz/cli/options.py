@@ -1,10 +1,10 @@
 """Builds the options of the commands from their declarations, in groups that are the panels of the help."""
 
 import inspect
-from collections import ChainMap
+import re
 from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
@@ -12,10 +12,10 @@ from typing import Annotated, Any, NamedTuple, get_args
 from typer import Argument, Context
 from typer import Option as TyperOption
 
-from attnviz.base.errors import SETTINGS, AttnvizError, flag, option
+from attnviz.base.errors import SETTINGS, VALUES_OF, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.completion import completer
-from attnviz.cli.defaults import names_from_source, parse_settings, refuse_to_fetch, used_defaults
+from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
 from attnviz.cli.help import SETTINGS_PANEL, ShortHelp
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
@@ -30,13 +30,6 @@ def _samples() -> dict[str, str]:
     return dict.fromkeys(samples(), "")
 
 
-def _suffixes() -> dict[str, str]:
-    """Returns the suffixes of all formats without their dots, each with an empty description, for completion."""
-    from attnviz.render.formats import FORMATS
-
-    return {suffix.removeprefix("."): "" for suffix in FORMATS}
-
-
 def _steps() -> dict[str, str]:
     """Returns the names of the steps of an explanation, each with the first line of its docstring."""
     from attnviz.explain.explain import STEPS
@@ -44,7 +37,7 @@ def _steps() -> dict[str, str]:
     return {name: (inspect.getdoc(step) or "").partition("\n")[0] for name, step in STEPS.items()}
 
 
-STANDARD_OUTPUT = Path("-")
+STANDARD_OUTPUT = re.compile(r"-(\.\w*)?")  # -.svg names a format too
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class Input:
         Path | None,
         Option("Read this sound (WAV, FLAC, OGG or MP3) with a speech model; TEXT may give the words said in it."),
     ] = None
-    tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
+    labels: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
 
 @dataclass(frozen=True)
@@ -89,12 +82,9 @@ class Output:
     output: Annotated[
         Path | None,
         Option(
-            "Write a file in the format of its suffix, or - for standard output.",
+            "Write a file in the format of its suffix; -.svg writes SVG to standard output.",
             brief="Write a file; its suffix picks the format: .png, .html …",
         ),
-    ] = None
-    format: Annotated[
-        str | None, Option("Write this format, such as svg, whatever the file's suffix.", names=_suffixes)
     ] = None
     force: Annotated[bool, Option("Replace the file if it exists.", needs=("output", "picture.png"))] = False
     open: Annotated[bool, Option("Open the written file.")] = False
@@ -103,16 +93,14 @@ class Output:
     @property
     def file(self) -> Path | None:
         """The file to write, or ``None`` for standard output."""
-        return None if self.output == STANDARD_OUTPUT else self.output
+        return None if self.output is None or STANDARD_OUTPUT.fullmatch(str(self.output)) else self.output
 
     @property
     def suffix(self) -> str | None:
-        """The suffix of the format, such as ``.svg``; "" if the file has none, ``None`` for standard output."""
-        if self.format is not None:
-            return f".{self.format.lower().removeprefix('.')}"
+        """The suffix of the format, such as ``.svg``; "" if the file has none, ``None`` if no option names a format."""
         if self.json:
             return ".json"
-        return None if self.file is None else self.file.suffix.lower()
+        return None if self.output is None else self.output.suffix.lower()
 
 
 Batch = Annotated[Path | None, Option("Read one text from each line of this file.", panel="Input")]
@@ -338,29 +326,37 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     some of its options. The attribute ``declared`` of the returned function holds all options by name.
     """
     single_options = declared_options(command)
-    command_parameters = inspect.signature(command).parameters.values()
     groups: dict[str, _OptionGroup] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in command_parameters:
-        name = parameter.name
-        if name in single_options and name not in SETTINGS:
-            parameters.append(_parameter(name, single_options[name]))
-        elif name not in single_options:
+    declarations: dict[str, DeclaredOption] = {}
+    panels: dict[str, str] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in single_options:
+            declarations[name] = single_options[name]
+        else:
             groups[name] = _group(parameter.annotation)
-            parameters += groups[name].parameters
-    declarations = dict(ChainMap(single_options, *(group.declared for group in groups.values())))
+            declarations |= groups[name].declared
+            panels |= dict.fromkeys(groups[name].declared, groups[name].panel)
     settings = {name: declaration for name, declaration in declarations.items() if name in SETTINGS}
-    if settings:
-        parameters.append(_parameter("assignments", SET))
+    own_options = {
+        name: _with_inner_values(name, declarations)
+        for name in declarations
+        if name not in SETTINGS and name not in VALUES_OF
+    }
+    own_options |= {"assignments": SET} if settings else {}
+    parameters = [_parameter(name, declaration, panels.get(name)) for name, declaration in own_options.items()]
 
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
         typed_settings = parse_settings(values.pop("assignments", None) or (), settings)
         typed_options = [*names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
-        default_settings = {name: value for name, value in (command_line.default_map or {}).items() if name in settings}
+        defaults = command_line.default_map or {}
+        default_settings = {
+            name: defaults[name] for name in defaults if name in declarations and name not in own_options
+        }
         default_names = [*names_from_source(command_line, values, "DEFAULT_MAP"), *default_settings]
-        values |= {name: declaration.default for name, declaration in settings.items()}
+        values |= {name: declared.default for name, declared in declarations.items() if name not in values}
         values = used_defaults(values | default_settings, default_names) | typed_settings
+        _split_values(values, typed_options, declarations, own_options)
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
                 single_option.option.check(name, values[name])
@@ -379,8 +375,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    # The help needs --set too.
-    expanded.declared = declarations | ({"assignments": SET} if settings else {})  # type: ignore[attr-defined]
+    expanded.declared = settings | own_options  # type: ignore[attr-defined]  # for the help
     return expanded
 
 
@@ -424,8 +419,8 @@ def _refuse_ignored(
 
             picture = picture_of_style(values["style"], values.get("query"))
             refuse_unread_of(picture, FORMATS[suffix].kind, typed_options)
-        if "force" in typed_options and output.output == STANDARD_OUTPUT:
-            raise AttnvizError(f"{option('force')} replaces a file, and -o - writes none; leave it out")
+        if "force" in typed_options and output.file is None:
+            raise AttnvizError(f"{option('force')} replaces a file, and -o {output.output} writes none; leave it out")
 
 
 def _saved_input(values: Mapping[str, Any]) -> str | None:
@@ -440,26 +435,67 @@ def _saved_input(values: Mapping[str, Any]) -> str | None:
 
 
 class _OptionGroup(NamedTuple):
-    """A group of options: the function that makes its value, its options by name, and their typer parameters."""
+    """A group of options: the function that makes its value, its options by name, and their panel in the help."""
 
     make: Callable[..., object]
     declared: dict[str, DeclaredOption]
-    parameters: list[inspect.Parameter]
+    panel: str
 
 
 @cache
 def _group(annotation: Any) -> _OptionGroup:
-    """Returns the options of a group, in the panel of the group."""
+    """Returns the options of a group, or those that the annotation of a part of it names."""
     is_part = bool(get_args(annotation))
-    group = annotation.__origin__ if is_part else annotation
-    names = annotation.__metadata__[0] if is_part else ()
-    make, panel = GROUPS[group]
+    make, panel = GROUPS[annotation.__origin__ if is_part else annotation]
     options = declared_options(make)
-    group_options = {name: options[name] for name in names or options}
-    parameters = [
-        _parameter(name, declaration, panel) for name, declaration in group_options.items() if name not in SETTINGS
+    names = annotation.__metadata__[0] if is_part else options
+    return _OptionGroup(make, {name: options[name] for name in names}, panel)
+
+
+def _with_inner_values(name: str, declarations: Mapping[str, DeclaredOption]) -> DeclaredOption:
+    """Returns an option with the help and the names of the options that are values of it."""
+    declared = declarations[name]
+    inner_options = [
+        (declarations[inner].option, pattern)
+        for inner, (host, pattern) in VALUES_OF.items()
+        if host == name and inner in declarations and "{}" in pattern
     ]
-    return _OptionGroup(make, group_options, parameters)
+    if not inner_options:
+        return declared
+
+    def names() -> dict[str, str]:
+        names_by_pattern = [(pattern, option.known_names() or ["…"]) for option, pattern in inner_options]
+        inner_names = [pattern.format(value) for pattern, values in names_by_pattern for value in values]
+        return {**declared.option.known_names(), **dict.fromkeys(inner_names, "")}
+
+    sentences = [declared.option.help, *(option.help for option, _ in inner_options)]
+    return declared._replace(option=replace(declared.option, help=" ".join(sentences), names=names))
+
+
+def _split_values(
+    values: dict[str, Any],
+    typed_options: list[str],
+    declarations: Mapping[str, DeclaredOption],
+    own_options: Mapping[str, DeclaredOption],
+) -> None:
+    """Gives typed values such as ``rollout:0.3`` to the options that Python has for them; changes both collections.
+
+    Raises:
+        AttnvizError: for a value that is neither one of the option nor of an option that is a value of it.
+    """
+    for inner, (host, pattern) in VALUES_OF.items():
+        prefix, slot, _ = pattern.partition("{}")
+        if inner not in declarations or host not in typed_options or not slot:
+            continue
+        text = values[host].removeprefix(prefix)
+        if values[host] == prefix + text and (prefix or text in declarations[inner].option.known_names()):
+            values[inner] = converted_word(inner, text, declarations[inner])
+            values[host] = prefix.removesuffix(":") if inner == "residual" else declarations[host].default
+            typed_options[typed_options.index(host)] = inner
+    for host in {host for host, _ in VALUES_OF.values()} & set(typed_options):
+        check = own_options[host].option.check
+        if isinstance(check, OneOf):
+            replace(check, known=[*own_options[host].option.known_names()])(host, values[host])
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, flag, option, or_list
 from attnviz.base.options import declared_options
 from attnviz.base.printable import printable
-from attnviz.cli.options import STANDARD_OUTPUT, TYPED, Input, Output, refuse_typed
+from attnviz.cli.options import TYPED, Input, Output, refuse_typed
 from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
 BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a terminal cannot show
-SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "format", "force", "half")  # that a recording obeys
+SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "force", "half")  # that a recording obeys
 
 
 def refuse_output(output: Output, writes: str = "picture", others: Sequence[str] = ()) -> None:
@@ -34,7 +34,7 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
     from attnviz.render.formats import FORMATS
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"] + [*others]
-    if output.file is not None and output.format is None:
+    if output.file is not None:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
@@ -58,7 +58,7 @@ def words_suffix(output: Output) -> str | None:
     """
     from attnviz.media.timed_words import WORD_SUFFIXES, WORDS_JSON, is_words_json
 
-    if output.file is not None and output.format is None and is_words_json(output.file):
+    if output.file is not None and is_words_json(output.file):
         return WORDS_JSON
     suffix = _suffix(output)
     return suffix if suffix in WORD_SUFFIXES else None
@@ -94,7 +94,7 @@ def explanation_suffix(output: Output) -> str:
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
-    if output.file is not None and output.format is None:
+    if output.file is not None:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, list(FORMATS), "notes")
@@ -134,10 +134,8 @@ def _suffix(output: Output) -> str | None:
     """Returns the suffix of the format that the options name; ``None`` if they name none."""
     if output.json and output.output is not None:
         raise AttnvizError(f"--json and -o {str(output.output)!r} both name the output; use one of them")
-    if output.json and output.format is not None:
-        raise AttnvizError(f"--json and --format {output.format} both name a format; use one of them")
-    if output.output == STANDARD_OUTPUT and output.format is None:
-        raise AttnvizError("-o - writes to standard output and names no format; add --format svg")
+    if output.output is not None and output.file is None and not output.suffix:
+        raise AttnvizError(f"-o {output.output} writes to standard output and names no format; use -o -.svg")
     return output.suffix
 
 

@@ -312,16 +312,18 @@ class Subject:
 
         return Effects.load(Path(self.source))
 
-    def with_labels(self, tokens: Path | None) -> "Subject":
+    def with_labels(self, labels: Path | None) -> "Subject":
         """Returns a copy of this subject with a file of labels for its tokens; with none for ``None``.
 
         Raises:
             AttnvizError: if a file is given and this subject is not an array file; only array files lack labels.
         """
-        if tokens is not None and self.kind is not Kind.ARRAYS:
+        if labels is not None and self.kind is not Kind.ARRAYS:
             quoted_source = self.source[:MAX_QUOTED]
-            raise AttnvizError(f"--tokens labels arrays, and {quoted_source!r} has its own tokens; leave it out")
-        return replace(self, tokens=tokens)
+            raise AttnvizError(
+                f"labels name the tokens of arrays, and {quoted_source!r} has its own tokens; leave them out"
+            )
+        return replace(self, tokens=labels)
 
     def with_passages(self, passages: str | None) -> "Subject":
         """Returns a copy of this subject with passages before its text; without passages for ``None``.

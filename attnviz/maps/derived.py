@@ -123,7 +123,7 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
     if maps.value_norms is None:
         raise AttnvizError(
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
-            "record it again with --of contributions (in Python, values=True)"
+            f"record it again with {option('of', 'contributions')}, or with values=True in Python"
         )
     fields = maps.shared_fields() | {"quantity": "contribution"}
     return ContributionMaps(**fields, source=cell_maps(maps)).dense_if_small()
@@ -160,10 +160,7 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
         return replace(maps, weights=maps.weights / unit)
     if isinstance(maps, ContributionMaps) and maps.value_norms is not None:
         return replace(maps, value_norms=maps.value_norms / unit)
-    raise AttnvizError(
-        f"the text is too long for a page with contributions of joined tokens; leave out {option('words', True)} or "
-        f"{option('by')}"
-    )
+    raise AttnvizError(f"the text is too long for a page with contributions of joined tokens; leave out {option('by')}")
 
 
 def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:

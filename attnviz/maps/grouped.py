@@ -39,7 +39,7 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
         return recording
     if grouping.units != TOKENS and table in ("scores", "both"):
         raise AttnvizError(
-            f"{_joining_option(grouping)} joins tokens, and a {singular(grouping.units)} has no score; "
+            f"{option('by', grouping.units)} joins tokens, and a {singular(grouping.units)} has no score; "
             f"use {option('table', 'weights')}"
         )
     layers = selection.chosen_layers or recording.layers
@@ -156,12 +156,12 @@ def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
         return
     if grouping.by == TURNS:
         raise AttnvizError(
-            f"{_joining_option(grouping)} needs a chat; give messages as JSON, or add {option('chat', value=True)}"
+            f"{option('by', grouping.units)} needs a chat; give messages as JSON, or add {option('chat', value=True)}"
         )
     if grouping.by == PASSAGES:
-        raise AttnvizError(f"{_joining_option(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
+        raise AttnvizError(f"{option('by', grouping.units)} needs passages; add {option('passages', 'docs/*.txt')}")
     choices = or_list([*_known_groups(axes), "a pattern such as '^Chapter .*'"])
-    raise AttnvizError(f"{_joining_option(grouping)} matches nothing in the text; choose {choices}")
+    raise AttnvizError(f"{option('by', grouping.units)} matches nothing in the text; choose {choices}")
 
 
 def _known_groups(axes: Iterable[Tokens]) -> list[str]:
@@ -188,13 +188,6 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
         ellipsis = " …" if len(outside_tokens) > MAX_NAMED_MARKS else ""
         count = f"{len(outside_tokens)} token{plural}{origin}"
         yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
-
-
-def _joining_option(grouping: Grouping) -> str:
-    """Returns the option by which the user joined tokens: ``--words`` if given, else ``--by`` with its value."""
-    if grouping.words:
-        return option("words", value=True)
-    return option("by", grouping.by or "")
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:

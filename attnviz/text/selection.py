@@ -231,10 +231,11 @@ class Grouping:
         Option(
             "Join tokens to words, sentences, lines, paragraphs, the texts of a pair, the turns of a chat, passages, "
             "or parts that begin where a regular expression matches.",
+            brief="Join tokens to words, sentences, turns, …",
             names=_group_names,
         ),
     ] = None
-    words: Annotated[bool, Option("Join the tokens of each word.", brief="Join the tokens of each word.")] = False
+    words: Annotated[bool, Option("Join the tokens of each word.")] = False
     no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
     renormalize: Annotated[bool, Option("Divide each row by its sum, so that it sums to 100%.")] = False
 
@@ -245,8 +246,7 @@ class Grouping:
 
         name = plural(self.by)
         if self.words and name != "words":
-            words, by = option("words", True), option("by", self.by)
-            raise AttnvizError(f"{words} and {by} join different tokens; choose one of them")
+            raise AttnvizError(f"{option('by', self.by)} and words=True join different tokens; choose one of them")
         if name not in NAMES:
             compile_mark(name, "by")  # raises if it is not a regular expression
         object.__setattr__(self, "by", None if name == TOKENS else name)

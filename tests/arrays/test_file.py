@@ -89,10 +89,10 @@ def test_reads_the_numbers_that_attnviz_wrote(tmp_path: Path, layers: list[str])
 def test_labels_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "w.npy", weights_of(2, 5, 5))
     (tmp_path / "t.txt").write_text("\n".join(LABELS) + "\n")
-    assert main(["show", str(tmp_path / "w.npy"), "--tokens", str(tmp_path / "t.txt"), "--heads", "1"]) == 0
+    assert main(["show", str(tmp_path / "w.npy"), "--set", f"labels={tmp_path / 't.txt'}", "--heads", "1"]) == 0
     drawn = capsys.readouterr().out
     assert all(label in drawn for label in LABELS)
-    assert main(["show", "a text", "--tokens", str(tmp_path / "t.txt")]) == 1
+    assert main(["show", "a text", "--set", f"labels={tmp_path / 't.txt'}"]) == 1
     assert "has its own tokens" in capsys.readouterr().err
 
 

@@ -25,7 +25,11 @@ FLAG = re.compile(r"(^|[^\w-])--[a-z]")
         ("bias", False, "bias=False", "--set bias=false"),
         ("dropout", 0, "dropout=0", "--set dropout=0"),
         ("max_size", None, "max_size", "max-size"),
-        ("renormalize", False, "renormalize=False", "--no-renormalize"),
+        ("causal", False, "causal=False", "--no-causal"),
+        ("words", True, "words=True", "--by words"),
+        ("table", "both", "table='both'", "--style both"),
+        ("axes", "sink,peak", "axes='sink,peak'", "--style points:sink,peak"),
+        ("residual", 0.3, "residual=0.3", "--reduce rollout:0.3"),
     ],
 )
 def test_an_option_is_said_in_the_language_of_who_reads_it(

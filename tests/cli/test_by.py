@@ -52,9 +52,9 @@ def test_numbers_are_those_of_units() -> None:
     np.testing.assert_allclose(np.array([float(row["weight"]) for row in joined]).reshape(3, 3), expected, atol=1e-6)
 
 
-def test_words_are_the_short_form(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_of_groups_may_be_singular(capsys: pytest.CaptureFixture[str]) -> None:
     shown = []
-    for how in (["--words"], ["--by", "words"], ["--by", "word"], ["--words", "--by", "words"]):
+    for how in (["--by", "words"], ["--by", "word"]):
         assert main([*SHOW, "--set", "tokenizer=char", *how]) == 0
         shown.append(capsys.readouterr().out)
     assert len(set(shown)) == 1
@@ -74,8 +74,7 @@ def test_comparison_joins_both_sides(capsys: pytest.CaptureFixture[str]) -> None
         ),
         (("--by", "Verse"), "--by Verse matches nothing in the text; choose tokens, words,"),
         (("--by", "("), "--by '(' is not a regular expression"),
-        (("--by", "lines", "--words"), "--words and --by lines join different tokens; choose one of them"),
-        (("--by", "lines", "--table", "both"), "--by lines joins tokens, and a line has no score; use --table weights"),
+        (("--by", "lines", "--style", "both"), "--by lines joins tokens, and a line has no score; use --style weights"),
     ],
 )
 def test_refusals_say_in_one_line_what_works(

@@ -65,7 +65,7 @@ def test_a_pipe_is_read_without_being_named(in_folder: Path) -> None:
 
 
 def test_tables_print_scores_and_weights(attnviz: Streams) -> None:
-    out = attnviz.run("show", "Life is short", "--heads", "1", "--table", "both")
+    out = attnviz.run("show", "Life is short", "--heads", "1", "--style", "both")
     assert "head 0.1 scores" in out
     assert "head 0.1 weights" in out
     assert len(re.findall(r"-?\d\.\d{4}", out)) >= 18
@@ -80,8 +80,8 @@ def test_a_file_gets_the_picture_and_standard_output_its_path(attnviz: Streams, 
 
 
 def test_a_table_goes_into_a_file_too(attnviz: Streams, in_folder: Path) -> None:
-    printed = attnviz.run("show", "Life is short", "--table", "scores")
-    attnviz.run("show", "Life is short", "--table", "scores", "-o", "scores.txt")
+    printed = attnviz.run("show", "Life is short", "--style", "scores")
+    attnviz.run("show", "Life is short", "--style", "scores", "-o", "scores.txt")
     assert (in_folder / "scores.txt").read_text(encoding="utf-8") == printed
 
 
@@ -149,7 +149,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; choose auto, cpu"),
         (("show", "Life", "--set", "dropout=nan"), "dropout nan is out of range"),
         (("show", "Life", "--set", "num-heads=0"), "num-heads 0 is out of range"),
-        (("show", "Life", "--table", "all"), "unknown table 'all'"),
+        (("show", "Life", "--style", "all"), "unknown style 'all'; choose heatmap, arcs, text, overlay, scores"),
         (("show", "Life", "-o", "x.tiff"), "unknown suffix '.tiff'; choose .txt"),
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
         (
@@ -218,7 +218,7 @@ def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_closed_pipe_is_silent() -> None:
-    command = f"{sys.executable} -m attnviz show --sample pronoun --table both | head -1"
+    command = f"{sys.executable} -m attnviz show --sample pronoun --style both | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, cwd=ROOT, env=plain_environment(), check=False)
     assert result.stdout.decode() == f"{read_sample('pronoun')}\n"
     assert result.stderr == b""

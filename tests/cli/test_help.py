@@ -57,8 +57,8 @@ def test_long_help_starts_with_examples_and_ends_with_the_settings(attnviz: Stre
     settings = attnviz.out.partition("\nSettings for --set:\n")[2]
     assert re.findall(r"^  (num-heads|dpi|--set NAME=VALUE) ", settings, re.MULTILINE) == [
         "--set NAME=VALUE",
-        "dpi",
         "num-heads",
+        "dpi",
     ]
 
 

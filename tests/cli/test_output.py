@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -13,37 +12,36 @@ def test_standard_output_takes_the_bytes_of_a_file(
 ) -> None:
     assert main((command, "a b", "-o", f"file.{suffix}")) == 0
     assert capsysbinary.readouterr().out == f"file.{suffix}\n".encode()
-    assert main((command, "a b", "-o", "-", "--format", suffix)) == 0
+    assert main((command, "a b", "-o", f"-.{suffix}")) == 0
     assert capsysbinary.readouterr().out == Path(f"file.{suffix}").read_bytes()
 
 
-def test_a_format_is_written_whatever_the_file_is_called(attnviz: Streams) -> None:
-    assert attnviz.run("show", "a b", "-o", "numbers", "--format", "JSON") == "numbers\n"
-    assert json.loads(Path("numbers").read_text()) == json.loads(attnviz.run("show", "a b", "--json"))
-    assert attnviz.run("show", "a b", "--format", "json") == attnviz.run("show", "a b", "--json")
+def test_a_suffix_after_the_hyphen_is_the_format_on_standard_output(attnviz: Streams) -> None:
+    assert attnviz.run("show", "a b", "-o", "-.JSON") == attnviz.run("show", "a b", "-o", "-.json")
+    assert attnviz.out == attnviz.run("show", "a b", "--json")
 
 
 def test_a_format_that_holds_no_table_is_refused_before_the_work(
     attnviz: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.cli.input.read_texts", None)
-    refusal = attnviz.refused("heads", "a b", "--format", "npz", "-o", "table")
+    refusal = attnviz.refused("heads", "a b", "-o", "-.npz")
     assert refusal.startswith("attnviz: this command does not write .npz; use .txt, .png")
 
 
 def test_bytes_that_no_terminal_shows_are_kept_from_one(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert "a terminal cannot show .png" in attnviz.refused("show", "a b", "--format", "png")
-    assert attnviz.run("show", "a b", "--format", "svg").startswith("<?xml")
+    assert "a terminal cannot show .png" in attnviz.refused("show", "a b", "-o", "-.png")
+    assert attnviz.run("show", "a b", "-o", "-.svg").startswith("<?xml")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-o", "-"), "names no format; add --format svg"),
-        (("--json", "--format", "svg"), "both name a format"),
+        (("-o", "-"), "names no format; use -o -.svg"),
+        (("--json", "-o", "-.svg"), "both name the output"),
         (("--open",), "--open opens the file that -o writes; add -o page.html"),
-        (("--format", "sgv"), "'.sgv'"),
+        (("-o", "-.sgv"), "'.sgv'"),
     ],
 )
 def test_what_names_no_output_is_refused(attnviz: Streams, arguments: tuple[str, ...], message: str) -> None:

@@ -47,8 +47,8 @@ WRONG = {
     "show Life --logits a --by sentences": "--by does not apply to --logits TOKEN",
     "show Life --logits a --no-special": "--no-special does not apply to --logits TOKEN",
     "ablate --model trained --sound speech.wav": "'speech.wav' is a sound, and this command reads a text",
-    "heads --file notes.txt --file two.txt --tokens notes.txt": "only without other input; give one",
-    "heads --batch notes.txt --tokens notes.txt": "--tokens labels arrays, and --batch gives texts; leave one out",
+    "heads --file notes.txt --file two.txt --set labels=notes.txt": "only without other input; give one",
+    "heads --batch notes.txt --set labels=notes.txt": "labels name the tokens of arrays, and --batch gives texts",
     "compare run.safetensors run.safetensors --causal": "--causal does not apply to a saved file",
     "browse run.safetensors --set seed=3": "",
     "show run.safetensors Life": "takes no 'Life' beside run.safetensors",
@@ -61,7 +61,9 @@ WRONG = {
     "show Life --ascii -o x.png": "use the terminal",
     "show Life --json --cmap magma": "--cmap has no effect in a file of numbers",
     "show Life --title A -o x.csv": "--title has no effect in a file of numbers",
-    "show Life --residual 0.3": "--residual needs --reduce; add --reduce rollout",
+    "show Life --reduce mean:0.3": "unknown --reduce 'mean:0.3'",
+    "show Life --reduce rollout:many": "residual is 'many'; give a number",
+    "show Life --style wieghts": "unknown style 'wieghts'; did you mean weights?",
     "show 'Life is short' --top 2": "--top needs --sort; add --sort previous",
     "heads 'Life is short' --top 2": "--top needs --sort; add --sort previous",
     "show Life --force": "--force needs --output; add --output picture.png",
@@ -100,7 +102,7 @@ WRONG = {
     "heads 'Life is short' --sort -entrop": "did you mean entropy?",
     "show 'Life is short' --sort sinc": "did you mean sink?",
     "explain Life --step softmx": "did you mean softmax? Choose tokens",
-    "show Life --table score": "did you mean scores?",
+    "show Life --style score": "did you mean scores?",
     "show Life --reduce rolout": "did you mean rollout?",
     "show Life --theme drak -o x.png": "did you mean dark?",
     "show Life --style arc -o x.png": "did you mean arcs?",
@@ -151,7 +153,7 @@ WRONG = {
     "show Life --model ''": "--model is empty; choose seeded, trained, trained-picture or a folder",
     "show Life --logits Life": "is untrained, so effects on its output show nothing; use --model trained",
     "show Life --names nowhere.txt": "cannot read 'nowhere.txt'",
-    "show Life --table pairs": "counts pairs over the texts of a survey, and this is no survey; use --table weights",
+    "show Life --style pairs": "counts pairs over the texts of a survey, and this is no survey; use --style weights",
     "show --file run.safetensors": "'run.safetensors' is a file of tensors; give a saved recording without --file",
     "show Life -o fig": "'fig' has no suffix, which picks the format; use -o fig.png",
     "show Life -o folder": "'folder' is a folder; use -o folder/picture.png",
@@ -171,7 +173,7 @@ WRONG = {
     "show Life -o nowhere/x.png": "no folder 'nowhere'",
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
     "show Life -o x.png --json": "use one of them",
-    "show Life -o - --format safetensors": "use -o run.safetensors",
+    "show Life -o -.safetensors": "use -o run.safetensors",
     "show Life -o run2.safetensors --json": "both name the output",
     "show Life --set half": "half is for a recording, which -o run.safetensors writes; leave it out",
     "show Life -o run2.safetensors --theme dark": "--theme changes nothing in a recording, which holds all numbers",
@@ -216,27 +218,27 @@ ADVISED = {
         "use --model trained --head 1.1",
         "explain Life --step composition --model trained --head 1.1",
     ),
-    "show Life --json --format svg": (
-        "--json and --format svg both name a format; use one of them",
-        "show Life --format svg",
+    "show Life --json -o -.svg": (
+        "--json and -o '-.svg' both name the output; use one of them",
+        "show Life -o -.svg",
     ),
     "show Life -o -": (
-        "-o - writes to standard output and names no format; add --format svg",
-        "show Life -o - --format svg",
+        "-o - writes to standard output and names no format; use -o -.svg",
+        "show Life -o -.svg",
     ),
     "show Life -o r.safetensors --set half": (
         "use --set dense=false",
         "show Life -o r.safetensors --set half --set dense=false",
     ),
     "show Life --set dense=false --set dropout=0.5": ("--set dropout=0", "show Life --set dense=false --set dropout=0"),
-    "show Life --words --table scores": ("use --table weights", "show Life --words --table weights"),
+    "show Life --by words --style scores": ("use --style weights", "show Life --by words --style weights"),
     "show --batch two.txt --reduce mean": ("record them one by one", "show --file notes.txt --reduce mean"),
     "show --batch two.txt --model trained": ("leave out --model", "show --batch two.txt"),
-    "show 'a b' --reduce rollout --residual 1": (
+    "show 'a b' --reduce rollout:1": (
         "give a number from 0 to below 1",
-        "show 'a b' --reduce rollout --residual 0.9",
+        "show 'a b' --reduce rollout:0.9",
     ),
-    "show 'a b' --reduce mean --table scores": ("use --table weights", "show 'a b' --reduce mean --table weights"),
+    "show 'a b' --reduce mean --style scores": ("use --style weights", "show 'a b' --reduce mean --style weights"),
     "show 'a b' --set num-layers=3 --layers 0,2 --reduce rollout": (
         "rollout needs layers that follow one another, not 0, 2; choose 0-2",
         "show 'a b' --set num-layers=3 --layers 0-2 --reduce rollout",
@@ -253,21 +255,17 @@ ADVISED = {
         "use --queries 0:40 --keys 0:40",
         "show --sample long --style arcs -o x.svg --queries 0:40 --keys 0:40",
     ),
-    "show Life --style arcs --table weights -o x.svg": (
-        "--style heatmap",
-        "show Life --style heatmap --table weights -o x.svg",
-    ),
-    "show Life --style text --table weights -o x.html": (
-        "--style heatmap",
-        "show Life --style heatmap --table weights -o x.html",
+    "show 'a b' --query a --style weights -o x.svg": (
+        "--style text draws no numbers",
+        "show 'a b' --style weights -o x.svg",
     ),
     "show 'a b' --query a --style arcs -o x.svg": ("use one of them", "show 'a b' --query a"),
     "browse run.safetensors --query Life": ("use it with attnviz show", "show run.safetensors --query Life"),
     "show Life --size 50x50 --set dpi=2400 -o x.png": ("use --set dpi=244", "show Life --set dpi=90 -o x.png"),
     "show Life --set max-size=1kB -o x.html": ("choose 100kB or more", "show Life --set max-size=100kB -o x.html"),
-    "show Life --table scores --color-scale log -o x.svg": (
-        "use linear, or --table weights",
-        "show Life --table scores --color-scale linear -o x.svg",
+    "show Life --style scores --color-scale log -o x.svg": (
+        "use linear, or --style weights",
+        "show Life --style scores --color-scale linear -o x.svg",
     ),
     "show Life --limits 0:1 --color-scale log": (
         "give positive numbers: 0.001:1",
@@ -283,7 +281,7 @@ ADVISED = {
     "ablate Life": ("--model trained or", "ablate 'a b a b' --model trained"),
     "explain run.safetensors": ("give a text", "explain Life"),
     "explain Life --step softmax --pair Life Life": ("give one of them", "explain Life --pair Life Life"),
-    "explain Life --format svg": ("choose .txt, .html or .md", "explain Life --format md"),
+    "explain Life -o -.svg": ("choose .txt, .html or .md", "explain Life -o -.md"),
     "heads 'a b c' --filter 'entropi>0'": ("did you mean entropy?", "heads 'a b c' --filter 'entropy>0'"),
     "heads 'a b c' --filter clear": ("leaves none of 4 heads; leave it out", "heads 'a b c'"),
     "heads 'a b c' --filter 'entropy>'": ("is no test of a head; ", "heads 'a b c' --filter 'entropy>0.5'"),
@@ -316,7 +314,7 @@ ADVISED = {
     "show Life --set mark=Chapter": ("lines, paragraphs or", "show Life --set mark=lines"),
     "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
-    "show 'a b c d e f g h' --size 2in --set bare --table both -o x.svg": (
+    "show 'a b c d e f g h' --size 2in --set bare --style both -o x.svg": (
         "leaves out the remark that says so; use fewer tokens or heads",
         "show 'a b' --size 2in --set bare --set annotate --heads 0 -o x.svg",
     ),
@@ -347,19 +345,19 @@ ADVISED = {
         "attnviz heads survey.safetensors lists its heads",
         "heads survey.safetensors",
     ),
-    "show survey.safetensors --axes previous": (
-        "use --axes previous,sink",
-        "show survey.safetensors --axes previous,sink -o points.png",
+    "show survey.safetensors --style points:previous": (
+        "use --style points:previous,sink",
+        "show survey.safetensors --style points:previous,sink -o points.png",
     ),
-    "show survey.safetensors --axes previous,sinc -o p.png": (
+    "show survey.safetensors --style points:previous,sinc -o p.png": (
         "did you mean sink?",
-        "show survey.safetensors --axes previous,sink -o p.png",
+        "show survey.safetensors --style points:previous,sink -o p.png",
     ),
-    "show survey.safetensors --axes previous,sink": (
+    "show survey.safetensors --style points:previous,sink": (
         "-o heads.png, .svg,",
-        "show survey.safetensors --axes previous,sink -o heads.png",
+        "show survey.safetensors --style points:previous,sink -o heads.png",
     ),
-    "show 'a b a' --axes previous,sink": ("use --sort previous to order heads", "show 'a b a' --sort previous"),
+    "show 'a b a' --style points:previous,sink": ("to order heads use --sort previous", "show 'a b a' --sort previous"),
     "show survey.safetensors --style arcs": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "show survey.safetensors --set pool=max": (
         "the card of a head has commands",
@@ -373,8 +371,8 @@ ADVISED = {
         "takes two surveys",
         "compare survey.safetensors survey.safetensors",
     ),
-    "compare survey.safetensors survey.safetensors --words": (
-        "--words needs the maps of one input",
+    "compare survey.safetensors survey.safetensors --by words": (
+        "--by needs the maps of one input",
         "compare survey.safetensors survey.safetensors",
     ),
     "ablate 'a b a b' --model trained --metric los": (

@@ -87,7 +87,7 @@ def test_the_caption_says_that_marks_belong_to_no_turn(saved: str, capsys: pytes
             ["--no-special"],
             "Outside every turn: 56 tokens of the chat template (“<|im_start|>”, “system”, “⏎” …), hidden: rows",
         ),
-        (["--no-special", "--renormalize"], "), hidden: rows are divided by their new sum."),
+        (["--no-special", "--set", "renormalize"], "), hidden: rows are divided by their new sum."),
     ):
         capsys.readouterr()
         assert main(["show", saved, "--by", "turns", "--heads", "1.1", *given]) == 0
@@ -170,7 +170,7 @@ def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("change", "given", "said"),
     [
-        ({"content": "tower " * 600}, (), "tokens, but {model} reads at most 512; cut it with --truncate"),
+        ({"content": "tower " * 600}, (), "tokens, but {model} reads at most 512; cut it with --set truncate"),
         ({"content": "tower " * 600}, ("--generate", "9"), "tokens, but {model} reads at most 512"),
         ({"role": "bot"}, (), "message 2 has the unknown role 'bot'; choose"),
         ({"content": ""}, (), "message 2 (user) is empty"),

@@ -32,7 +32,7 @@ def test_no_option_is_ignored_in_silence(capfd: pytest.CaptureFixture[str]) -> N
     [
         ("heads 'a b a b'", "--set dropout=0.3", "--of contributions"),
         ("explain 'a b a b'", "--set dropout=0.3", "--step softmax"),
-        ("show 'a b a b' -o - --format html", "--style text", "--table scores"),
+        ("show 'a b a b' -o -.html", "--style text", "--style scores"),
     ],
 )
 def test_an_option_that_another_leaves_without_effect_is_refused_or_said(line: str, first: str, second: str) -> None:

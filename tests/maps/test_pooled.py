@@ -251,11 +251,11 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
     assert "60 x 60 tokens in 15 x 15 cells" in " ".join(shown.split())
     assert "shows a part exactly" not in shown
     for command in (
-        ["show", "--table", "weights"],
+        ["show", "--style", "weights"],
         ["show", "-o", str(tmp_path / "n.csv")],
-        ["show", "--words"],
+        ["show", "--by", "words"],
         ["show", "--reduce", "mean"],
-        ["compare", "--words", "--with", str(path)],
+        ["compare", "--by", "words", "--with", str(path)],
     ):
         assert main([command[0], str(path), *command[1:]]) == 1
         assert "pooled to blocks of 4 x 4 tokens" in capsys.readouterr().err

@@ -511,7 +511,7 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("show abc -o - --format safetensors", "a recording is written to a file; use -o run.safetensors"),
+        ("show abc -o -.safetensors", "a recording is written to a file; use -o run.safetensors"),
         ("show abc -o new.safetensors --queries :1", "--queries changes nothing in a recording"),
         ("show {file} -o new.safetensors", "is saved already"),
         (

@@ -38,7 +38,7 @@ class SurveyView:
     sort: str | None = None  # the metric that heads are sorted by; None for the order of layers
     ascending: bool = False  # the smallest number first
     filter: str = ""  # words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them
-    axis_names: str = ""  # of the metrics across and up, as ``--axes`` takes them; "" chooses two
+    axis_names: str = ""  # of the metrics across and up, as ``--style points:`` takes them; "" chooses two
     texts_by: str | None = None  # the metric that chooses a head's examples; None: that of the order or the clearest
     given_names: Mapping[str, str] = field(default_factory=dict)  # of heads, by ``layer.head``
 
@@ -122,7 +122,11 @@ class SurveyView:
         if row is not None:
             words += [flag("heads"), row.name, *([flag("sort"), self.sort] if self.sort else [])]
         else:
-            words += [flag("axes"), ",".join(self.axes), *([flag("filter"), self.filter] if self.filter else [])]
+            words += [
+                flag("style"),
+                f"points:{','.join(self.axes)}",
+                *([flag("filter"), self.filter] if self.filter else []),
+            ]
         return f"{shlex.join(words)} -o figure.svg"
 
     def picture(self, row: HeadRow | None, look: Look) -> Report:

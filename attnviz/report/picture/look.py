@@ -291,7 +291,7 @@ class LookOptions(TypedDict, total=False):
 def style_without_numbers_error(look: Look) -> AttnvizError:
     """Returns the refusal of a table of numbers in a style that draws none."""
     style = option("style", look.style or look.drawn_style)
-    return AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
+    return AttnvizError(f"{style} draws no numbers, and a table needs {option('style', 'heatmap')}; use one of them")
 
 
 def refuse_style(look: Look, picture: str) -> None:

@@ -16,7 +16,7 @@ TABLES = ("scores", "weights", "both", "pairs")
 Table = Annotated[
     str | None,
     Option(
-        "Print scores, weights or both; for a survey, pairs: which token looks at which.",
+        "Or print scores, weights or both as numbers; for a survey, pairs: which token looks at which.",
         panel="Look",
         names=name_lister(TABLES),
     ),
@@ -36,7 +36,7 @@ Of = Annotated[
 Axes = Annotated[
     str | None,
     Option(
-        "Draw the heads of a survey as points by two metrics, such as previous,special; two more set size and colour.",
+        "points:previous,special draws the heads of a survey as points by two metrics; two more set size and colour.",
         panel="Look",
         media=("figure", "page"),
     ),
@@ -110,7 +110,7 @@ class Reduction:
         str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
     ] = None
     residual: Annotated[
-        float, Option("Share of the residual stream in each row of rollout.", needs=("reduce", "rollout"))
+        float, Option("rollout:0.3 sets the residual stream's share of a row, else 0.5.", needs=("reduce", "rollout"))
     ] = 0.5
 
 
@@ -179,7 +179,8 @@ def refuse_axes(options: ReportOptions) -> None:
     """Raises AttnvizError if the option ``axes`` is set: only a survey draws its heads as points."""
     if options.axes is not None:
         raise AttnvizError(
-            f"{option('axes')} needs a survey (attnviz survey); use {option('sort', 'previous')} to order heads"
+            f"{option('axes', options.axes)} needs a survey (attnviz survey); to order heads use "
+            f"{option('sort', 'previous')}"
         )
 
 

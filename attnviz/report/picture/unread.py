@@ -33,7 +33,7 @@ UNREAD = (
     _Row("a shaded text", "names", AS_HEATMAP),
     _Row("a shaded text of several heads", "cmap mark annotate", AS_HEATMAP, FIGURES),
     _Row("a shaded text of several heads", "names", AS_HEATMAP),
-    _Row("a table of numbers", "annotate names", f"leave it out, or leave {option('table')} out"),
+    _Row("a table of numbers", "annotate names", "leave it out, or draw a heatmap"),
     _Row("an overview", "mark names", f"choose heads, such as {option('heads', '0.0')}", ("terminal",)),
     _Row("a map of layers by heads", "names", kinds=FIGURES),
     _Row("a map of layers by heads", "notes", kinds=("page",)),

@@ -187,7 +187,7 @@ def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path)
         "attnviz show 'my heads.safetensors' --heads 0.0 --sort previous -o figure.svg"
     )
     assert view.command("a.safetensors", None) == (
-        "attnviz show a.safetensors --axes previous,special --filter layer:0 -o figure.svg"
+        "attnviz show a.safetensors --style points:previous,special --filter layer:0 -o figure.svg"
     )
 
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:

@@ -431,7 +431,7 @@ def test_commands_take_such_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
         assert main(["heads", file, "-o", str(table)]) == 0
         rows = [row for row in csv.DictReader(table.read_text().splitlines()) if row["head"] == "1"]
         capsys.readouterr()
-        assert main(["show", file, "--heads", "0.1", "--table", "weights"]) == 0
+        assert main(["show", file, "--heads", "0.1", "--style", "weights"]) == 0
         found[name] = rows, capsys.readouterr().out
     assert found["own"] == found["alone"]
     assert found["own"][1].count("·") > 100

@@ -390,9 +390,9 @@ def test_minilm_equals_its_own_eager_attention(minilm: str) -> None:
 
 
 def test_model_spread_by_a_device_map_gives_the_same_maps(llama: str, in_folder: Path, capsys: Any) -> None:
-    assert main(["show", "the cat sat", "--model", llama, "--table", "both", "--device-map", "auto"]) == 0
+    assert main(["show", "the cat sat", "--model", llama, "--style", "both", "--set", "device-map=auto"]) == 0
     spread = capsys.readouterr().out
-    assert main(["show", "the cat sat", "--model", llama, "--table", "both"]) == 0
+    assert main(["show", "the cat sat", "--model", llama, "--style", "both"]) == 0
     assert spread == capsys.readouterr().out
 
 
@@ -472,7 +472,7 @@ def test_device_map_without_accelerate_is_refused_before_anything_is_loaded(
     bert: str, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.setattr("attnviz.models.huggingface.folder.find_spec", lambda name: None if name == "accelerate" else 1)
-    assert main(["show", "the cat", "--model", bert, "--device-map", "auto"]) == 1
+    assert main(["show", "the cat", "--model", bert, "--set", "device-map=auto"]) == 1
     assert "accelerate is not installed; run pip install" in capsys.readouterr().err
 
 

@@ -178,7 +178,7 @@ def test_ids_that_would_be_split_otherwise_are_kept(folder: str, in_folder: Path
     [
         (["--generate", "3"], "leave --generate out"),
         (["--chat"], "leave --chat out"),
-        (["--truncate"], "leave --truncate out"),
+        (["--set", "truncate"], "leave --set truncate out"),
     ],
 )
 def test_options_that_would_change_the_ids_are_refused(

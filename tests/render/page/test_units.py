@@ -1,4 +1,4 @@
-"""Words joined and special tokens left out in the page: the sums are those of attnviz --words and --special."""
+"""Words joined and special tokens left out in the page: the sums are those of attnviz --by words and --special."""
 
 import numpy as np
 import pytest

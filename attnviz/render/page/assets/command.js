@@ -36,7 +36,7 @@ function headWords(heads) {
 
 /** Returns the options for rows and columns that are words, or tokens without special ones. */
 function unitWords() {
-  return [state.by === "words" ? "--words" : "", state.special === "hidden" ? "--no-special" : ""];
+  return [state.by === "words" ? "--by words" : "", state.special === "hidden" ? "--no-special" : ""];
 }
 
 /** @param {number[] | null} heads */
@@ -47,7 +47,7 @@ function viewWords(heads) {
   if (view === "arcs") return ["--style arcs"];
   if (view !== "text" && view !== "table") return zoomWords();
   const number = heads?.[0] ?? listedHeads()[0] ?? 0;
-  if (view === "table") return ["--table both"];
+  if (view === "table") return ["--style both"];
   return [queryWord(number) || "--style text"];
 }
 
