@@ -62,12 +62,7 @@ def explain(
     look: Look | None = None,
     pair: tuple[str, str] | None = None,
 ) -> Explanation:
-    """Explains one head of a computation: all usual steps, one chosen step, or the score of one pair.
-
-    Raises:
-        AttnvizError: if there is no such head, step or token, if the computation lacks the numbers of the step, if
-            both a step and a pair are given, or if scores are not finite.
-    """
+    """Explains one head of a computation: all usual steps, one chosen step, or the score of one pair."""
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None:
         _refuse_step(step, computation)

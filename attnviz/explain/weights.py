@@ -275,11 +275,7 @@ def _two_decimals(value: float) -> str:
 
 
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
-    """Explains the score of a query and a key, feature by feature, and its weight after the softmax.
-
-    Raises:
-        AttnvizError: if there is no such token.
-    """
+    """Explains the score of a query and a key, feature by feature, and its weight after the softmax."""
     computation = head.computation
     query_name, key_name = pair
     row, _ = find_place(computation.tokens, query_name)

@@ -94,7 +94,7 @@ def _answer(recording: Recording, options: ReportOptions) -> _Answer:
     if options.of == CONTRIBUTIONS or not (units in REMAINDER_LABELS or has_turns_or_passages):
         return _Answer()
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
-    from attnviz.report.words.last_unit import strongest_unit_sentence
+    from attnviz.report.heads.head_numbers import strongest_unit_sentence
 
     heads = chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
     _, shares = unit_frame([(head.maps, head.head) for head in heads], units)

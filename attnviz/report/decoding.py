@@ -45,11 +45,7 @@ LOST = Quantity("nats that the answer loses", "+.2f", centred=True, steps="sqrt"
 
 
 def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> HeadsReport:
-    """Builds the report of decoding steps: a list with a row per step, or for a picture, a map of steps by units.
-
-    Raises:
-        AttnvizError: for a page, for arcs or text, or if a picture has too many steps.
-    """
+    """Builds the report of decoding steps: a list with a row per step, or for a picture, a map of steps by units."""
     refuse_style(options.look, "steps")
     shares, sink = steps.shares.mean(axis=0), steps.sink.mean(axis=0)
     on_written, change = steps.on_written.mean(axis=0), steps.change.mean(axis=0)
@@ -187,11 +183,7 @@ def _short_label(label: str) -> str:
 
 
 def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> HeadsReport:
-    """Builds the report of units: a list, or if a picture is drawn, the shares of units and the losses without them.
-
-    Raises:
-        AttnvizError: for a page, or for arcs or text.
-    """
+    """Builds the report of units: a list, or if a picture is drawn, the shares of units and the losses without them."""
     refuse_style(options.look, "a table of units")
     unit = singular(checks.by)
     largest_first = np.argsort(-checks.shares, kind="stable").tolist()

@@ -46,11 +46,7 @@ class Film:
 
 
 def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> Film:
-    """Returns a film with a picture for each step: the text or the image, shaded by the weights of the step's query.
-
-    Raises:
-        AttnvizError: if there are too many steps, or pictures of steps differ in their heads or tokens.
-    """
+    """Returns a film with a picture for each step: the text or the image, shaded by the weights of the step's query."""
     _refuse_long_film(len(steps), f"choose some: {option('queries', '10:40')}")
     of_heads = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
     frames = []
@@ -63,11 +59,7 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
 
 
 def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], options: ReportOptions) -> Film:
-    """Returns a film of the same heads in several recordings, such as checkpoints of one training.
-
-    Raises:
-        AttnvizError: if there are too many recordings, or their heads or tokens differ.
-    """
+    """Returns a film of the same heads in several recordings, such as checkpoints of one training."""
     _refuse_long_film(len(recordings), "give fewer recordings")
     looks = [replace(options.look, title=options.look.title or name) for name in names]
     frames = [

@@ -19,7 +19,7 @@ from attnviz.metrics.measured_heads import measured_frame
 from attnviz.metrics.metrics import METRICS, measure, measure_queries
 from attnviz.metrics.patches import ImagePatches, part_sums
 from attnviz.models.reading.media_tokens import image_tokens
-from attnviz.report.maps.over_image import mass_mask
+from attnviz.report.maps.rows import mass_mask
 from attnviz.text.tokens import Tokens, tokenize
 from tests.maps.examples import dense_of, factored, with_factors
 from tests.metrics.examples import maps_of

@@ -38,12 +38,7 @@ SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes a report as a page; the same report gives the same bytes.
-
-    Raises:
-        AttnvizError: if the report has no page, gives colour limits for contributions, or has weights outside 0 to 1
-            and too many cells to store them as float32.
-    """
+    """Writes a report as a page; the same report gives the same bytes."""
     match report:
         case HeadAtlas():
             write_atlas(report, file)

@@ -82,9 +82,6 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
     Args:
         weights: ``(queries, keys)``.
         visible: ``(queries, keys)``, False for masked cells.
-
-    Raises:
-        AttnvizError: if there are codes and a visible weight is below 0, or above 1 by more than `MAX_EXCESS`.
     """
     if precision.is_exact:
         return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))

@@ -378,9 +378,6 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
     """Returns the report with its contributions divided by their common bound, and a first remark that names the bound.
 
     The contributions then lie in 0 to 1. A report of weights is returned unchanged.
-
-    Raises:
-        AttnvizError: if contributions are shown and the user gave colour limits, which do not fit scaled numbers.
     """
     heads = report.numbers.heads
     if heads[0].maps.quantity == "weight":

@@ -50,12 +50,7 @@ def read_asset(name: str) -> str:
 
 @cache
 def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
-    """Returns one script in strict mode, joined from a module and all modules that it imports.
-
-    Raises:
-        graphlib.CycleError: if modules import each other in a circle.
-        ValueError: if the modules cannot be joined, for example because two declare the same name.
-    """
+    """Returns one script in strict mode, joined from a module and all modules that it imports."""
     modules = _add_with_imports(entry, read, {})
     order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())
     _check_names(modules)

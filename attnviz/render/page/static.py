@@ -77,15 +77,7 @@ def write_static_page(title: str, body: Iterable[str], style: str, papers: Paper
 
 
 def table_html(name: str, header: Sequence[str], rows: Iterable[str], css_class: str = "", caption: str = "") -> str:
-    """Returns a table that scrolls on its own, also by keyboard.
-
-    Args:
-        name: its name for readers that do not see it.
-        header: the texts of the heading of each column.
-        rows: the cells of each row, as HTML.
-        css_class: its class; "" for none.
-        caption: the text above it; "" for none.
-    """
+    """Returns a table that scrolls on its own, also by keyboard."""
     headings = "".join(f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in header)
     class_html = f' class="{css_class}"' if css_class else ""
     caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""

@@ -14,11 +14,7 @@ SCORE = Quantity("score", ".2f")
 
 
 def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
-    """Builds the report of a battery: a list, or maps if a picture is drawn.
-
-    Raises:
-        AttnvizError: for a page, or for arcs or text.
-    """
+    """Builds the report of a battery: a list, or maps if a picture is drawn."""
     refuse_style(options.look, "a table of head types")
     scores = types.scores
     results = HeadResults(

@@ -36,11 +36,7 @@ PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checke
 
 
 def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
-    """Builds the report of effects: a list, or if a picture is drawn, maps of single heads and of pairs of heads.
-
-    Raises:
-        AttnvizError: for a page, for arcs or text, or for a picture if no single head was ablated.
-    """
+    """Builds the report of effects: a list, or if a picture is drawn, maps of single heads and of pairs of heads."""
     refuse_style(options.look, "a table of effects")
     results = HeadResults(
         title=" ".join(effects.title.split()) or effects.model,
@@ -78,11 +74,7 @@ def _pairs_panel(effects: Effects) -> list[Panel]:
 
 
 def single_heads_panel(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel:
-    """Returns a panel of layers by heads with the first measure of each single head.
-
-    Raises:
-        AttnvizError: if no row has a single head.
-    """
+    """Returns a panel of layers by heads with the first measure of each single head."""
     single_rows = frame.take([index for index, row in enumerate(frame.rows) if len(row.heads) == 1])
     if not single_rows.rows:
         raise AttnvizError(refusal)
@@ -147,10 +139,6 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
     """Builds the report of changes between two tables of effects: a list, the largest first, or a map.
 
     The map, of layers by heads, is for media that draw pictures.
-
-    Raises:
-        AttnvizError: for a page, for options that select heads or cells, for effects that cannot be compared, or for a
-            picture without single heads.
     """
     refuse_style(options.look, "a table of effects")
     _refuse_selection(options)

@@ -15,7 +15,7 @@ from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.measured_heads import frame_over_texts
 from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
-from attnviz.report.heads.head_numbers import MOVED, effect_remark
+from attnviz.report.heads.head_numbers import MOVED, effect_remark, summarize_last_unit
 from attnviz.report.heads.lists import (
     METRIC_QUANTITIES,
     UNIT_ENDINGS,
@@ -33,7 +33,6 @@ from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import accuracy_warnings, doubts, model_name, recording_remarks, text_title
-from attnviz.report.words.last_unit import summarize_last_unit
 from attnviz.report.words.notes import read_names
 from attnviz.text.named_groups import TOKENS
 
@@ -82,10 +81,6 @@ def heads_report(
     """Builds the report of the selected heads' numbers, as means over the texts.
 
     Effects, norms of contributions, shares of the last unit and alignment each add columns if they are asked for.
-
-    Raises:
-        AttnvizError: if the recordings have different heads, the options name an unknown measure, ask for arcs or text,
-            or select a part of the maps, or alignment cannot be measured.
     """
     refuse_style(options.look, "a table of heads")
     axes = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
@@ -177,11 +172,7 @@ def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:
-    """Builds the report of a frame: a list with a row per head, or the atlas.
-
-    Raises:
-        AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
-    """
+    """Builds the report of a frame: a list with a row per head, or the atlas."""
     named_frame = frame.with_names(read_names(options.look.names))
     table = named_frame.with_selected_rows(options.sort, options.top, options.filter)
     shown_metrics = _listed_metrics(table, options)

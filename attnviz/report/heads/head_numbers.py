@@ -1,27 +1,36 @@
-"""Reads and adds the numbers beside a head's maps: metrics, effects of ablation, and the norms that heads move."""
+"""Reads and adds the numbers beside a head's maps: metrics, effects, norms, and what the last unit of a text saw."""
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import heads_with_cells
-from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.grouped import refuse_missing_units
+from attnviz.maps.heads import head_name, heads_with_cells
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import block_stride, measured_frame
+from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
 from attnviz.report.words.notes import read_names, read_notes
+from attnviz.text.named_groups import REMAINDER_LABELS, singular
+from attnviz.text.selection import Grouping
+from attnviz.text.tokens import first_words
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 MOVED = Measure("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
 MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
+MAX_QUOTED_CHARACTERS = 40  # of the unit's text
+MAX_READ_CHARACTERS = 400
 
 
 def effect_remark(effects: "Effects") -> str:
@@ -31,22 +40,14 @@ def effect_remark(effects: "Effects") -> str:
 
 
 def read_effects(file: str, heads: set[str]) -> "Effects":
-    """Loads the effects from a file, which must have the effect of at least one of these heads.
-
-    Raises:
-        AttnvizError: if the file cannot be read, holds no effects, or has none of these heads.
-    """
+    """Loads the effects from a file, which must have the effect of at least one of these heads."""
     effects = load_effects(file)
     refuse_other_heads(effects, file, heads)
     return effects
 
 
 def load_effects(file: str) -> "Effects":
-    """Loads the effects from a file.
-
-    Raises:
-        AttnvizError: if the file cannot be read or holds no effects.
-    """
+    """Loads the effects from a file."""
     from attnviz.effects.effect_table import Effects
 
     return Effects.load(Path(file))
@@ -78,9 +79,6 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     """Returns the report with the metrics, effects, notes and names that a page shows; unchanged for other media.
 
     A report that already has a frame of its heads' numbers keeps that frame instead of metrics.
-
-    Raises:
-        AttnvizError: if a file of effects, notes or names cannot be read, or no effect is of these heads.
     """
     if not options.medium.sorts_heads:
         return report
@@ -114,3 +112,58 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
         for head in heads
     ]
     return frame.with_columns((MOVED,), np.array(norms))
+
+
+@dataclass(frozen=True, eq=False)
+class _LastUnitSummary:
+    """The units that the last unit of a text looked at.
+
+    Attributes:
+        sentence: names the unit that the last unit looked at most, and the head in which it did.
+        frame: the numbers of each head.
+    """
+
+    sentence: str
+    frame: HeadFrame
+
+
+def summarize_last_unit(
+    recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping
+) -> _LastUnitSummary:
+    """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the strongest."""
+    by_option = option("by", grouping.units)
+    maps = [layer_maps for recording in recordings for layer_maps in recording.maps]
+    if len(recordings) > 1 or len({layer_maps.item for layer_maps in maps}) > 1:
+        raise AttnvizError(f"{by_option} needs a single text, since units differ between texts; give one text")
+    refuse_missing_units(maps, grouping)
+    frame, shares = unit_frame(heads, grouping.units)
+    if not shares:
+        raise AttnvizError(
+            f"{by_option} needs single cells and two {grouping.units} or more: it shows what the last one looks at"
+        )
+    return _LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
+
+
+def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
+    """Returns a sentence on the earlier unit that the last unit looked at most.
+
+    It is the unit with the largest share times logarithm of lift. The lift is the share divided by an even share of the
+    keys. If no unit has a lift above 1, the sentence says so.
+    """
+    strongest_match = strongest_unit(shares)
+    last_label = shares[0].last_label
+    last_unit = last_label if shares[0].last_by in REMAINDER_LABELS else f"“{last_label}”"
+    if strongest_match is None:
+        return f"{last_unit} gave no {singular(by)} more than an even share of its weight."
+    unit_shares, head, unit = strongest_match
+    tokens, span = unit_shares.maps.key_tokens, unit_shares.spans[unit]
+    start, stop = int(tokens.offsets[span.start, 0]), int(tokens.offsets[span.stop - 1, 1])
+    text = first_words(
+        tokens.text[start:stop][:MAX_READ_CHARACTERS], MAX_QUOTED_CHARACTERS
+    )  # "" for tokens without one
+    quotation = f"“{text or unit_shares.labels[unit]}”"
+    unit_text = f"{unit_shares.labels[unit]}, {quotation}" if by in REMAINDER_LABELS else quotation
+    share, lift = unit_shares.shares[head, unit], unit_shares.lift[head, unit]
+    head_text = head_name(unit_shares.maps, unit_shares.heads[head])
+    numbers = f"{share:.0%} of its weight in head {head_text}, {lift:.1f} times an even share"
+    return f"{last_unit} looked most at {unit_text}: {numbers}."

@@ -190,9 +190,6 @@ class HeadResults:
 
         The picture is an atlas for a table of heads, else heatmaps, which show their numbers if they have at most
         `MAX_NUMBERED` cells.
-
-        Raises:
-            AttnvizError: for a page, with the message ``refusal``, if these numbers cannot be shown on a page.
         """
         look, title = options.look, options.look.title or self.title
         fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}

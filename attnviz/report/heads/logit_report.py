@@ -31,10 +31,6 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
     """Builds the report of a logit's parts: a list, or if a picture is drawn, a map by layer and a map by key.
 
     The list has a row per part; if the user selects heads, it has a row per key instead.
-
-    Raises:
-        AttnvizError: for a page, for arcs or text, if none of the selected heads exists, or if a list has heads over
-            different texts.
     """
     refuse_style(options.look, "a sum of parts")
     selected_heads = _selected_heads(parts, options)

@@ -11,19 +11,17 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.heads.head_numbers import with_page_numbers
-from attnviz.report.maps.head_panels import head_cells, head_panels
+from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks
 from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, WEIGHT, Heading, Panel
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables, ShadedText
-from attnviz.report.picture.scales import scale_remarks, share_scales
+from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import (
     largest_weight_clause,
-    mark_remarks,
     model_name,
-    panel_remarks,
     quantity_noun,
     quoted_token,
     recording_remarks,
@@ -72,9 +70,6 @@ def combined_report(
     """Returns the report of one map that combines all chosen heads, or of a row of this map over an image.
 
     For a medium without maps the report has the exact numbers of the combination.
-
-    Raises:
-        AttnvizError: if the heads cannot be combined in this way, or the options ask for scores, arcs or text.
     """
     if options.table not in (None, "weights"):
         raise AttnvizError(
@@ -91,13 +86,12 @@ def combined_report(
     remark = (CONTRIBUTION_REMARKS[method] if are_contributions else COMBINATIONS[method].remark).format(
         residual=residual
     )
-    title = report_title(recording, options.look)
     caption = f"{quantity_noun(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
     if not options.medium.draws_maps:
         report = with_page_numbers(
             ExactNumbers(
-                title=title,
+                title=report_title(recording, options.look),
                 caption=f"{caption}.",
                 remarks=(remark, *recording_remarks(recording)),
                 look=options.look,
@@ -111,29 +105,17 @@ def combined_report(
         return _combined_image_report(recording, head, options, method, remark)
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, Heading(head.maps.module))
     colored_panels = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
-    report_type = Heatmaps if options.table is None else NumberTables
-    return report_type(
-        title=title,
-        caption=f"{caption}{largest_weight_clause(panels)}.",
-        remarks=(
-            remark,
-            *_special_token_remarks(head, panels),
-            *mark_remarks(options.look.mark, panels),
-            *panel_remarks(panels),
-            *scale_remarks(options.look, colored_panels),
-            *recording_remarks(recording),
-        ),
-        look=options.look,
-        panels=colored_panels,
-        about=about,
-    )
+    report_caption = f"{caption}{largest_weight_clause(panels)}."
+    remarks = (remark, *_special_token_remarks(head, panels), *map_remarks(colored_panels, options.look))
+    parts = (recording, options.look, colored_panels, report_caption, remarks)
+    return drawn(Heatmaps, *parts, about=about) if options.table is None else drawn(NumberTables, *parts, about=about)
 
 
 def _combined_image_report(
     recording: Recording, head: ChosenHead, options: ReportOptions, method: str, remark: str
 ) -> ShadedText:
     """Returns the report of what one query looks at in an image according to a combination of heads."""
-    from attnviz.report.maps.over_image import image_report
+    from attnviz.report.maps.rows import image_report
 
     of_maps = replace(recording, maps=(head.maps,))
     report = image_report(of_maps, [head], options, notes={}, combination=head.maps.module)

@@ -16,7 +16,7 @@ from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.fitting import first_that_fits
-from attnviz.report.maps.head_panels import head_cells, head_panels
+from attnviz.report.maps.head_panels import head_cells, head_panels, map_remarks
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
     are_adjacent,
@@ -30,12 +30,10 @@ from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumbnails
-from attnviz.report.picture.scales import LIFTED, ONE_KEY, scale_remarks, share_scales
+from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.words.captions import (
     MASKED,
-    mark_remarks,
     model_name,
-    panel_remarks,
     quantity_noun,
     recording_remarks,
     report_title,
@@ -95,10 +93,6 @@ def comparison_report(
 
     A page of many heads has thumbnails of B − A alone. A terminal draws fewer details, or only the head that changes
     most, if not all heads fit; a medium without maps gets exact numbers.
-
-    Raises:
-        AttnvizError: if the recordings' heads, queries or keys do not correspond, or the options ask for arcs or text,
-            or sort heads by anything but their change.
     """
     refuse_style(options.look, "a comparison")
     if options.of == CONTRIBUTIONS:
@@ -242,9 +236,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: s
         *([f"A is before, B is after {comparison.change}."] if needs_change else []),
         *first_remarks,
         MEASURES,
-        *mark_remarks(options.look.mark, panels),
-        *panel_remarks(panels),
-        *scale_remarks(options.look, panels),
+        *map_remarks(panels, options.look),
         *recording_remarks(a),
         *recording_remarks(b),
     )

@@ -9,22 +9,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from attnviz.base.errors import option
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.head_panels import titled_panels
-from attnviz.report.picture.numbers import origin
+from attnviz.report.maps.head_panels import drawn, map_remarks, titled_panels
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT
 from attnviz.report.picture.report import Heatmaps, Report, Thumbnails
-from attnviz.report.picture.scales import LIFTED, scale_remarks, share_scales
+from attnviz.report.picture.scales import LIFTED, share_scales
 from attnviz.report.words.captions import (
     MASKED,
     Notes,
     count_phrase,
     exactness_remarks,
-    mark_remarks,
     model_name,
-    panel_remarks,
-    recording_remarks,
-    report_title,
 )
 
 if TYPE_CHECKING:
@@ -245,21 +240,18 @@ def _clearest_report(
     panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
     panels = titled_panels(recording, heads, [PERCENT], panel_options, summaries.notes)
     colored_panels = share_scales(panels, options.look)
-    return Heatmaps(
-        title=report_title(recording, options.look),
-        panels=colored_panels,
+    advice = (
+        f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what each "
+        "does."
+    )
+    return drawn(
+        Heatmaps,
+        recording,
+        options.look,
+        colored_panels,
+        _caption(recording, heads, clearest_heads, summaries),
+        (advice, *map_remarks(colored_panels, options.look)),
         numbers=extent.numbers,
-        caption=_caption(recording, heads, clearest_heads, summaries),
-        remarks=(
-            f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what "
-            "each does.",
-            *mark_remarks(options.look.mark, panels),
-            *panel_remarks(panels),
-            *scale_remarks(options.look, colored_panels),
-            *recording_remarks(recording),
-        ),
-        look=options.look,
-        about={"recording": origin(recording)},
     )
 
 

@@ -1,7 +1,9 @@
 """Builds the panels and the exact numbers of chosen heads."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,10 +12,22 @@ from attnviz.maps.heads import ChosenHead, maps_over_tokens
 from attnviz.maps.layer_maps import cell_maps, mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
-from attnviz.report.picture.numbers import QUANTITIES, HeadCells
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.numbers import QUANTITIES, HeadCells, origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
-from attnviz.report.words.captions import Notes, head_heading
+from attnviz.report.picture.report import Arcs, Heatmaps, NumberTables, ShadedText, Thumbnails
+from attnviz.report.picture.scales import scale_remarks
+from attnviz.report.words.captions import (
+    Notes,
+    head_heading,
+    mark_remarks,
+    panel_remarks,
+    recording_remarks,
+    report_title,
+)
+
+Drawn = TypeVar("Drawn", Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText)
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
@@ -28,6 +42,32 @@ def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str
         quantities=tuple(first_head.maps.quantity if name == "weight" else name for name in names),
         change=change or {},
     )
+
+
+def drawn(
+    kind: type[Drawn],
+    recording: Recording,
+    look: Look,
+    panels: Iterable[Panel],
+    caption: str,
+    remarks: Iterable[str],
+    title: str = "",
+    **fields: Any,
+) -> Drawn:
+    """Returns a report that draws panels of a recording; adds the recording's title, remarks and origin."""
+    return kind(
+        title=title or report_title(recording, look),
+        panels=tuple(panels),
+        caption=caption,
+        remarks=(*remarks, *recording_remarks(recording)),
+        look=look,
+        **{"about": {"recording": origin(recording)}, **fields},
+    )
+
+
+def map_remarks(panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
+    """Returns the remarks on labels, cells and colours."""
+    return (*mark_remarks(look.mark, panels), *panel_remarks(panels), *scale_remarks(look, panels))
 
 
 def titled_panels(

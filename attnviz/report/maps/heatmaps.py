@@ -13,11 +13,11 @@ from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, heads_with_cel
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen, summarize_heads
-from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
-from attnviz.report.picture.look import Look, style_without_numbers_error
+from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks, titled_panels
+from attnviz.report.picture.look import style_without_numbers_error
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
-from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel
+from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
 from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.picture.scales import (
     MAX_ROW_RATIO,
@@ -34,7 +34,6 @@ from attnviz.report.words.captions import (
     heads_caption,
     item_noun,
     maps_suffix,
-    mark_remarks,
     panel_remarks,
     recording_remarks,
     report_title,
@@ -127,14 +126,13 @@ def _row_drawer(
     heads: list[ChosenHead], options: ReportOptions
 ) -> Callable[[Recording, list[ChosenHead], ReportOptions, Notes], Arcs | ShadedText] | None:
     """Returns the function that draws arcs, or rows of weights over a text or an image; ``None`` for heatmaps."""
-    if shows_images(heads, options):
-        from attnviz.report.maps.over_image import image_report
-
-        return image_report
-    if options.look.drawn_style == "heatmap":
+    are_over_images = shows_images(heads, options)
+    if options.look.drawn_style == "heatmap" and not are_over_images:
         return None
-    from attnviz.report.maps.arcs_and_text import arcs_report, text_report
+    from attnviz.report.maps.rows import arcs_report, image_report, text_report
 
+    if are_over_images:
+        return image_report
     return arcs_report if options.look.drawn_style == "arcs" else text_report
 
 
@@ -202,7 +200,7 @@ def divide_page(options: ReportOptions, panel_count: int) -> ReportOptions:
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
     """Returns the report of heads as maps with labels."""
     texts = {head.maps.item: words_of(head) for head in heads}
-    title, title_notes = report_title(recording, options.look), dict(notes)
+    title, title_notes = "", dict(notes)
     is_batch = options.medium.one_page and len(texts) > 1
     if is_batch:
         title = options.look.title or f"{len(texts)} {item_noun(heads[0].maps)}s"
@@ -211,14 +209,15 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
     panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), title_notes)
     colored_panels = share_scales(panels, options.look)
     heads_of_text = len(heads) // len(texts)
-    return Heatmaps(
-        title=title,
-        panels=colored_panels,
+    return drawn(
+        Heatmaps,
+        recording,
+        options.look,
+        colored_panels,
+        heads_caption(recording, heads, panels),
+        map_remarks(colored_panels, options.look),
+        title,
         across=heads_of_text if is_batch and 1 < heads_of_text <= MAX_HEADS_OF_A_TEXT else None,
-        caption=heads_caption(recording, heads, panels),
-        remarks=_map_remarks(recording, colored_panels, options.look),
-        look=options.look,
-        about={"recording": origin(recording)},
     )
 
 
@@ -239,24 +238,14 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
         else replace(panel, decimals=None)
         for panel in share_scales(panels, options.look)
     )
-    return NumberTables(
-        title=report_title(recording, options.look),
-        panels=colored_panels,
-        caption=heads_caption(recording, heads, panels),
-        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, colored_panels, options.look)),
+    return drawn(
+        NumberTables,
+        recording,
+        options.look,
+        colored_panels,
+        heads_caption(recording, heads, panels),
+        (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options.look)),
         across=2 if table == "both" else None,  # the scores of a head beside its weights
-        look=options.look,
-        about={"recording": origin(recording)},
-    )
-
-
-def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
-    """Returns the remarks on labels, cells, colours and the recording."""
-    return (
-        *mark_remarks(look.mark, panels),
-        *panel_remarks(panels),
-        *scale_remarks(look, panels),
-        *recording_remarks(recording),
     )
 
 
@@ -296,21 +285,20 @@ def _thumbnails(
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index] if summaries is None else summaries.clearest[0]
     colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO, title_limits=False)
-    return Thumbnails(
-        title=report_title(recording, options.look),
-        panels=colored_panels,
-        caption=heads_caption(recording, heads, panels),
-        remarks=(
+    return drawn(
+        Thumbnails,
+        recording,
+        options.look,
+        colored_panels,
+        heads_caption(recording, heads, panels),
+        (
             *order_remarks(options.sort),
             *(() if summaries is None else (summaries.sentence,)),
             *(() if options.medium.one_page else (_opening_remark(heads, example),)),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored_panels),
-            *recording_remarks(recording),
         ),
         filled=fills_rows,
-        look=options.look,
-        about={"recording": origin(recording)},
     )
 
 

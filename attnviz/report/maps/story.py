@@ -10,15 +10,13 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.combined import combined_report
-from attnviz.report.maps.head_panels import head_panels
+from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
 from attnviz.report.picture.look import COLOR_SCALES
-from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel
 from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.words.captions import recording_remarks, report_title
 from attnviz.report.words.notes import read_notes
 from attnviz.text.places import find_place
 from attnviz.text.selection import Selection
@@ -31,11 +29,7 @@ Address = dict[str, str]
 
 
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
-    """Returns the notes in the file that the look names, each with the picture that its place shows.
-
-    Raises:
-        AttnvizError: if the file cannot be read, or a note is pinned to a place that does not exist.
-    """
+    """Returns the notes in the file that the look names, each with the picture that its place shows."""
     pictures = []
     for note in read_notes(options.look.notes):
         address = dict(parse_qsl(note["place"].removeprefix("#")))
@@ -125,14 +119,8 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     heads_left_out = "1 head" if other_count == 1 else f"{other_count} heads"
     other_remarks = (f"Without {heads_left_out} over other tokens.",) if other_count else ()
     panel = replace(_stacked_panel(shown_rows, f"{subject} in {heads_text}"), marked=(None, second_token))
-    return Heatmaps(
-        title=report_title(recording, options.look),
-        panels=tuple(share_scales([panel], options.look)),
-        caption=f"{subject}, one row per head.",
-        remarks=(*other_remarks, *recording_remarks(recording)),
-        look=options.look,
-        about={"recording": origin(recording)},
-    )
+    panels = share_scales([panel], options.look)
+    return drawn(Heatmaps, recording, options.look, panels, f"{subject}, one row per head.", other_remarks)
 
 
 def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: ReportOptions) -> Panel | None:

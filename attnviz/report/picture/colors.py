@@ -43,9 +43,6 @@ class ColorScale:
         steps: ``linear``, ``sqrt`` or ``log``.
         clipped: True if some drawn values lie above ``high``.
         signed: True for changes: zero is in the middle of the scale, and the steps run outwards from it.
-
-    Raises:
-        AttnvizError: if a limit is not finite, low is not below high, or a logarithmic scale is not positive.
     """
 
     low: float
@@ -143,11 +140,7 @@ class ColorScale:
 
 @cache
 def colormap(name: str) -> ByteArray:
-    """Returns the colours of a colormap, ``(256, 3)``: one of ``SAMPLES`` or any of matplotlib's.
-
-    Raises:
-        AttnvizError: if no colormap has this name.
-    """
+    """Returns the colours of a colormap, ``(256, 3)``: one of ``SAMPLES`` or any of matplotlib's."""
     if name not in SAMPLES:
         return _matplotlib_colormap(name)
     samples = np.array([list(bytes.fromhex(color)) for color in SAMPLES[name].split()], dtype=np.float64)

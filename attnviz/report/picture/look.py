@@ -55,10 +55,6 @@ class Look:
         frame: width and height in inches of the area that a figure fills, instead of its size.
         for_command_line: True if remarks name options as the command line does, ``--all``; False for Python's
             ``all=True``.
-
-    Raises:
-        AttnvizError: if the value of an option is invalid: a size, limits, a colormap, a mark or any other, or if a
-            query is given with a style that draws every query.
     """
 
     ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.", media=("terminal",))] = False
@@ -295,12 +291,7 @@ def style_without_numbers_error(look: Look) -> AttnvizError:
 
 
 def refuse_style(look: Look, picture: str) -> None:
-    """Raises AttnvizError if the look asks for arcs or text.
-
-    Args:
-        look: the look.
-        picture: what can only be drawn as a heatmap or a table, in words for the message.
-    """
+    """Raises AttnvizError if the look asks for arcs or text."""
     if look.drawn_style != "heatmap":
         style_option = option("query") if look.query is not None else option("style", look.style)
         raise AttnvizError(
@@ -316,11 +307,7 @@ def refuse_uninspected(look: Look) -> None:
 
 
 def _parse_limits(text: str) -> str | tuple[float, float]:
-    """Returns the limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``.
-
-    Raises:
-        AttnvizError: if the text is none of these, or the first number is not below the second.
-    """
+    """Returns the limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``."""
     if text in LIMITS:
         return text
     match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", text, re.ASCII)

@@ -38,9 +38,6 @@ def share_scales(
     Panels show lift instead of weights on request, or if a scale of weights would hide most rows. Their cells get the
     decimals that the largest number of their quantity needs. If the look asks for a scale for each head, each panel has
     its own, whose limits its title then names if there is space for them.
-
-    Raises:
-        AttnvizError: if the look's steps or limits cannot show the panels' quantity.
     """
     look = look or Look()
     drawn_panels = _with_decimals(list(panels))
@@ -70,10 +67,6 @@ def shared_scale(
     """Returns the colour scale of all panels of a quantity: within the user's limits, or by default fit to the values.
 
     A scale of changes is centred on 0 and ignores the user's limits and colormap.
-
-    Raises:
-        AttnvizError: if the look asks for steps other than linear for scores, which may be negative, or for lift of
-            anything but weights and changes, or for limits that are not a scale.
     """
     look = look or Look()
     cmap, steps = look.cmap or default_cmap, _steps(quantity, look)

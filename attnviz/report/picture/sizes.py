@@ -18,9 +18,6 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
 
     Two numbers are pixels if one of them is too large for inches. A width alone, such as ``84mm``, is refused here,
     since `parse_width` reads it, but the refusal names this form too.
-
-    Raises:
-        AttnvizError: if the text is not a size, or the size is too small or too large for a picture.
     """
     if text in SLIDES:
         return SLIDES[text]
@@ -43,9 +40,6 @@ def parse_width(text: str) -> float | None:
 
     Returns:
         The width; ``None`` if the text has another form.
-
-    Raises:
-        AttnvizError: if the width is too small or too large for a picture.
     """
     match = re.fullmatch(rf"(\d{{1,4}}(?:\.\d{{1,5}})?) ?({'|'.join(LENGTHS)})", text, re.ASCII)
     width = COLUMNS.get(text) if match is None else float(match[1]) * LENGTHS[match[2]]
@@ -67,11 +61,7 @@ def refuse_pixels(width: float, height: float, dpi: int) -> None:
 
 
 def parse_bytes(text: str) -> int:
-    """Returns the number of bytes that a size such as ``50MB``, ``500kB`` or ``1.5GB`` stands for.
-
-    Raises:
-        AttnvizError: if the text is not a size, or the size is too small for any page.
-    """
+    """Returns the number of bytes that a size such as ``50MB``, ``500kB`` or ``1.5GB`` stands for."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
     if match is None:
         raise AttnvizError(f"{option('max_size')} {text!r} is not a file size; give 50MB, 500kB or 1.5GB")

@@ -46,13 +46,7 @@ UNREAD = (
 
 
 def refuse_unread(report: Report, kind: str, names: Collection[str]) -> None:
-    """Raises AttnvizError for the first of the options that changes nothing in a report.
-
-    Args:
-        report: the report.
-        kind: the kind of the medium in which it is drawn, as `attnviz.render.formats.KINDS` names it.
-        names: the names of the options that the user gave.
-    """
+    """Raises AttnvizError for the first of the options that changes nothing in a report."""
     match report:
         case Arcs() | ShadedText():
             pictures = [picture_of_style(report.look.style, report.look.query)]

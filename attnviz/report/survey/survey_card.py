@@ -60,9 +60,6 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     A terminal gets cards; if no heads are chosen, those of the first `MAX_CARDS`. A page, a picture of points (for
     ``options.axes``) and a picture of at most `MAX_CARDS` chosen heads get the numbers of each head; other pictures get
     heatmaps of profiles. Examples are those of the metric ``options.sort``, or of the one that names a head's pattern.
-
-    Raises:
-        AttnvizError: if the survey lacks a head or metric.
     """
     refuse_text_options(options)
     if options.table == "pairs":
@@ -260,12 +257,7 @@ class _TokenPair(NamedTuple):
 
 
 def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
-    """Returns the most frequent pairs of each chosen head; it runs the surveyed model over the sampled texts.
-
-    Raises:
-        AttnvizError: for a survey of pictures, for a medium that is not a text, if more than `MAX_HEADS` heads or a
-            head that the survey lacks are chosen, or if the model is not on this machine.
-    """
+    """Returns the most frequent pairs of each chosen head; it runs the surveyed model over the sampled texts."""
     if not options.medium.lists_heads:
         pairs = option("table", "pairs")
         raise AttnvizError(f"{pairs} is a list for the terminal; leave -o out, or use -o pairs.txt")
@@ -292,11 +284,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
 
 
 def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[_TokenPair]]:
-    """Returns the pairs of each head in the sampled texts, the most frequent first; if equal, by mean weight.
-
-    Raises:
-        AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
-    """
+    """Returns the pairs of each head in the sampled texts, the most frequent first; if equal, by mean weight."""
     from attnviz.corpus.example_weights import WeightsRequest, example_weights
 
     text_ids = [int(text_id) for text_id in survey.examples.sampled]

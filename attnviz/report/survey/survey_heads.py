@@ -34,12 +34,7 @@ CLEAR = NORMAL_95  # standard errors of a significant change
 
 
 def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
-    """Returns the report of the chosen heads of a survey.
-
-    Raises:
-        AttnvizError: if the survey lacks a chosen head or the metric to sort by, or an option needs the maps of one
-            input.
-    """
+    """Returns the report of the chosen heads of a survey."""
     refuse_style(options.look, "a table of heads")
     if options.of == CONTRIBUTIONS:
         raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
@@ -49,11 +44,7 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
-    """Returns the indices of the chosen heads in the survey, filtered, sorted and cut to the top few by the options.
-
-    Raises:
-        AttnvizError: if the survey lacks a head or metric, or the filter matches no head.
-    """
+    """Returns the indices of the chosen heads in the survey, filtered, sorted and cut to the top few by the options."""
     places = chosen_places(survey, options.selection)
     frame = survey_frame(survey, places)
     return [places[row] for row in frame.selected_rows(options.sort, options.top, options.filter)]
@@ -110,12 +101,7 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
 
 
 def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> HeadsReport:
-    """Returns a report of changes: a list, the clearest first, or maps of layers by heads of the clearest metrics.
-
-    Raises:
-        AttnvizError: if an option needs the maps of one input, the first survey lacks a chosen head or metric, or the
-            surveys have no head with a metric in common.
-    """
+    """Returns a report of changes: a list, the clearest first, or maps of layers by heads of the clearest metrics."""
     refuse_style(options.look, "a comparison")
     refuse_text_options(options)
     metric = None if options.sort is None else named_measure(options.sort, before.metrics).name

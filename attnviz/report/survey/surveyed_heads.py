@@ -71,10 +71,6 @@ def surveyed_heads_report(
     A page also has examples of the other metrics, each with one row of weights, unless they are more than
     `MAX_OTHER_EXAMPLES`; a remark then says so. Bins of offsets without a pair, and of positions without a row, are
     left out.
-
-    Raises:
-        AttnvizError: if the axes are not two to four metrics of the survey or ``layer``, the medium cannot draw points,
-            or the file of head names cannot be read.
     """
     is_picture = options.medium.draws_maps or options.medium.lists_heads
     axes = chosen_axes(survey, options.axes)
@@ -155,10 +151,6 @@ def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
     """Returns the names of the metrics on the x and y axes, then those of size and colour if the user names them.
 
     Without an option they are two: the first of `FIRST_AXES` that the survey has, then its first metrics.
-
-    Raises:
-        AttnvizError: for fewer than two or more than four names, or one that is neither a metric of the survey nor
-            ``layer``.
     """
     names = [metric.name for number, metric in enumerate(survey.metrics) if survey.tallies.count[:, number].any()]
     if axes_option is None:

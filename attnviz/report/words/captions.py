@@ -323,11 +323,7 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns the remark that counts the landmarks that label the axes; empty without a mark or panels.
-
-    Raises:
-        AttnvizError: if the mark matches nothing in the text shown.
-    """
+    """Returns the remark that counts the landmarks that label the axes; empty without a mark or panels."""
     if mark is None or not panels:
         return ()
     count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))

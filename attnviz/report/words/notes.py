@@ -21,11 +21,7 @@ NAME_EXAMPLE = "4.11 name mover"
 
 
 def read_notes(file: str | None) -> list[dict[str, Any]]:
-    """Returns the notes of a file in their order, without empty lines; an empty list if ``file`` is ``None``.
-
-    Raises:
-        AttnvizError: if the file cannot be read, a line is not a note, or there are too many.
-    """
+    """Returns the notes of a file in their order, without empty lines; an empty list if ``file`` is ``None``."""
     if file is None:
         return []
     lines = read_lines(Path(file), MAX_NOTES_BYTES, "a file of notes")
@@ -45,11 +41,7 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
 
 
 def read_names(file: str | None) -> HeadNames:
-    """Returns the name that a user gave to each head; {} without a file. Of several names the last counts.
-
-    Raises:
-        AttnvizError: if the file cannot be read, or a line is not a head and a name.
-    """
+    """Returns the name that a user gave to each head; {} without a file. Of several names the last counts."""
     if file is None:
         return {}
     lines = read_lines(Path(file), MAX_NAMES_BYTES, "a file of names")
@@ -68,11 +60,7 @@ def read_names(file: str | None) -> HeadNames:
 
 
 def write_name(file: str, head: str, name: str) -> None:
-    """Writes the name of a head into a file, which may not exist yet; a blank name removes the head's line.
-
-    Raises:
-        AttnvizError: if the file exists and cannot be read, or if it cannot be written.
-    """
+    """Writes the name of a head into a file, which may not exist yet; a blank name removes the head's line."""
     names = dict(read_names(file)) if Path(file).exists() else {}
     printable_name = printable_line(name).strip()
     names.pop(head, None)

@@ -1,0 +1,431 @@
+"""Turns a recording into a report of rows of weights: as arcs, or over the text or the image in which keys lie."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.layer_maps import cell_maps, mean_visible_key_counts
+from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
+from attnviz.media.sound import Sound
+from attnviz.media.text import Text
+from attnviz.report.maps.head_panels import drawn, head_panels
+from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale
+from attnviz.report.picture.look import Look, style_without_numbers_error
+from attnviz.report.picture.options import ReportOptions, limit_cells
+from attnviz.report.picture.overlays import MAX_OVERLAID, band_tops, panel_image
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, quantity_of, token_axis
+from attnviz.report.picture.report import Arcs, ShadedText
+from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    ARC_SIDES,
+    Notes,
+    count_phrase,
+    group_title,
+    head_heading,
+    head_phrase,
+    heads_caption,
+    heads_phrase,
+    largest_key_clause,
+    model_name,
+    quoted_token,
+    texts_phrase,
+)
+from attnviz.text.places import find_place
+from attnviz.text.tokens import Tokens, is_padding
+
+MAX_HEADS, MAX_ARC_TOKENS = 16, 120
+MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # longest text shown whole, on a page that grows and elsewhere
+MIN_PREFERENCE = (
+    1.5  # if the largest weight is this many times uniform attention, smaller ones than uniform get no line
+)
+LEFT_TO_RIGHT = "\u200e"
+MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
+OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
+MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
+MEAN_OF_ALL = "the mean query"
+MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
+
+
+def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
+    """Returns the report of every head as lines from its queries to its keys."""
+    _refuse_undrawable(heads, options)
+    panels = [_arcs_panel(head, options, head_heading(recording, head, notes.get(head.key, ""))) for head in heads]
+    scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
+    return drawn(
+        Arcs,
+        recording,
+        options.look,
+        scaled_panels,
+        heads_caption(recording, heads, panels, ARC_SIDES),
+        (
+            _arcs_remark(scaled_panels, options.look),
+            *scale_remarks(options.look),
+            *pool_remarks(options.look, scaled_panels),
+        ),
+    )
+
+
+def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
+    """Returns the report of what one query attends to in every head: its text, or the top keys of a long one."""
+    _refuse_undrawable(heads, options)
+    look, first_head = options.look, heads[0]
+    query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}  # with a remark on the query
+    grows = options.medium.one_page and look.inches is None
+    max_keys = MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS
+    is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
+    is_one_text = is_sound or first_head.keys.stop - first_head.keys.start <= max_keys
+    row_panels = _whole_text_panels if is_one_text else _panels_around_strongest_keys
+    panels = []
+    for head in heads:
+        heading = head_heading(recording, head)
+        head_query, _ = query_of_maps[head.maps]
+        panels += row_panels(head, head_query, options, heading)
+    query, query_remark = query_of_maps[first_head.maps]
+    remarks = [query_remark] if query_remark else []
+    if not is_one_text:
+        labels = first_head.maps.query_tokens.labels
+        before, after = labels[max(query - CONTEXT_TOKENS, 0) : query], labels[query + 1 : query + 1 + CONTEXT_TOKENS]
+        words = " ".join((*before, f"[{labels[query]}]", *after))
+        remarks.append(
+            f"Around the query: {words}. The text is long; only the {MAX_KEYS} keys with the largest weights are shown."
+        )
+    if not all(panel.visible.all() for panel in panels):
+        remarks.append("Masked tokens have no shade: the query cannot see them.")
+    # In a terminal colours stand on its background, elsewhere they begin at that of the page.
+    colormap = SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.drawn_theme]
+    names = {_numbered_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
+    subject = names.pop() if len(names) == 1 else "one query of each text"
+    heads_text = head_phrase(recording, first_head) if len(heads) == 1 else heads_phrase(heads)
+    keys = count_phrase(first_head.keys.stop - first_head.keys.start, "keys")
+    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
+    return drawn(
+        ShadedText,
+        recording,
+        look,
+        share_scales(panels, _with_linear_colors(look), colormap),
+        f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}.",
+        (*remarks, *scale_remarks(look), *pool_remarks(look, panels)),
+    )
+
+
+def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
+    """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that cannot be overlaid."""
+    style = option("style", options.look.style or options.look.drawn_style)
+    if options.look.overlaid:
+        _refuse_unfit_overlay(heads, style)
+    if options.table is not None:
+        raise style_without_numbers_error(options.look)
+    if len(heads) > MAX_HEADS:
+        example = option("heads", "0.3,1.2")
+        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, such as {example}")
+
+
+def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
+    """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
+    if not 2 <= len(heads) <= MAX_OVERLAID:
+        example = option("heads", "0.3,1.2")
+        raise AttnvizError(
+            f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}"
+        )
+    if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
+        raise AttnvizError(
+            f"{style} needs heads over the same tokens; choose heads of one text and one kind of attention"
+        )
+
+
+def _arcs_panel(head: ChosenHead, options: ReportOptions, heading: Heading) -> Panel:
+    """Returns the panel of a head whose cells are drawn as lines."""
+    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), heading)
+    if panel.pooled:
+        count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
+        raise AttnvizError(
+            f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
+            f"use {option('queries', '0:40')} {option('keys', '0:40')}"
+        )
+    return panel
+
+
+def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
+    """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line."""
+    visible_counts = [
+        panel.visible_key_counts.max()
+        for panel in panels
+        if panel.visible_key_counts is not None and panel.quantity.is_weight
+    ]
+    if look.limits != "shared" or len(visible_counts) < len(panels):
+        return panels
+    low, high = 1 / float(max(visible_counts)), panels[0].scale.high
+    if high < MIN_PREFERENCE * low:
+        return panels
+    return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
+
+
+def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
+    """Returns the remark on how lines show weights, and on the weights and pairs that have no line."""
+    largest = panels[0].quantity.text(max(panel.peak for panel in panels))
+    noun = panels[0].quantity.noun
+    up_to = f", up to {largest}" if look.limits == "shared" else ""
+    masked_remark = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
+    low = 0.0 if look.limits == "head" else panels[0].scale.low
+    uniform = " (no preference)" if low > 0 and look.limits == "shared" else ""
+    no_line = f" A {noun} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
+    strength = f"it is stronger for a larger {noun}{up_to}"
+    return f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
+
+
+def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions, heading: Heading) -> list[Panel]:
+    """Returns the panel of one query's weights over all chosen keys, in a list."""
+    aspect = f": {_numbered_token(head.maps.query_tokens, query)} attends to"
+    return [_row_panel(head, query, head.keys, options, replace(heading, aspect=aspect))]
+
+
+def _panels_around_strongest_keys(
+    head: ChosenHead, query: int, options: ReportOptions, heading: Heading
+) -> list[Panel]:
+    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
+    maps, keys = cell_maps(head.maps), head.keys
+    window = maps.window((head.head,), slice(query, query + 1), keys)
+    weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
+    # Counted from the first chosen key, the largest weight first.
+    strongest_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
+    panels = []
+    for group in _groups_of_near_keys(strongest_keys) or [[]]:  # an empty group: the start of the keys
+        center = keys.start + (group[0] if group else 0)
+        context = slice(max(center - CONTEXT_TOKENS, keys.start), min(center + CONTEXT_TOKENS + 1, keys.stop))
+        quantity = quantity_of(maps, PERCENT)
+        shares = ", ".join(
+            f"{quantity.text(float(weights[key]))} to {_numbered_token(maps.key_tokens, keys.start + key)}"
+            for key in group
+        )
+        aspect = f": {_numbered_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
+        panels.append(_row_panel(head, query, context, options, replace(heading, aspect=aspect)))
+    return panels
+
+
+def _groups_of_near_keys(keys: list[int]) -> list[list[int]]:
+    """Returns the keys in groups; empty without keys."""
+    groups: list[list[int]] = []
+    for key in keys:
+        near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
+        if near_group is None:
+            groups.append([key])
+        else:
+            near_group.append(key)
+    return groups
+
+
+def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, heading: Heading) -> Panel:
+    """Returns the panel of one query's weights over a range of keys, pooled above `MAX_TEXT_TOKENS` keys."""
+    row_head = replace(head, queries=slice(query, query + 1), keys=keys)
+    [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), heading, heading.head)
+    return panel
+
+
+def _with_linear_colors(look: Look) -> Look:
+    """Returns the look with linear colours, which tell strong lines and words apart; unchanged if it names others."""
+    return replace(look, color_scale=look.color_scale or "linear")
+
+
+def _numbered_token(tokens: Tokens, index: int) -> str:
+    """Returns a token in quotes and its number; a mark keeps the number after a token that is written right to left."""
+    label = tokens.labels[index]
+    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
+    return f"{quoted_token(label)}{mark} ({index})"
+
+
+def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
+    """Returns the index of the query with this name, and a remark on how the name was understood; "" if it is clear."""
+    tokens = head.maps.query_tokens
+    start, stop = head.queries.start, head.queries.stop
+    if name is None:
+        return next((index for index in range(stop - 1, start, -1) if not is_padding(tokens, index)), start), ""
+    query, remark = find_place(tokens, name)
+    if not start <= query < stop:
+        raise AttnvizError(
+            f"query {query} is not among {option('queries', f'{start}:{stop}')}; leave {option('queries')} out"
+        )
+    return query, remark
+
+
+def image_report(
+    recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, combination: str = ""
+) -> ShadedText:
+    """Returns the report of what one query looks at in an image, or in each of several, in every head that is drawn.
+
+    If the head is a combination of heads, ``combination`` names it.
+    """
+    drawn_heads = _heads_to_draw(heads, options)
+    queries = {head.maps: _image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
+    panels = [
+        _image_panel(
+            head,
+            queries[head.maps],
+            Heading(combination) if combination else head_heading(recording, head),
+            group_title(recording, head.maps),
+            image,
+        )
+        for head in drawn_heads
+        for image in head.maps.key_tokens.image_indices
+    ]
+    if not options.medium.has_lines:
+        panels = [replace(panel, inside=None) for panel in panels]
+    colored_panels = share_scales(panels, options.look)
+    names = {
+        MEAN_OF_ALL if query is None else f"{quoted_token(maps.query_tokens.labels[query])} ({query})"
+        for maps, query in queries.items()
+    }
+    heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
+    if combination:
+        heads_text = f"the {combination}"
+    subject = " or ".join(sorted(names))
+    largest_key = largest_key_clause(panels)
+    images = f"{panel_image(panels[0]).kind}{'s' if len(panels) > len(drawn_heads) else ''}"
+    if options.medium.has_colors:
+        drawing_remark = f"Colours show what {subject} looks at, over the {images} in grey."
+    else:
+        are_hidden = "are" if images.endswith("s") else "is"
+        drawing_remark = f"Shades show what {subject} looks at; without colours, the {images} {are_hidden} not drawn."
+    tops = band_tops(panels[0])  # of a spectrogram
+    band_remarks = [f"Time runs to the right; bands rise from b0 to b{len(tops) - 1}."] if len(tops) else []
+    return drawn(
+        ShadedText,
+        recording,
+        options.look,
+        colored_panels,
+        f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
+        (drawing_remark, *band_remarks, *_image_remarks(heads, drawn_heads, panels), *scale_remarks(options.look)),
+    )
+
+
+def _image_query(tokens: Tokens, name: str | None) -> int | None:
+    """Returns the index of the query that a label, a number or a pixel such as ``@420,180`` names.
+
+    Returns:
+        The index; ``None`` for the mean of all queries. The default is the last token if there are words too, the first
+        one if it has no place (``[CLS]``), else the mean of all.
+    """
+    if name is None and not isinstance(tokens.canvas, Image):
+        return len(tokens) - 1
+    if name is None:
+        return 0 if tokens.medium[0] < 0 else None
+    return find_place(tokens, name)[0]
+
+
+def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
+    """Returns ``(patches,)``, True for the fewest patches that hold at least this share of a row's weight.
+
+    The rule is that of ``visualize_attention.py`` of DINO (Caron et al. 2021): the smallest weights are left out while
+    their sum is at most 1 − share.
+    """
+    order = np.argsort(row, kind="stable")
+    are_inside = np.cumsum(row[order] / row.sum()) > 1 - share
+    inside = np.zeros(len(row), dtype=bool)
+    inside[order[are_inside]] = True
+    return inside
+
+
+def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
+    """Returns the heads to draw: all, or those of the last layer if they are many and the user chose none."""
+    user_selected = options.selection.heads is not None or options.selection.pairs is not None
+    max_heads = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
+    if user_selected or options.all or len(heads) <= max_heads:
+        return heads
+    last = max(head.maps.layer for head in heads)
+    return [head for head in heads if head.maps.layer == last]
+
+
+def _with_places_in(tokens: Tokens, image: int) -> Tokens:
+    """Returns the tokens with places in one image alone; tokens outside of it have no place."""
+    if len(tokens.media) == 1:
+        return tokens
+    medium = np.where(tokens.medium == image, 0, -1)
+    places = np.where(medium[:, None] >= 0, tokens.places, 0)
+    return replace(tokens, media=(tokens.media[image],), medium=medium, places=places)
+
+
+def _image_panel(head: ChosenHead, query: int | None, heading: Heading, group: str, image: int) -> Panel:
+    """Returns the panel of one query's weights over an image, with other keys masked, without colours."""
+    maps = head.maps
+    queries = head.queries if query is None else slice(query, query + 1)
+    key_count = head.keys.stop - head.keys.start
+    if maps.resolution(queries, head.keys)[1] < key_count:
+        raise AttnvizError(
+            f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
+        )
+    overview = maps.overview((head.head,), 1, key_count, queries, head.keys, maximum=False)
+    over_image = _with_places_in(maps.key_tokens, image)
+    columns = token_axis("keys", over_image, head.keys, key_count, across=True)
+    in_image = over_image.medium[head.keys] >= 0
+    visible = overview.visible & in_image
+    values = overview.mean[0]
+    image_weights = np.where(visible, np.nan_to_num(values), 0)[0]
+    # The query has a place in this image if it is a patch of it; the mean of all has none.
+    media = maps.query_tokens.media
+    queried_image = next((i for i in maps.query_tokens.image_indices if media[i] is over_image.canvas), None)
+    query_tokens = maps.query_tokens if queried_image is None else _with_places_in(maps.query_tokens, queried_image)
+    rows = Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=query_tokens.canvas)
+    if query is not None:
+        rows = token_axis("queries", query_tokens, queries, 1)
+    visible_counts = (
+        mean_visible_key_counts(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
+    )
+    query_weights = np.where(overview.visible, np.nan_to_num(values), 0)[0]
+    shows_share = maps.quantity == "weight" and not in_image.all()
+    image_share = _share_text(query_weights, maps.key_tokens, head.keys, image) if shows_share else ""
+    return Panel(
+        heading=replace(heading, note=image_share),
+        values=values,
+        visible=visible,
+        rows=rows,
+        columns=columns,
+        quantity=quantity_of(maps, PERCENT),
+        scale=ColorScale(0, 1),
+        group=group,
+        visible_key_counts=None if visible_counts is None else visible_counts.astype(np.float32),
+        inside=mass_mask(image_weights) if image_weights.sum() > 0 else None,
+    )
+
+
+def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
+    """Returns text on the share of a row on an image; with words, also on their share and the word with most weight."""
+    medium, labels, images = tokens.medium[keys], tokens.labels[keys], tokens.image_indices
+    image_number = f" {images.index(image) + 1}" if len(images) > 1 else ""
+    share = row[medium == image].sum()
+    drawn_image = tokens.media[image]
+    assert isinstance(drawn_image, Image)
+    image_share = f"{share:.0%} on {drawn_image.kind}{image_number}"
+    if isinstance(tokens.canvas, Image):
+        return image_share
+    if not any(isinstance(tokens.media[index], Text) for index in np.unique(medium[medium >= 0]).tolist()):
+        return image_share
+    word_weights = np.where(np.isin(medium, images), 0, row)
+    if round(word_weights.sum(), 2) == 0:
+        return image_share
+    best_word = quoted_token(labels[int(word_weights.argmax())])
+    return f"{image_share}, {word_weights.sum():.0%} on words, most on {best_word}"
+
+
+def _image_remarks(heads: list[ChosenHead], drawn_heads: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
+    """Returns the remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
+    keys = drawn_heads[0].maps.key_tokens
+    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says how much weight is outside
+    labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
+    kind = panel_image(panels[0]).kind
+    layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
+    examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
+    return (
+        *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
+        *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
+        *(
+            (f"Without a place in the {kind}: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
+            if labels_outside
+            else ()
+        ),
+    )
