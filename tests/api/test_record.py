@@ -68,6 +68,18 @@ class Blank(nn.Module):
         return torch.matmul(weights, values)
 
 
+class Kernel(nn.Module):
+    """The kernel with its options; without values, or keys and values, those of the argument before."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
+        k = q if k is None else k
+        return functional.scaled_dot_product_attention(q, k, k if v is None else v, **self.options)
+
+
 class Lesson(nn.Module):
     """Heads that are modules of their own, joined."""
 
@@ -77,6 +89,17 @@ class Lesson(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.stack([head(x) for head in self.heads]).sum(0)
+
+
+def recorded(model: nn.Module, *inputs: Any, **options: Any) -> attnviz.Recording:
+    with attnviz.record(model, **options) as recording:
+        model(*inputs)
+    return recording
+
+
+def fidelity(maps: DenseMaps) -> float:
+    assert maps.fidelity is not None
+    return maps.fidelity
 
 
 def maps_of(recording: Recording, layer: int = 0, item: int = 0) -> DenseMaps:
@@ -97,37 +120,32 @@ def by_formula(module: Nano, x: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def test_kernel_gives_scores_and_weights_of_the_formula() -> None:
     model, x = Nano(), torch.randn(2, 5, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     scores, weights = by_formula(model, x)
     maps = maps_of(recording, item=1)
     np.testing.assert_allclose(maps.scores, scores[1], atol=1e-6)
     np.testing.assert_allclose(maps.weights, weights[1], atol=1e-6)
     assert np.array_equal(maps.visible, np.tri(5, dtype=bool))
     assert maps.scale == pytest.approx(1 / math.sqrt(3))
-    assert maps.fidelity is not None
-    assert maps.fidelity < 1e-6
+    assert fidelity(maps) < 1e-6
 
 
 @torch.no_grad()
 def test_attention_by_hand_gives_the_same_weights_and_no_score_where_the_mask_hid_it() -> None:
     model, x = Nano(by_hand=True).eval(), torch.randn(2, 5, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     scores, weights = by_formula(model, x)
     maps = maps_of(recording)
     np.testing.assert_allclose(maps.weights, weights[0], atol=1e-6)
     np.testing.assert_allclose(maps.scores[:, maps.visible], scores[0].numpy()[:, maps.visible], atol=1e-5)
     assert np.isnan(maps.scores[:, ~maps.visible]).all()
-    assert maps.fidelity is not None
-    assert maps.fidelity < 1e-6
+    assert fidelity(maps) < 1e-6
 
 
 @torch.no_grad()
 def test_dropout_after_the_softmax_is_not_in_the_weights() -> None:
     model, x = Nano(by_hand=True).train(), torch.randn(1, 5, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     np.testing.assert_allclose(maps_of(recording).weights.sum(-1), 1, atol=1e-6)
     fidelity = maps_of(recording).fidelity
     assert fidelity is not None
@@ -148,8 +166,7 @@ def test_dropout_after_the_softmax_is_not_in_the_weights() -> None:
 @torch.no_grad()
 def test_any_softmax_that_multiplies_values_is_attention(softmax: Callable[[Tensor], Tensor]) -> None:
     model, x = Blank(softmax), torch.randn(5, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     queries, keys, _ = model.project(x).chunk(3, dim=-1)
     expected = (queries @ keys.T / WIDTH**0.5).softmax(-1)
     np.testing.assert_allclose(maps_of(recording).weights[0], expected, atol=1e-6)
@@ -166,13 +183,11 @@ def test_softmax_over_classes_is_not_attention() -> None:
 @torch.no_grad()
 def test_heads_that_are_modules_become_heads_of_one_layer() -> None:
     model, x = nn.Sequential(Lesson(), Lesson()), torch.randn(2, 5, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     assert [(maps.layer, maps.heads, maps.item) for maps in recording.maps] == [
         (layer, (0, 1, 2), item) for layer in (0, 1) for item in (0, 1)
     ]
-    with attnviz.record(model, layers=[1], heads=[2]) as chosen:
-        model(x)
+    chosen = recorded(model, x, layers=[1], heads=[2])
     assert np.array_equal(maps_of(chosen, 1).weights[0], maps_of(recording, 1).weights[2])
 
 
@@ -237,16 +252,14 @@ def test_fused_encoder_stays_fused_and_equals_the_plain_one(masks: dict[str, Ten
 def test_decoder_has_self_and_cross_attention_in_each_layer() -> None:
     model = nn.TransformerDecoder(nn.TransformerDecoderLayer(WIDTH, HEADS, 20, batch_first=True), 2).eval()
     x, memory = torch.randn(1, 5, WIDTH), torch.randn(1, 7, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x, memory)
+    recording = recorded(model, x, memory)
     assert [(maps.layer, maps.kind) for maps in recording.maps] == [
         (0, "self"),
         (0, "cross"),
         (1, "self"),
         (1, "cross"),
     ]
-    with attnviz.record(model, attention="cross", tokens=list("abcde"), context=list("tuvwxyz")) as cross:
-        model(x, memory)
+    cross = recorded(model, x, memory, attention="cross", tokens=list("abcde"), context=list("tuvwxyz"))
     assert [maps.kind for maps in cross.maps] == ["cross", "cross"]
     assert cross.maps[0].query_tokens.labels == tuple("abcde")
     assert cross.maps[0].key_tokens.labels == tuple("tuvwxyz")
@@ -255,24 +268,18 @@ def test_decoder_has_self_and_cross_attention_in_each_layer() -> None:
 @pytest.mark.parametrize("never", [float("-inf"), torch.finfo(torch.float32).min, -1e4, -1e9])
 @torch.no_grad()
 def test_every_way_to_write_a_mask_hides_and_a_bias_beside_it_stays_a_score(never: float) -> None:
-    class Biased(nn.Module):
-        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
     bias = torch.randn(5, 7)
     hidden = torch.zeros(5, 7, dtype=torch.bool)
     hidden[:, 5:] = hidden[2, :3] = True
     mask = bias.masked_fill(hidden, never)
     q, k, v = torch.randn(1, 3, 5, 8), torch.randn(1, 3, 7, 8), torch.randn(1, 3, 7, 8)
-    model = Biased()
-    with attnviz.record(model) as recording:
-        model(q, k, v)
+    model = Kernel(attn_mask=mask)
+    recording = recorded(model, q, k, v)
     maps = maps_of(recording)
     assert np.array_equal(maps.visible, ~hidden)
     expected = torch.einsum("hqf,hkf->hqk", q[0], k[0]) / math.sqrt(8) + bias
     np.testing.assert_allclose(maps.scores[:, maps.visible], expected[:, ~hidden], atol=1e-5)
-    assert maps.fidelity is not None
-    assert maps.fidelity < 1e-5
+    assert fidelity(maps) < 1e-5
 
 
 def test_steep_bias_of_a_long_text_is_not_taken_for_a_mask() -> None:
@@ -285,15 +292,10 @@ def test_steep_bias_of_a_long_text_is_not_taken_for_a_mask() -> None:
 
 @torch.no_grad()
 def test_row_that_sees_nothing_is_all_zero_and_absent() -> None:
-    class Masked(nn.Module):
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            return functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
-
     mask = torch.ones(5, 5, dtype=torch.bool)
     mask[2] = False
-    model = Masked()
-    with attnviz.record(model) as recording:
-        model(torch.randn(1, 2, 5, 6), mask)
+    model = Kernel(attn_mask=mask)
+    recording = recorded(model, torch.randn(1, 2, 5, 6))
     maps = maps_of(recording)
     assert not maps.visible[2].any()
     assert not maps.weights[:, 2].any()
@@ -302,37 +304,25 @@ def test_row_that_sees_nothing_is_all_zero_and_absent() -> None:
 
 @torch.no_grad()
 def test_grouped_queries_share_the_keys_of_their_group() -> None:
-    class Grouped(nn.Module):
-        def forward(self, q: Tensor, k: Tensor) -> Tensor:
-            return functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
-
     q, k = torch.randn(1, 6, 5, 8), torch.randn(1, 2, 7, 8)
-    model = Grouped()
-    with attnviz.record(model, heads=[1, 4]) as recording:
-        model(q, k)
+    model = Kernel(enable_gqa=True)
+    recording = recorded(model, q, k, heads=[1, 4])
     maps = maps_of(recording)
     expected = torch.stack([q[0, head] @ k[0, group].T / math.sqrt(8) for head, group in ((1, 0), (4, 1))])
     assert maps.heads == (1, 4)
     np.testing.assert_allclose(maps.scores, expected, atol=1e-5)
-    assert maps.fidelity is not None
-    assert maps.fidelity < 1e-6
+    assert fidelity(maps) < 1e-6
 
 
 @torch.no_grad()
 def test_values_may_have_more_heads_than_keys() -> None:
-    class Shared(nn.Module):
-        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-
     q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 4, 7, 3)
-    model = Shared()
-    with attnviz.record(model) as recording:
-        model(q, k, v)
+    model = Kernel(enable_gqa=True)
+    recording = recorded(model, q, k, v)
     maps = maps_of(recording)
     expected = (q[0] @ k[0].repeat_interleave(2, 0).mT / math.sqrt(8)).softmax(-1)
     np.testing.assert_allclose(maps.weights, expected, atol=1e-6)
-    assert maps.fidelity is not None
-    assert maps.fidelity < 1e-6
+    assert fidelity(maps) < 1e-6
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
@@ -387,8 +377,7 @@ def test_nothing_is_left_behind_even_when_the_forward_pass_raises(stop: bool) ->
 @torch.no_grad()
 def test_bfloat16_is_recorded_in_float32() -> None:
     model, x = Nano().to(torch.bfloat16), torch.randn(1, 5, WIDTH, dtype=torch.bfloat16)
-    with attnviz.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     assert maps_of(recording).scores.dtype == np.float32
     assert recording.settings["dtype"] == "bfloat16"
     assert maps_of(recording).fidelity is not None
@@ -397,10 +386,6 @@ def test_bfloat16_is_recorded_in_float32() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("dense", [True, False])
 def test_autocast_rounds_what_the_model_multiplies_and_nothing_that_is_computed_of_it(dense: bool) -> None:
-    class Kernel(nn.Module):
-        def forward(self, q: Tensor, k: Tensor) -> Tensor:
-            return functional.scaled_dot_product_attention(q, k, k)
-
     queries, keys = torch.randn(1, 3, 5, 8), torch.randn(1, 3, 7, 8)
     model = Kernel()
     with torch.autocast("cpu", dtype=torch.bfloat16), attnviz.record(model, dense=dense) as recording:
@@ -413,8 +398,7 @@ def test_autocast_rounds_what_the_model_multiplies_and_nothing_that_is_computed_
 
 def test_recording_is_one_that_everything_else_takes() -> None:
     model = Nano()
-    with attnviz.record(model, tokens=["it", "was", "hungry", "\x1b[31m", "x"]) as recording:
-        model(torch.randn(1, 5, WIDTH))
+    recording = recorded(model, torch.randn(1, 5, WIDTH), tokens=["it", "was", "hungry", "\x1b[31m", "x"])
     assert isinstance(recording, Recording)
     report = drawn(attnviz.build_report(recording, attnviz.ReportOptions()))
     assert report.panels[0].rows.labels == ("it", "was", "hungry", "\\x1b[31m", "x")
@@ -465,10 +449,8 @@ def test_an_exported_model_gives_the_same_maps_where_its_modules_are_kept_and_is
     model, x = nn.Sequential(Nano(by_hand), Nano(by_hand)).eval(), torch.randn(2, 5, WIDTH)
     exported = torch.export.export(model, (x,))
     kept = torch.export.unflatten(exported)
-    with attnviz.record(model) as expected:
-        model(x)
-    with attnviz.record(kept) as recording:
-        kept(x)
+    expected = recorded(model, x)
+    recording = recorded(kept, x)
     assert [(maps.module, maps.item) for maps in recording.maps] == [(maps.module, maps.item) for maps in expected.maps]
     for layer in (0, 1):
         np.testing.assert_allclose(maps_of(recording, layer).weights, maps_of(expected, layer).weights, atol=1e-6)
@@ -530,8 +512,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
     blind[7] = False
     model = Plain()
     for mask in (None, blind):
-        with attnviz.record(model) as recording:
-            model(q, mask)
+        recording = recorded(model, q, mask)
         [maps] = recording.maps
         assert isinstance(maps, FactoredMaps)
         weights = maps.window((0, 1, 2), slice(0, LONG), slice(0, LONG)).weights
@@ -558,11 +539,9 @@ def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, mo
     mask, causal = masks.get(masked), masked == "causal"
     q, k = torch.randn(2, 6, LONG, 8), torch.randn(2, 2, LONG, 8)
     model = Grouped()
-    with attnviz.record(model, heads=[5, 1]) as factored:
-        model(q, k)
+    factored = recorded(model, q, k, heads=[5, 1])
     monkeypatch.setattr(captured_call, "MAX_DENSE_CELLS", LONG**2)
-    with attnviz.record(model, heads=[5, 1]) as dense:
-        model(q, k)
+    dense = recorded(model, q, k, heads=[5, 1])
     everything = slice(0, LONG)
     for a, b in zip(factored.maps, dense.maps, strict=True):
         assert isinstance(a, FactoredMaps)
@@ -596,15 +575,13 @@ class Windows(nn.Module):
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_heads_see_their_own_cells_together_or_alone(by_hand: bool) -> None:
     model, x = Windows(), torch.randn(1, 7, WIDTH)
-    with attnviz.record(model) as recording:
-        model(x, by_hand)
+    recording = recorded(model, x, by_hand)
     assert recording.remarks == ()
     distance = np.abs(np.arange(7)[:, None] - np.arange(7))
     maps = maps_of(recording)
     assert np.array_equal(maps.visible, [distance <= head for head in range(HEADS)])
     assert not maps.weights[1, distance > 1].any()
-    with attnviz.record(model, heads=[2]) as alone:
-        model(x, by_hand)
+    alone = recorded(model, x, by_hand, heads=[2])
     assert alone.remarks == ()
     assert np.array_equal(maps_of(alone).visible, distance <= 2)
 
@@ -642,8 +619,7 @@ def test_recording_says_inside_the_block_that_it_is_still_running(tmp_path: Path
 
 def test_recording_is_after_the_block_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = Nano()
-    with attnviz.record(model) as recording:
-        model(torch.randn(1, 5, WIDTH))
+    recording = recorded(model, torch.randn(1, 5, WIDTH))
     assert type(recording) is DrawableRecording
     assert replace(recording, seed=3).maps is recording.maps
     with pytest.raises(FrozenInstanceError):
@@ -664,8 +640,7 @@ def test_recording_of_a_block_that_failed_has_no_maps() -> None:
 
 def test_by_gives_the_maps_that_show_by_draws() -> None:
     module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
-    with attnviz.record(module, tokens=tokenize("It rains. We stay in.")) as recording:
-        module(torch.rand(1, 7, 8))
+    recording = recorded(module, torch.rand(1, 7, 8), tokens=tokenize("It rains. We stay in."))
     parts = cell_maps(recording.by("sentences").maps[0])
     sums = parts.window((1,), slice(0, 2), slice(0, 2)).weights[0]
     weights = cells(recording).window((1,), slice(0, 7), slice(0, 7)).weights[0]
