@@ -164,7 +164,7 @@ def _key_panel(parts: LogitParts, heads: list[LogitPart]) -> Panel:
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
     keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
-    axes = ("head", [head.name for head in heads]), ("keys", [labels[key] for key in keys])
+    axes = ("heads", [head.name for head in heads]), ("keys", [labels[key] for key in keys])
     return labelled_panel("by key", values[:, keys], *axes, quantity=_quantity(parts))
 
 

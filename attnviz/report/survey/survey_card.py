@@ -220,7 +220,7 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
     )
     panels = [labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE)]
     if offsets:
-        axes = ("head", heads), ("offsets key − query", offsets)
+        axes = ("heads", heads), ("offsets key − query", offsets)
         panels.insert(0, labelled_panel("mean weight by offset", weights, *axes, SHARE))
     return Heatmaps(
         title=options.look.title or survey_title(survey),
