@@ -66,7 +66,7 @@ def test_a_picture_has_layers_by_parts_and_heads_by_keys_on_one_scale() -> None:
     report = logit_report(PARTS, options(".svg"))
     assert isinstance(report, Heatmaps)
     layers, keys = report.panels
-    assert keys.rows.name == "head", "columns alone are named heads, whose labels are laid out side by side"
+    assert not keys.rows.across, "columns alone have their labels side by side"
     np.testing.assert_allclose(layers.values, [[1.5, -2.0, 3.0]])
     assert layers.columns.labels == ("0", "1", "mlp")
     np.testing.assert_allclose(keys.values, [[0, -2.5, 0.5], [1.25, 0.25, 0]])

@@ -63,6 +63,7 @@ def test_token_of_a_note_is_shown_in_the_heads_with_its_largest_weights(recordin
     [panel] = of.report.panels
     order = np.argsort(-weights[:, :, 1].max(axis=1), kind="stable")[:12]
     np.testing.assert_allclose(panel.values, weights[order, :, 1])
+    assert (panel.columns.name, panel.columns.across) == ("queries", True), "whose labels do not overlap"
 
 
 def test_picture_of_a_token_says_how_many_heads_over_other_tokens_it_leaves_out(tmp_path: Path) -> None:
