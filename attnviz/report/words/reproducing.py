@@ -62,9 +62,7 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
     for name, value in recording["settings"].items():
         if name not in declarations or name not in used_names or value in (None, declarations[name].default):
             continue
-        if isinstance(value, bool):
-            words.append(flag(name, value))
-        elif isinstance(value, (str, int, float)):
+        if isinstance(value, (str, int, float)):
             is_absolute_path = name == "model" and PurePath(str(value)).is_absolute()  # of this machine alone
-            words += [flag(name), str(recording["model"] if is_absolute_path else value)]
+            words += flag(name, str(recording["model"]) if is_absolute_path else value).split(" ", 1)
     return words

@@ -28,6 +28,12 @@ def test_the_shape_that_a_built_in_model_records_is_no_option_of_its_command() -
     assert reproducing_command({"recording": about})["input"] == "attnviz show 'a b a' --model trained"
 
 
+def test_settings_of_the_seeded_module_are_named_as_the_command_line_names_them() -> None:
+    settings = {"model": "seeded", "num_heads": 6, "causal": True}
+    command = reproducing_command({"recording": {"text": "a b", "settings": settings, "model": "seeded"}})
+    assert command["input"] == "attnviz show 'a b' --set num-heads=6 --causal"
+
+
 @pytest.mark.parametrize(
     ("text", "model", "context"),
     [(HOSTILE, "trained", "c"), ("a b", HOSTILE, "c"), ("a b", "seeded", HOSTILE), ("a b", "a\u202eb", "c")],
