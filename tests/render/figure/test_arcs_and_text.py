@@ -1,3 +1,6 @@
+"""Arcs, and texts shaded by what a query attends to: of single heads, and of two to four heads in a hue each."""
+
+import io
 from itertools import combinations
 from typing import Any
 
@@ -5,42 +8,36 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.draw import figure
-from attnviz.render.formats import draw
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.render.figure.picture import picture_of
+from attnviz.render.figure.words import Ruler
+from attnviz.render.formats import draw, medium_of
+from attnviz.render.terminal.draw import report_lines
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import DrawnReport
-from tests.conftest import cells
-from tests.render.figure.examples import recorded, shown_texts, words
+from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
+from attnviz.report.picture.report import Arcs, DrawnReport, Report, ShadedText
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import tokenize
+from tests.conftest import cells, random_maps
+from tests.render.figure.examples import recorded, words
 from tests.report.examples import drawn
 
 pytestmark = pytest.mark.slow
 
+RULER = Ruler(("DejaVu Sans",))
+FIVE_HEADS = Recording(maps=(random_maps(tokenize("one two three four five"), heads=5, peak=3.0),), model="a test")
+
 
 def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> DrawnReport:
     return drawn(build_report(recording, options_for_medium(ReportOptions(look=Look(**look), table=table), suffix)))
-
-
-@pytest.mark.parametrize("style", ["arcs", "text"])
-@pytest.mark.parametrize("size", [None, "16:9", "4x3"])
-@pytest.mark.parametrize("heads", [1, 5])
-def test_no_text_overlaps_another_or_leaves_the_page(style: str, size: str | None, heads: int) -> None:
-    drawn = figure(report_of(recorded(heads, words(12), words(14)), style=style, size=size))
-    drawn.draw_without_rendering()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in shown_texts(drawn)]
-    for said, box in boxes:
-        assert box.x0 >= 0, said
-        assert box.y0 >= 0, said
-        assert box.x1 <= drawn.bbox.width, said
-        assert box.y1 <= drawn.bbox.height, said
-    for (said, one), (other, two) in combinations(boxes, 2):
-        apart = one.x1 <= two.x0 + 1 or two.x1 <= one.x0 + 1 or one.y1 <= two.y0 + 1 or two.y1 <= one.y0 + 1
-        assert apart, f"{said!r} overlaps {other!r}"
 
 
 def test_arcs_join_each_query_at_the_left_to_its_visible_keys_at_the_right() -> None:
@@ -172,18 +169,64 @@ def test_font_size_is_that_of_the_tokens() -> None:
 
 
 def test_transparent_figures_have_no_background() -> None:
-    import io
-
-    from PIL import Image
-
     report = report_of(recorded(1, words(3), words(3)), suffix=".png", transparent=True, dpi=40)
     assert np.asarray(Image.open(io.BytesIO(draw(report, ".png"))).convert("RGBA"))[0, 0, 3] == 0
     many = report_of(recorded(33, words(3), words(3)), suffix=".png", transparent=True)
     assert np.asarray(Image.open(io.BytesIO(draw(many, ".png"))).convert("RGBA"))[0, 0, 3] == 0
 
 
-@pytest.mark.parametrize("style", ["arcs", "text"])
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_the_same_report_gives_the_same_bytes(style: str, suffix: str) -> None:
-    report = report_of(recorded(1, words(3), words(4)), style=style, dpi=50)
-    assert draw(report, suffix) == draw(report, suffix)
+def overlaid(heads: str, suffix: str = ".svg", **look: Any) -> Report:
+    chosen = Look(style="overlay", **look)
+    options = ReportOptions(selection=Selection.parse(heads=heads), look=chosen, medium=medium_of(suffix, chosen))
+    return build_report(FIVE_HEADS, options)
+
+
+def test_arcs_of_heads_join_the_same_two_columns_each_in_its_hue() -> None:
+    report = overlaid("0.0,0.3")
+    assert isinstance(report, Arcs)
+    layout = arrange_arcs(picture_of(report), RULER)
+    hued = [strokes for strokes in layout.content.strokes if strokes.hue is not None]
+    assert [strokes.hue for strokes in hued] == list(HUES[:2])
+    tokens = [word for word in layout.content.words if word.box is None]
+    assert sum(word.text == "three" for word in tokens) == 2, "queries and keys stand there once"
+    edges = {tuple(np.round(strokes.ends[:, end, 0], 6)) for strokes in hued for end in (0, 1)}
+    assert len({x for places in edges for x in places}) == 2, "lines of all heads begin and end at the same columns"
+    names = {word.text: word.fill for word in layout.content.words if word.box is not None}
+    assert [fill for name, fill in names.items() if name.startswith("head 0.3")] == [HUES[1]]
+
+
+def test_a_text_has_the_mixed_hues_of_the_heads_and_their_names() -> None:
+    report = overlaid("0.0,0.3,0.4", query="three")
+    assert isinstance(report, ShadedText)
+    layout = arrange_text(picture_of(report), RULER)
+    fills = [word.fill for word in layout.content.words if word.box is not None]
+    assert fills[:3] == list(HUES[:3])
+    expected = mixed_hues(overlaid_strengths(report.panels))
+    assert [list(fill or ()) for fill in fills[3:]] == expected.tolist()
+
+
+def test_a_terminal_without_colour_says_whose_each_weight_is() -> None:
+    report = overlaid("0.0,0.3", ".txt", query="three", width=200)
+    lines = ["".join(span.text for span in line) for line in report_lines(report)]
+    assert sum("one" in line and "two" in line for line in lines if "“" not in line) <= 2, "one text, and the title"
+    assert isinstance(report, ShadedText)
+    place = int(np.argmax(report.panels[1].values[0]))
+    number = report.panels[1].quantity.text(float(report.panels[1].values[0, place]))
+    assert any(f"0.3 {number}" in line for line in lines)
+
+
+def test_an_overlay_of_two_to_four_heads_is_drawn_in_every_figure_and_others_are_refused() -> None:
+    for suffix in (".png", ".svg", ".pdf", ".pptx"):
+        assert draw(overlaid("0.0,0.3", suffix), suffix)
+    for heads in ("0.0", "0.0,0.1,0.2,0.3,0.4"):
+        with pytest.raises(AttnvizError, match=r"draws two to 4 heads, not \d; choose some"):
+            overlaid(heads)
+    with pytest.raises(AttnvizError, match=r"a page cannot draw style='.*'; use -o overlay"):
+        overlaid("0.0,0.3", ".html")
+
+
+def test_hues_are_told_apart_by_a_reader_who_sees_no_red_or_no_green() -> None:
+    # Lightness, and yellow against blue, are what such a reader sees of a colour.
+    seen = [(0.21 * red + 0.72 * green + 0.07 * blue, (red + green) / 2 - blue) for red, green, blue in HUES]
+    distances = [max(abs(one[0] - other[0]), abs(one[1] - other[1])) for one, other in combinations(seen, 2)]
+    assert min(distances) > 20, "of 255"

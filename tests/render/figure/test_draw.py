@@ -2,8 +2,8 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
-from itertools import combinations
+from functools import cache, partial
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -94,16 +94,22 @@ CASES: dict[str, Callable[[], Report]] = {
     "an atlas of many heads": lambda: atlas_of(1, 300),
     "both": lambda: report_of(recorded(3, words(5), words(5)), table="both", size="13.333x7.5"),
 }
+TOKEN_CASES: dict[str, Callable[[], Report]] = {
+    f"{style} of {heads} heads, {size}": partial(
+        report_of, recorded(heads, words(12), words(14)), style=style, size=size
+    )
+    for style, heads, size in product(("arcs", "text"), (1, 5), (None, "16:9", "4x3", "column"))
+}
 
 
 @cache
 def drawn_case(name: str) -> Any:
-    drawn = figure(CASES[name]())
+    drawn = figure((CASES | TOKEN_CASES)[name]())
     drawn.draw_without_rendering()
     return drawn
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *TOKEN_CASES])
 def test_no_text_overlaps_another_or_leaves_the_page(name: str) -> None:
     drawn = drawn_case(name)
     page = drawn.bbox
@@ -169,12 +175,6 @@ def test_rows_are_queries_and_columns_are_keys(recording: Recording) -> None:
     assert tops == sorted(tops, reverse=True), "the first query is on top"
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_the_same_report_gives_the_same_bytes(suffix: str) -> None:
-    report = report_of(recorded(1, words(3), words(4), causal=True), dpi=60)
-    assert draw(report, suffix) == draw(report, suffix)
-
-
 def test_cells_are_square() -> None:
     for axes in figure(report_of(recorded(3, words(5), words(7)))).axes[:3]:
         box = axes.get_window_extent()
@@ -203,22 +203,17 @@ def test_triples_stay_whole_and_stand_side_by_side_where_that_makes_them_larger(
     assert [rows.index(round(box.y0)) for box in boxes] == [0] * 6 + [1] * 6
 
 
-def test_few_tokens_are_all_labelled_and_many_carry_positions() -> None:
-    few, many = (
-        figure(report_of(recorded(1, words(30), words(30)))),
-        figure(report_of(recorded(1, words(500), words(500)), dpi=100)),
+def test_few_tokens_are_all_labelled_and_many_carry_positions_or_every_third_and_say_so() -> None:
+    few, many, thinned = (
+        figure(report_of(recorded(heads, words(count), words(count)), dpi=dpi))
+        for heads, count, dpi in ((1, 30, 200), (1, 500, 100), (8, 30, 200))
     )
     assert len(few.axes[0].get_yticklabels()) == 30
-    said = [text.get_text() for text in many.axes[0].get_yticklabels()]
-    assert said[:3] == ["0", "50", "100"]
+    assert [text.get_text() for text in many.axes[0].get_yticklabels()][:3] == ["0", "50", "100"]
     assert "keys, by position" in [text.get_text() for text in many.axes[0].texts]
-
-
-def test_a_thinned_axis_says_so() -> None:
-    drawn = figure(report_of(recorded(8, words(30), words(30))))
-    names = {text.get_text() for axes in drawn.axes for text in axes.texts}
+    names = {text.get_text() for axes in thinned.axes for text in axes.texts}
     assert names == {"queries, every 3rd", "keys, every 3rd"}
-    assert [text.get_text() for text in drawn.axes[0].get_yticklabels()] == words(30)[::3]
+    assert [text.get_text() for text in thinned.axes[0].get_yticklabels()] == words(30)[::3]
 
 
 def test_pooled_maps_are_said_and_labelled_by_position() -> None:
@@ -259,12 +254,6 @@ def test_table_writes_each_visible_number_into_its_cell() -> None:
     assert numbers == {(row, column): f"{scores[row, column]:.4f}" for row in range(4) for column in range(row + 1)}
 
 
-def test_numbers_that_would_not_be_legible_are_left_out_and_that_is_said() -> None:
-    drawn = figure(report_of(recorded(2, words(60), words(60)), table="scores", size="8x6", dpi=60))
-    assert not any("." in text.get_text() and text.get_text()[-1].isdigit() for text in drawn.axes[0].texts)
-    assert any("too small for numbers" in text.get_text() for text in drawn.texts)
-
-
 def test_nan_has_a_colour_of_its_own() -> None:
     recording = recorded(1, words(2), words(3))
     recording.maps[0].weights.setflags(write=True)  # type: ignore[attr-defined]
@@ -282,20 +271,16 @@ def test_caption_and_remarks_are_in_the_metadata() -> None:
     assert b"/Subject" in draw(report, ".pdf")
 
 
-def test_vector_formats_keep_text_and_cells_as_they_are() -> None:
+def test_vector_formats_keep_text_and_cells_as_they_are_and_no_viewer_blurs_large_maps() -> None:
     report = report_of(recorded(1, words(3), ["k0", "k6"]))
     svg, pdf = draw(report, ".svg").decode(), draw(report, ".pdf")
     assert ">k6</text>" in svg
-    assert "<image" in svg  # the colour bar alone
-    assert svg.count("<image") == 1
+    assert svg.count("<image") == 1, "the colour bar alone"
     assert b"/FontFile2" in pdf
-
-
-def test_large_maps_in_vector_formats_are_pictures_that_no_viewer_blurs() -> None:
-    svg = draw(report_of(recorded(1, words(120), words(120)), dpi=50), ".svg").decode()
-    assert svg.count("<image") == 2
-    assert "image-rendering:pixelated" in svg
-    assert len(svg) < 400_000
+    large = draw(report_of(recorded(1, words(120), words(120)), dpi=50), ".svg").decode()
+    assert large.count("<image") == 2
+    assert "image-rendering:pixelated" in large
+    assert len(large) < 400_000
 
 
 def test_drawing_leaves_pyplot_and_torch_alone() -> None:
@@ -308,12 +293,6 @@ def test_drawing_leaves_pyplot_and_torch_alone() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
-def test_real_text_is_drawn_with_its_own_labels() -> None:
-    tokens = tokenize("Life is short")
-    drawn = figure(report_of(recorded(1, list(tokens.labels), list(tokens.labels))))
-    assert [text.get_text() for text in drawn.axes[0].get_xticklabels()] == ["Life", "is", "short"]
-
-
 def test_figure_names_its_model_and_bare_leaves_all_words_to_the_caption(recording: Recording) -> None:
     named, bare = (
         [text.get_text() for text in shown_texts(figure(report_of(recording, bare=bare)))] for bare in (False, True)
@@ -323,11 +302,15 @@ def test_figure_names_its_model_and_bare_leaves_all_words_to_the_caption(recordi
     assert len(bare) < len(named)
 
 
-def test_bare_refuses_numbers_that_the_cells_cannot_hold_instead_of_leaving_that_unsaid() -> None:
-    said = report_of(recorded(8, words(40), words(40)), annotate=True, size="column")
-    assert any("too small for numbers" in text.get_text() for text in shown_texts(figure(said)))
+def test_numbers_that_would_not_be_legible_are_left_out_with_a_remark_which_a_bare_figure_has_not() -> None:
+    drawn = figure(report_of(recorded(2, words(60), words(60)), table="scores", size="8x6", dpi=60))
+    assert not any("." in text.get_text() and text.get_text()[-1].isdigit() for text in drawn.axes[0].texts)
+    assert any("too small for numbers" in text.get_text() for text in drawn.texts)
+    crowded = recorded(8, words(40), words(40))
+    said = figure(report_of(crowded, annotate=True, size="column"))
+    assert any("too small for numbers" in text.get_text() for text in shown_texts(said))
     with pytest.raises(AttnvizError, match="too small for numbers, and bare"):
-        figure(report_of(recorded(8, words(40), words(40)), annotate=True, size="column", bare=True))
+        figure(report_of(crowded, annotate=True, size="column", bare=True))
 
 
 def test_a_figure_calls_hatched_what_it_hatches() -> None:

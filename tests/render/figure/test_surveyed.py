@@ -41,12 +41,6 @@ def test_points_lie_where_the_means_are_and_their_bars_reach_as_far_as_the_inter
     assert {text.get_text() for text in axes.texts} == {"0.0", "0.1", "1.0"}
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_points_and_cards_are_drawn_the_same_each_time(suffix: str) -> None:
-    one = report(heads="0.1") if suffix == ".png" else report(axes="previous,sink,entropy,layer")
-    assert draw(one, suffix) == draw(one, suffix)
-
-
 def test_a_card_writes_its_texts_and_frames_the_query() -> None:
     found = report(heads="0.1")
     svg = draw(found, ".svg").decode()

@@ -2,6 +2,7 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -36,27 +37,21 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 from tests.patience import PATIENCE
 
+ACROSS_LAYERS = ",".join(f"{layer}.{head}" for head in range(7) for layer in range(5))
 UNNUMBERED = "Maps are too small for head numbers; use a larger size to see them."
 
 
+@cache
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
     random = np.random.default_rng(0)
     visible = np.tri(queries, keys, dtype=bool) if causal else np.ones((queries, keys), dtype=bool)
+    axes = {"query_tokens": Tokens.numbered(queries), "key_tokens": Tokens.numbered(keys)}
     maps = []
     for layer in range(layers):
-        powers = np.where(visible, random.random((heads, queries, keys)) ** 4, 0)
-        maps.append(
-            DenseMaps(
-                layer=layer,
-                module="m",
-                heads=tuple(range(heads)),
-                query_tokens=Tokens.numbered(queries),
-                key_tokens=Tokens.numbered(keys),
-                scores=powers.astype(np.float32),
-                weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
-                visible=visible,
-            )
-        )
+        powers = np.where(visible, random.random((heads, queries, keys)) ** 4, 0).astype(np.float32)
+        weights = (powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)).astype(np.float32)
+        numbers = {"heads": tuple(range(heads)), "scores": powers, "weights": weights, "visible": visible}
+        maps.append(DenseMaps(layer=layer, module="m", **axes, **numbers))  # type: ignore[arg-type]
     return Recording(maps=tuple(maps), model="a test")
 
 
@@ -107,16 +102,12 @@ def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str
                     assert np.abs(seen - wanted).max() <= 6, "one of the palette's steps"
 
 
-def test_layers_run_down_and_heads_across() -> None:
-    sheet = sheet_of(report_of(recorded(5, 7, 4, 6)))
-    at = {mark.text: (mark.x, mark.y) for mark in sheet.marks}
+def test_layers_run_down_and_heads_across_and_rows_are_named_only_where_the_heads_do_not_name_the_layer() -> None:
+    report = report_of(recorded(5, 7, 4, 6))
+    at = {mark.text: (mark.x, mark.y) for mark in sheet_of(report).marks}
     assert at["0.0"][1] == at["0.6"][1] < at["1.0"][1] < at["2.0"][1]
     assert at["0.0"][0] == at["2.0"][0] < at["0.1"][0] < at["0.6"][0]
-
-
-def test_rows_are_named_only_where_the_heads_numbers_do_not_name_the_layer() -> None:
-    report = report_of(recorded(5, 7, 4, 6))
-    assert not {"layer 0", "layer 1", "layer 2"} & {mark.text for mark in sheet_of(report).marks}
+    assert not {"layer 0", "layer 1", "layer 2"} & set(at)
     named = replace(report, panels=tuple(replace(panel, group=f"{panel.group}, cross") for panel in report.panels))
     marks = {mark.text: mark for mark in sheet_of(named).marks}
     assert marks["layer 0, cross"].x < marks["0.0"].x
@@ -150,17 +141,21 @@ def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
         assert all(one[2] <= two[0] for one, two in pairwise(row))
 
 
-def test_the_same_report_gives_the_same_palette_picture_with_its_caption() -> None:
+def test_the_same_report_gives_the_same_palette_picture_with_its_caption_and_a_vector_keeps_its_text() -> None:
     report = report_of(recorded(5, 7, 4, 6), title="$x$ ✓")
     assert draw(report, ".png") == draw(report, ".png")
     picture = Image.open(io.BytesIO(draw(report, ".png")))
     assert picture.mode == "P"
     assert picture.info["Description"] == " ".join((report.caption, *report.remarks))
     assert picture.info["Title"] == "$x$ ✓"
+    svg = draw(report, ".svg").decode()
+    assert svg.count("<image") == 2, "one of all thumbnails, and the colour bar"
+    assert ">2.6</text>" in svg
+    assert ">1.6</text>" in svg
 
 
 def test_nan_and_absence_have_colours_of_their_own() -> None:
-    recording = recorded(5, 7, 4, 6, causal=True)
+    recording = recorded.__wrapped__(5, 7, 4, 6, causal=True)  # not the one of other tests, since it is changed
     recording.maps[1].weights.setflags(write=True)  # type: ignore[attr-defined]
     recording.maps[1].weights[2, 3, 0] = np.nan  # type: ignore[attr-defined]
     report = report_of(recording)
@@ -170,23 +165,36 @@ def test_nan_and_absence_have_colours_of_their_own() -> None:
     assert "NaN: 1 cell is not a number, drawn pink (as ? without colour)." in report.remarks
 
 
-def test_vector_overview_keeps_its_text_and_one_picture_beside_its_colour_bar() -> None:
-    svg = draw(report_of(recorded(5, 7, 4, 6)), ".svg").decode()
-    assert svg.count("<image") == 2
-    assert ">2.6</text>" in svg
-    assert ">1.6</text>" in svg
-
-
 def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() -> None:
     report = report_of(recorded(5, 7, 300, 200))
     assert report.panels[0].values.shape == (100, 100)
     assert any("Pooled: 300 x 200 tokens in 100 x 100 cells" in remark for remark in report.remarks)
 
 
-def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
-    many = ReportOptions(selection=Selection.parse(heads="0-6"), medium=Medium(one_page=True))
-    assert isinstance(build_report(recorded(3, 7, 2, 3), many), Heatmaps)
-    assert isinstance(build_report(recorded(5, 7, 2, 3), many), Thumbnails)
+@pytest.mark.parametrize(
+    ("layers", "heads", "kind", "filled", "first"),
+    [
+        (3, "0-6", Heatmaps, False, None),
+        (5, "0-6", Thumbnails, False, ["0.0", "0.1", "0.2"]),
+        (
+            5,
+            ",".join(f"{layer}.{head}" for head in range(7) for layer in range(5)),
+            Thumbnails,
+            True,
+            ["0.0", "1.0", "2.0"],
+        ),
+    ],
+    ids=["that fit a page", "of layers in turn", "across layers"],
+)
+def test_chosen_heads_that_fit_no_page_become_thumbnails_and_fill_rows_if_they_are_chosen_across_layers(
+    layers: int, heads: str, kind: type, filled: bool, first: list[str] | None
+) -> None:
+    options = ReportOptions(selection=Selection.parse(heads=heads), medium=Medium(one_page=True))
+    report = build_report(recorded(layers, 7, 2, 3), options)
+    assert isinstance(report, kind)
+    if isinstance(report, Thumbnails):
+        assert report.filled == filled
+        assert [panel.title for panel in report.panels[:3]] == first
 
 
 def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
@@ -197,16 +205,27 @@ def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
-def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
+@pytest.mark.parametrize("sort", [None, "change"])
+def test_a_comparison_of_many_heads_is_an_overview_of_what_changed_and_fills_rows_if_it_is_sorted(
+    sort: str | None,
+) -> None:
     a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
-    report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True)))
+    report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True), sort=sort))
     assert isinstance(report, Thumbnails)
+    assert report.filled == bool(sort)
+    if sort:
+        assert report.remarks[0] == "Sorted by change, largest first; the number after each head is its value."
+        assert report.summary is not None
+        for panel, (head, variation, *_) in zip(report.panels, report.summary.rows, strict=True):
+            assert panel.heading.name == head
+            assert float(panel.heading.note) == pytest.approx(float(variation), abs=0.0006)
+        return
+    assert report.remarks[0].startswith("Each thumbnail shows the change, B − A")
     assert [panel.title for panel in report.panels] == [f"{layer}.{head}" for layer in range(3) for head in range(7)]
     assert {panel.group for panel in report.panels} == {"layer 0", "layer 1", "layer 2"}
     block = ((2,), slice(0, 4), slice(0, 6))
     wanted = cells(b, 1).window(*block).weights - cells(a, 1).window(*block).weights
     assert np.array_equal(report.panels[9].values, wanted[0])
-    assert report.remarks[0].startswith("Each thumbnail shows the change, B − A")
     sheet = sheet_of(report)
     ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
     assert max(ends) <= sheet.pixels.shape[1]
@@ -222,13 +241,20 @@ def test_thumbnails_too_small_for_numbers_have_those_of_their_columns() -> None:
     assert "11" not in large
 
 
-def test_thumbnails_that_nothing_can_number_say_so() -> None:
-    chosen = ",".join(f"{layer}.{head}" for layer in range(9) for head in range(12) if (layer + head) % 2)
-    report = report_of(recorded(9, 12, 30, 30), size="8x6", dpi=60)
-    odd = replace(report, panels=tuple(panel for panel in report.panels if panel.title in chosen.split(",")))
-    said = " ".join(mark.text for mark in sheet_of(odd).marks)
-    assert UNNUMBERED in said
-    assert UNNUMBERED not in " ".join(mark.text for mark in sheet_of(report).marks)
+@pytest.mark.parametrize(
+    ("sort", "dpi", "is_chequered", "says_so", "has_columns"),
+    [(None, 60, False, False, True), (None, 60, True, True, False), ("previous", 40, False, True, False)],
+    ids=["numbers of columns", "no column has one number", "sorted"],
+)
+def test_thumbnails_that_nothing_can_number_say_so(
+    sort: str | None, dpi: int, is_chequered: bool, says_so: bool, has_columns: bool
+) -> None:
+    report = report_of(recorded(9, 12, 30, 30), sort=sort, size="8x6", dpi=dpi)
+    if is_chequered:
+        report = replace(report, panels=report.panels[1::2][:6] + report.panels[12::2])
+    texts = [mark.text for mark in sheet_of(report).marks]
+    assert (UNNUMBERED in " ".join(texts)) == says_so
+    assert ("head" in texts) == has_columns
 
 
 def test_a_long_row_of_heads_is_cut_into_bands_that_fill_the_page() -> None:
@@ -247,15 +273,9 @@ def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
     assert places["3.0"] == places["3.29"] < places["4.0"]
 
 
-def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
-    report = report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72)
-    with pytest.raises(
-        AttnvizError, match="720 heads do not fit that size; use a larger one, or fewer heads with layers"
-    ):
-        sheet_of(report)
-
-
-def test_one_head_that_does_not_fit_is_told_of_no_fewer_heads() -> None:
+def test_more_heads_than_a_page_has_room_for_are_refused_and_one_head_is_told_of_no_fewer_heads() -> None:
+    with pytest.raises(AttnvizError, match="720 heads do not fit that size; use a larger one, or fewer heads with"):
+        sheet_of(report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72))
     picture = picture_of(report_of(recorded(2, 60, 2, 3), size="2x2", dpi=20))
     with pytest.raises(AttnvizError, match=r"1 head does not fit that size; use a larger one$"):
         arrange_sheet(replace(picture, panels=picture.panels[:1], remarks=("remark " * 200,)))
@@ -289,36 +309,6 @@ def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() ->
     assert "Maps are too small for the values by which heads are sorted" in " ".join(
         mark.text for mark in sheet_of(report).marks if mark.faint
     )
-
-
-def test_sorted_heads_that_are_too_small_for_names_have_no_numbers_of_columns() -> None:
-    marks = [
-        mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), sort="previous", size="8x6", dpi=40)).marks
-    ]
-    assert "head" not in marks
-    assert UNNUMBERED in " ".join(marks)
-
-
-def test_heads_chosen_across_layers_fill_rows_and_heads_of_layers_in_turn_do_not() -> None:
-    mixed = ",".join(f"{layer}.{head}" for head in range(8) for layer in range(5))
-    options = ReportOptions(selection=Selection.parse(heads=mixed), medium=medium_of(".png", Look()))
-    filled = build_report(recorded(5, 8, 4, 6), options)
-    assert isinstance(filled, Thumbnails)
-    assert filled.filled
-    assert [panel.title for panel in filled.panels[:3]] == ["0.0", "1.0", "2.0"]
-    assert not report_of(recorded(5, 8, 4, 6)).filled
-
-
-def test_a_sorted_comparison_fills_rows_with_how_much_each_head_changed() -> None:
-    a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
-    report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True), sort="change"))
-    assert isinstance(report, Thumbnails)
-    assert report.filled
-    assert report.summary is not None
-    for panel, (head, variation, *_) in zip(report.panels, report.summary.rows, strict=True):
-        assert panel.heading.name == head
-        assert float(panel.title.partition(" · ")[2]) == pytest.approx(float(variation), abs=0.0006)
-    assert report.remarks[0] == "Sorted by change, largest first; the number after each head is its value."
 
 
 def test_a_column_has_whole_layers_in_a_row_over_its_colour_bar() -> None:
