@@ -192,7 +192,7 @@ def head_table(recording: Recording, **options: Unpack["DrawOptions"]) -> dict[s
     Raises:
         AttnvizError: for an unknown option, or a value that does not suit the recording.
     """
-    from attnviz.render.heads import columns_of_heads
+    from attnviz.render.data import columns_of_heads
     from attnviz.report.heads.head_atlas import heads_report
 
     report = cast("HeadList", heads_report((recording,), options_for_medium(report_options(options), TABLE)))

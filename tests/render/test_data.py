@@ -18,8 +18,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
+from attnviz.render.data import spreadsheet_text
 from attnviz.render.formats import draw, medium_of, write
-from attnviz.render.heads import spreadsheet_text
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look

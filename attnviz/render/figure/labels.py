@@ -19,21 +19,14 @@ ORDINALS = {2: "2nd", 3: "3rd"}
 
 @dataclass(frozen=True)
 class Labelling:
-    """The style of labels for all panels of a figure.
+    """The style of labels for all panels of a figure."""
 
-    Attributes:
-        points: the font size.
-        is_turned: True if key labels are turned by 90 degrees.
-        limit: the greatest width of a label in inches; longer labels are cut.
-        position_axes: the names of the axes that show positions instead of tokens.
-        min_position_tokens: the fewest tokens of such an axis; a shorter one shows its tokens.
-    """
-
-    points: float
-    is_turned: bool
-    limit: float
+    points: float  # the font size
+    is_turned: bool  # True if key labels are turned by 90 degrees
+    limit: float  # the greatest width of a label in inches; longer labels are cut
+    # the names of the axes that show positions instead of tokens
     position_axes: frozenset[str] = field(default_factory=frozenset)
-    min_position_tokens: int = 0
+    min_position_tokens: int = 0  # the fewest tokens of such an axis; a shorter one shows its tokens
 
     @property
     def line_height(self) -> float:
@@ -55,21 +48,13 @@ class Labelling:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of one axis of one panel.
+    """The labels of one axis of one panel."""
 
-    Attributes:
-        places: their places along the axis, in cells; 0 is the middle of the first.
-        texts: their texts.
-        is_turned: True if they are turned by 90 degrees.
-        name: the name of the axis.
-        depth: their depth in inches beside the panel, under which the name stands.
-    """
-
-    places: tuple[float, ...]
-    texts: tuple[str, ...]
-    is_turned: bool
-    name: str
-    depth: float = 0.0
+    places: tuple[float, ...]  # their places along the axis, in cells; 0 is the middle of the first
+    texts: tuple[str, ...]  # their texts
+    is_turned: bool  # True if they are turned by 90 degrees
+    name: str  # the name of the axis
+    depth: float = 0.0  # their depth in inches beside the panel, under which the name stands
 
 
 def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:

@@ -61,37 +61,23 @@ NO_NUMBERS = f"The cells are too small for numbers; {LARGER_CELLS_ADVICE}."
 
 @dataclass(frozen=True)
 class _Grid:
-    """Panels in rows and columns, in inches.
+    """Panels in rows and columns, in inches."""
 
-    Attributes:
-        across: the number of panels side by side.
-        labelling: the style of the token labels.
-        has_rows: for each panel, True if it needs query labels: those at its left have others, or it is the first.
-        has_columns: for each panel, True if it needs key labels: those below have others, or it is the last.
-        lefts: the space for query labels in each column.
-        bottoms: the space for key labels in each row.
-        column_cells: the width of the widest panel in each column, in cells of the largest map.
-        row_cells: the height of the tallest panel in each row, in cells of the largest map.
-        gaps: the gap before each column.
-        title_lines: the lines of the longest title of a panel; 0 if no panel has a title.
-        title_height: the space for titles above each row, and for the envelopes of sounds.
-        factors: the size of each panel's cells, in cells of the largest map.
-        cell: the width and height of a cell of the largest map.
-    """
-
-    across: int
-    labelling: Labelling
+    across: int  # the number of panels side by side
+    labelling: Labelling  # the style of the token labels
+    # for each panel, True if it needs query labels: those at its left have others, or it is the first
     has_rows: tuple[bool, ...]
+    # for each panel, True if it needs key labels: those below have others, or it is the last
     has_columns: tuple[bool, ...]
-    lefts: tuple[float, ...]
-    bottoms: tuple[float, ...]
-    column_cells: tuple[float, ...]
-    row_cells: tuple[float, ...]
-    gaps: tuple[float, ...]
-    title_lines: int
-    title_height: float
-    factors: tuple[float, ...]
-    cell: tuple[float, float] = (0.0, 0.0)
+    lefts: tuple[float, ...]  # the space for query labels in each column
+    bottoms: tuple[float, ...]  # the space for key labels in each row
+    column_cells: tuple[float, ...]  # the width of the widest panel in each column, in cells of the largest map
+    row_cells: tuple[float, ...]  # the height of the tallest panel in each row, in cells of the largest map
+    gaps: tuple[float, ...]  # the gap before each column
+    title_lines: int  # the lines of the longest title of a panel; 0 if no panel has a title
+    title_height: float  # the space for titles above each row, and for the envelopes of sounds
+    factors: tuple[float, ...]  # the size of each panel's cells, in cells of the largest map
+    cell: tuple[float, float] = (0.0, 0.0)  # the width and height of a cell of the largest map
 
     @property
     def width(self) -> float:

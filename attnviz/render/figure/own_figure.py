@@ -44,12 +44,9 @@ def own_settings(settings: dict[Any, Any] | None = None) -> Iterator[None]:
 
 
 class OwnFigure(Figure):
-    """A figure that looks the same under all settings, when it is drawn and saved, and that a notebook shows.
+    """A figure that looks the same under all settings, when it is drawn and saved, and that a notebook shows."""
 
-    Attributes:
-        letters: ``none`` keeps the letters of an SVG as text, ``path`` turns them into shapes.
-    """
-
+    # ``none`` keeps the letters of an SVG as text, ``path`` turns them into shapes
     letters: Literal["none", "path"] = "none"
 
     def draw(self, renderer: RendererBase) -> None:

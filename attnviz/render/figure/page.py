@@ -73,27 +73,16 @@ class TextLine:
 
 @dataclass(frozen=True)
 class Word:
-    """A token at a place.
+    """A token at a place."""
 
-    Attributes:
-        x: the horizontal place of its left or right end, as ``align`` says.
-        y: the vertical place of its middle.
-        text: its label.
-        align: ``left`` or ``right``.
-        box: the rectangle behind it, or ``None``.
-        fill: the colour of the box; ``None`` draws the token as masked.
-        marked: True if the box has an outline.
-        points: its font size; ``None`` for that of all tokens.
-    """
-
-    x: float
-    y: float
+    x: float  # the horizontal place of its left or right end, as ``align`` says
+    y: float  # the vertical place of its middle
     text: str
-    align: str = "left"
-    box: Box | None = None
-    fill: tuple[int, int, int] | None = None
-    marked: bool = False
-    points: float | None = None
+    align: str = "left"  # ``left`` or ``right``
+    box: Box | None = None  # the rectangle behind it, or ``None``
+    fill: tuple[int, int, int] | None = None  # the colour of the box; ``None`` draws the token as masked
+    marked: bool = False  # True if the box has an outline
+    points: float | None = None  # its font size; ``None`` for that of all tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,54 +99,33 @@ class Strokes:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """The place of one panel: a map with its title and labels, a thumbnail, or weights over an image or a sound.
-
-    Attributes:
-        panel: the panel.
-        box: the rectangle of its cells.
-        title: the title of a map, cut to its width.
-        rows: the labels of the queries; ``None`` if the panel has none, or the panel at its left has them.
-        columns: the labels of the keys; ``None`` if the panel has none, or the panel below has them.
-    """
+    """The place of one panel: a map with its title and labels, a thumbnail, or weights over an image or a sound."""
 
     panel: Panel
-    box: Box
-    title: str = ""
+    box: Box  # the rectangle of its cells
+    title: str = ""  # the title of a map, cut to its width
+    # the labels of the queries; ``None`` if the panel has none, or the panel at its left has them
     rows: Labels | None = None
-    columns: Labels | None = None
+    columns: Labels | None = None  # the labels of the keys; ``None`` if the panel has none, or the panel below has them
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """The content between title and remarks; its upper left corner is (0, 0), and y decreases downwards.
-
-    Attributes:
-        width: its width.
-        height: its height.
-        points: the font size of tokens and of the labels of maps.
-        places: the panels that are drawn as maps, thumbnails, images or sounds.
-        words: the tokens of arcs and texts.
-        strokes: the lines between tokens, one item per head.
-        lines: the lines of titles and other text.
-        title_points: the font size of the maps' titles.
-        number_points: the font size of numbers in cells; 0 if there are none.
-        name_points: the font size of the axes' names, which that of the legend does not exceed; 0 without axes.
-        x: the place of its left edge.
-        y: the place of its upper edge.
-    """
+    """The content between title and remarks; its upper left corner is (0, 0), and y decreases downwards."""
 
     width: float
     height: float
-    points: float
-    places: tuple[Place, ...] = ()
-    words: tuple[Word, ...] = ()
-    strokes: tuple[Strokes, ...] = ()
-    lines: tuple[TextLine, ...] = ()
-    title_points: float = 0.0
-    number_points: float = 0.0
+    points: float  # the font size of tokens and of the labels of maps
+    places: tuple[Place, ...] = ()  # the panels that are drawn as maps, thumbnails, images or sounds
+    words: tuple[Word, ...] = ()  # the tokens of arcs and texts
+    strokes: tuple[Strokes, ...] = ()  # the lines between tokens, one item per head
+    lines: tuple[TextLine, ...] = ()  # the lines of titles and other text
+    title_points: float = 0.0  # the font size of the maps' titles
+    number_points: float = 0.0  # the font size of numbers in cells; 0 if there are none
+    # the font size of the axes' names, which that of the legend does not exceed; 0 without axes
     name_points: float = 0.0
-    x: float = 0.0
-    y: float = 0.0
+    x: float = 0.0  # the place of its left edge
+    y: float = 0.0  # the place of its upper edge
 
     def moved(self, x: float, y: float) -> "Content":
         """Returns the content with everything in it ``x`` inches further to the right and ``y`` further up."""
@@ -177,23 +145,15 @@ class Content:
 
 @dataclass(frozen=True)
 class Bar:
-    """A colour bar with its ticks and its name; a bar that is wider than high is horizontal.
+    """A colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
 
-    Attributes:
-        scale: the colours and their limits.
-        name: the lines of its name, which stand above it.
-        ticks: the values and texts of its ticks.
-        quantity: the quantity of its numbers, which chooses as many ticks as fit; ``None`` to keep the ticks.
-        points: the font size of its ticks and its name.
-        box: its place; of a bar that is not placed yet, only its width with its ticks and its name.
-    """
-
-    scale: ColorScale
-    name: tuple[str, ...]
-    ticks: tuple[tuple[float, str], ...]
+    scale: ColorScale  # the colours and their limits
+    name: tuple[str, ...]  # the lines of its name, which stand above it
+    ticks: tuple[tuple[float, str], ...]  # the values and texts of its ticks
+    # the quantity of its numbers, which chooses as many ticks as fit; ``None`` to keep the ticks
     quantity: Quantity | None = None
-    points: float = 0.0
-    box: Box = Box(0, 0, 0, 0)
+    points: float = 0.0  # the font size of its ticks and its name
+    box: Box = Box(0, 0, 0, 0)  # its place; of a bar that is not placed yet, only its width with its ticks and its name
 
     def name_lines(self, scale: float) -> list[TextLine]:
         """Returns the lines of its name above it, at the places of their lower left corners."""
@@ -210,44 +170,26 @@ class Bar:
 
 @dataclass(frozen=True)
 class Area:
-    """The area that a content may fill.
-
-    Attributes:
-        width: the width.
-        height: the height.
-        scale: the size of fonts relative to those of a slide.
-        dpi: pixels per inch.
-        is_fixed: True if the content should fill the area; False if it has a size that suits it.
-        is_column: True if the page is a column of a journal.
-    """
+    """The area that a content may fill."""
 
     width: float
     height: float
-    scale: float
-    dpi: int
-    is_fixed: bool
-    is_column: bool = False
+    scale: float  # the size of fonts relative to those of a slide
+    dpi: int  # pixels per inch
+    is_fixed: bool  # True if the content should fill the area; False if it has a size that suits it
+    is_column: bool = False  # True if the page is a column of a journal
 
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """A page with everything on it in its place.
-
-    Attributes:
-        width: the width.
-        height: the height.
-        scale: the size of fonts relative to those of a slide.
-        content: the content.
-        bars: the legend, one bar per colour scale.
-        lines: the lines of the title, the summary and the remarks.
-    """
+    """A page with everything on it in its place."""
 
     width: float
     height: float
-    scale: float
-    content: Content
-    bars: tuple[Bar, ...]
-    lines: tuple[TextLine, ...]
+    scale: float  # the size of fonts relative to those of a slide
+    content: Content  # the content
+    bars: tuple[Bar, ...]  # the legend, one bar per colour scale
+    lines: tuple[TextLine, ...]  # the lines of the title, the summary and the remarks
 
 
 Fill = Callable[[Picture, Area, Ruler], Content]

@@ -41,33 +41,19 @@ FRAME_MARGIN = 0.12  # of a picture on a slide, which has free space around it
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Picture:
-    """The content of one figure.
+    """The content of one figure."""
 
-    Attributes:
-        title: the title above it; "" if the title stands elsewhere.
-        source: the line under the title that names the model.
-        caption: the picture in one sentence, for its metadata.
-        remarks: the sentences below it.
-        panels: the panels, in the order in which they are drawn.
-        look: the options of its size, colours and fonts.
-        across: the number of panels that belong side by side; ``None`` for any number.
-        summary: a table under the panels, or ``None``.
-        numbers: True if numbers are written into the cells.
-        filled: True if the panels fill rows in their order; False if each group of thumbnails starts a row.
-        small: True if the panels are thumbnails, whose titles have no space for limits of colours.
-    """
-
-    title: str
-    source: str = ""
-    caption: str
-    remarks: tuple[str, ...]
-    panels: tuple[Panel, ...]
-    look: Look
-    across: int | None = None
-    summary: Summary | None = None
-    numbers: bool = False
-    filled: bool = False
-    small: bool = False
+    title: str  # the title above it; "" if the title stands elsewhere
+    source: str = ""  # the line under the title that names the model
+    caption: str  # the picture in one sentence, for its metadata
+    remarks: tuple[str, ...]  # the sentences below it
+    panels: tuple[Panel, ...]  # the panels, in the order in which they are drawn
+    look: Look  # the options of its size, colours and fonts
+    across: int | None = None  # the number of panels that belong side by side; ``None`` for any number
+    summary: Summary | None = None  # a table under the panels, or ``None``
+    numbers: bool = False  # True if numbers are written into the cells
+    filled: bool = False  # True if the panels fill rows in their order; False if each group of thumbnails starts a row
+    small: bool = False  # True if the panels are thumbnails, whose titles have no space for limits of colours
 
 
 def picture_of(report: DrawnReport) -> Picture:
@@ -100,23 +86,14 @@ def picture_of(report: DrawnReport) -> Picture:
 
 @dataclass(frozen=True)
 class PageSize:
-    """A page, in inches.
+    """A page, in inches."""
 
-    Attributes:
-        width: the width, or the greatest width if the content chooses it.
-        height: the height, or the greatest height if the content chooses it.
-        scale: the size of fonts relative to those of a slide.
-        margin: the free space at every edge.
-        is_fixed: True if the user gave width and height.
-        is_column: True if the user gave only the width, such as that of a journal's column.
-    """
-
-    width: float
-    height: float
-    scale: float
-    margin: float
-    is_fixed: bool = False
-    is_column: bool = False
+    width: float  # the width, or the greatest width if the content chooses it
+    height: float  # the height, or the greatest height if the content chooses it
+    scale: float  # the size of fonts relative to those of a slide
+    margin: float  # the free space at every edge
+    is_fixed: bool = False  # True if the user gave width and height
+    is_column: bool = False  # True if the user gave only the width, such as that of a journal's column
 
     @property
     def grows(self) -> bool:

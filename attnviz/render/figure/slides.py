@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.printable import printable_line
-from attnviz.render.archive import ZIP_EPOCH, undated_member
+from attnviz.render.data import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
 from attnviz.render.figure.picture import THEME_COLORS, Picture, picture_of
@@ -320,17 +320,11 @@ def _write_lines(
 
 @dataclass(frozen=True)
 class _FittedText:
-    """A text in the largest font size at which it fits a box.
+    """A text in the largest font size at which it fits a box."""
 
-    Attributes:
-        paragraphs: the text, cut if it fits at no size.
-        points: the font size.
-        height: its height in inches, approximately; the exact line breaks depend on the program that shows it.
-    """
-
-    paragraphs: tuple[str, ...]
-    points: int
-    height: float
+    paragraphs: tuple[str, ...]  # the text, cut if it fits at no size
+    points: int  # the font size
+    height: float  # its height in inches, approximately; the exact line breaks depend on the program that shows it
 
 
 def _fits(text: str, width: float, height: float) -> bool:

@@ -84,15 +84,10 @@ class _PicturePlace(NamedTuple):
 
 @dataclass(eq=False)
 class SurveySheet:
-    """The points or cards of a survey; lengths are inches on a sheet `WIDTH` wide, scaled to the size of its page.
+    """The points or cards of a survey; lengths are inches on a sheet `WIDTH` wide, scaled to the size of its page."""
 
-    Attributes:
-        report: the heads and their numbers.
-        fonts: the fonts of the figure.
-    """
-
-    report: SurveyedHeads
-    fonts: Fonts
+    report: SurveyedHeads  # the heads and their numbers
+    fonts: Fonts  # the fonts of the figure
 
     def __post_init__(self) -> None:
         self.theme = THEME_COLORS[self.report.look.drawn_theme]

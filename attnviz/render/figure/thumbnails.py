@@ -58,59 +58,35 @@ WITHOUT_VALUES = (
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of text in a sheet; lengths are in pixels.
+    """A line of text in a sheet; lengths are in pixels."""
 
-    Attributes:
-        x: the horizontal place of its anchor.
-        y: the vertical place of its anchor, from the upper edge.
-        text: the text.
-        size: the font size.
-        faint: True for the faint ink.
-        bold: True for bold letters.
-        anchor: the point of the text that is at ``x`` and ``y``, by Pillow's name: ``la`` is the upper left.
-    """
-
-    x: float
-    y: float
+    x: float  # the horizontal place of its anchor
+    y: float  # the vertical place of its anchor, from the upper edge
     text: str
-    size: int
-    faint: bool = False
-    bold: bool = False
-    anchor: str = "la"
+    size: int  # the font size
+    faint: bool = False  # True for the faint ink
+    bold: bool = False  # True for bold letters
+    anchor: str = "la"  # the point of the text that is at ``x`` and ``y``, by Pillow's name: ``la`` is the upper left
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A picture of thumbnails before its palette is applied.
+    """A picture of thumbnails before its palette is applied."""
 
-    Attributes:
-        pixels: ``(height, width)``, the index of each pixel's colour in the palette.
-        marks: the texts to write on it.
-    """
-
-    pixels: ByteArray
-    marks: tuple[Mark, ...]
+    pixels: ByteArray  # ``(height, width)``, the index of each pixel's colour in the palette
+    marks: tuple[Mark, ...]  # the texts to write on it
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """The geometry of thumbnails, in pixels.
+    """The geometry of thumbnails, in pixels."""
 
-    Attributes:
-        rows: the number of thumbnails below each other.
-        columns: the number of thumbnails side by side.
-        cell: the height and width of a cell.
-        side: the height and width of a thumbnail's place.
-        gap: the gap between thumbnails.
-        title_size: the font size of a head's title; 0 if it would not be legible.
-    """
-
-    rows: int
-    columns: int
-    cell: tuple[float, float]
-    side: tuple[int, int]
-    gap: int
-    title_size: int
+    rows: int  # the number of thumbnails below each other
+    columns: int  # the number of thumbnails side by side
+    cell: tuple[float, float]  # the height and width of a cell
+    side: tuple[int, int]  # the height and width of a thumbnail's place
+    gap: int  # the gap between thumbnails
+    title_size: int  # the font size of a head's title; 0 if it would not be legible
 
     @property
     def step(self) -> tuple[int, int]:

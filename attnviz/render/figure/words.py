@@ -185,15 +185,10 @@ def _pillow_font(size: int, bold: bool, file: str | None) -> "FreeTypeFont":
 
 @dataclass(frozen=True)
 class Fonts:
-    """The fonts that a figure needs.
+    """The fonts that a figure needs."""
 
-    Attributes:
-        families: the font families, in the order in which they are tried for each character.
-        missing: the characters that no installed font has.
-    """
-
-    families: tuple[str, ...]
-    missing: frozenset[str]
+    families: tuple[str, ...]  # the font families, in the order in which they are tried for each character
+    missing: frozenset[str]  # the characters that no installed font has
 
     @property
     def code_points(self) -> dict[int, str]:

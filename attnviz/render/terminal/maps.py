@@ -40,24 +40,16 @@ ROUND_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 36
 
 @dataclass(frozen=True)
 class CellGrid:
-    """The geometry of panels: the size and content of cells, and the direction of labels.
+    """The geometry of panels: the size and content of cells, and the direction of labels."""
 
-    Attributes:
-        cell: columns of the terminal per cell.
-        has_numbers: True if cells show their numbers.
-        rows_a_line: 2 if half blocks show two queries on each line, else 1.
-        header: the style of key labels: ``across``, ``cut`` to their cells, ``down`` a letter a line, or ``ticks``,
-            which are positions instead of tokens.
-        label_columns: columns of the query labels.
-        across: the number of panels side by side.
-    """
-
-    cell: int = 2
-    has_numbers: bool = False
-    rows_a_line: int = 1
+    cell: int = 2  # columns of the terminal per cell
+    has_numbers: bool = False  # True if cells show their numbers
+    rows_a_line: int = 1  # 2 if half blocks show two queries on each line, else 1
+    # the style of key labels: ``across``, ``cut`` to their cells, ``down`` a letter a line, or ``ticks``, which are
+    # positions instead of tokens
     header: str = "down"
-    label_columns: int = 0
-    across: int = 1
+    label_columns: int = 0  # columns of the query labels
+    across: int = 1  # the number of panels side by side
 
 
 def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
