@@ -7,7 +7,6 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
@@ -28,24 +27,17 @@ def weights(recording: Recording, layer: int = 0) -> np.ndarray[Any, Any]:
     return dense(recording, layer).weights
 
 
-def test_the_same_seed_gives_the_same_numbers() -> None:
+def test_the_same_seed_gives_the_same_numbers_and_leaves_those_of_torch_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
     once, again = record(), record()
+    assert torch.equal(torch.rand(3), expected)
     for layer in (0, 1):
         one, two = dense(once, layer), dense(again, layer)
         assert np.array_equal(one.scores, two.scores)
         assert np.array_equal(one.weights, two.weights)
-
-
-def test_another_seed_gives_other_numbers() -> None:
-    assert not np.allclose(weights(record()), weights(record(seed=8)))
-
-
-def test_torchs_own_random_numbers_go_on_as_if_nothing_had_been_drawn() -> None:
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    record()
-    assert torch.equal(torch.rand(3), expected)
+    assert not np.allclose(weights(once), weights(record(seed=8)))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -80,15 +72,11 @@ def test_chosen_layers_and_heads_equal_those_of_a_full_recording() -> None:
 
 
 def test_scale_none_leaves_the_dot_products_as_they_are() -> None:
-    scaled, plain = dense(record()), dense(record(scale="none"))
+    recording = record()
+    assert (recording.untrained, recording.seed) == (True, 7)
+    scaled, plain = dense(recording), dense(record(scale="none"))
     assert np.allclose(scaled.scores * 2, plain.scores, atol=1e-6)  # heads are 4 wide
     assert (scaled.scale, plain.scale) == (0.5, 1.0)
-
-
-def test_it_is_called_untrained() -> None:
-    recording = record()
-    assert recording.untrained
-    assert recording.seed == 7
 
 
 def test_weights_are_shared_where_shapes_agree_though_the_vocabulary_differs() -> None:
@@ -155,15 +143,12 @@ def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:
         record(chosen=chosen)
 
 
-def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_more_than_memory_holds_before_drawing_any_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AttnvizError, match=r"1024 layers of embed_dim=65536 would take \d+\.\d GB"):
+        record(embed_dim=65_536, num_heads=4, num_layers=1024)
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
     with pytest.raises(AttnvizError, match=r"3 heads x 7 tokens would take 0\.0 GB of memory and 0\.0 GB is free"):
         record()
-
-
-def test_refuses_more_weights_than_memory_holds_before_drawing_any() -> None:
-    with pytest.raises(AttnvizError, match=r"1024 layers of embed_dim=65536 would take \d+\.\d GB"):
-        record(embed_dim=65_536, num_heads=4, num_layers=1024)
 
 
 @pytest.mark.parametrize("changed", [{}, {"causal": True}, {"context": "a c e"}], ids=str)
@@ -171,9 +156,8 @@ def test_the_capture_gives_the_same_weights_to_the_bit(changed: Any) -> None:
     settings = replace(SETTINGS, **changed)
     example, reader = Example.of(TEXT, settings), SeededReader(settings)
     direct, captured = reader.record(example, Selection()), Reader.record(reader, example, Selection())
-    for maps, other in zip(direct.maps, captured.maps, strict=True):
-        assert isinstance(maps, DenseMaps)
-        assert isinstance(other, DenseMaps)
+    for layer in (0, 1):
+        maps, other = dense(direct, layer), dense(captured, layer)
         assert np.array_equal(maps.weights, other.weights)
         seen = np.broadcast_to(maps.visible, maps.scores.shape)
         assert np.allclose(maps.scores[seen], other.scores[seen], atol=1e-6)

@@ -10,7 +10,6 @@ import torch
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import HeadNumbers, measure
@@ -31,6 +30,7 @@ from attnviz.models.trained import (
 )
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
+from tests.conftest import dense
 from tools.train_small_model import to_byte_planes
 
 
@@ -69,8 +69,8 @@ def test_recording_is_trained_and_causal(repeat: Recording) -> None:
     assert not repeat.untrained
     assert repeat.settings["causal"] is True
     assert [maps.heads for maps in repeat.maps] == [tuple(range(NUM_HEADS))] * NUM_LAYERS
-    for maps in repeat.maps:
-        assert isinstance(maps, DenseMaps)
+    for layer in range(NUM_LAYERS):
+        maps = dense(repeat, layer)
         np.testing.assert_array_equal(maps.visible, np.tri(len(maps.query_tokens), dtype=bool))
         np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
 
@@ -83,10 +83,9 @@ def test_words_are_numbered_as_they_first_appear_after_a_start() -> None:
 
 
 def test_what_follows_changes_no_weight_of_what_was_said_before() -> None:
-    for short, long in zip(record("the cat saw the").maps, record("the cat saw the aardvark").maps, strict=True):
-        assert isinstance(short, DenseMaps)
-        assert isinstance(long, DenseMaps)
-        np.testing.assert_allclose(long.weights[:, :5, :5], short.weights, atol=1e-6)
+    short, long = record("the cat saw the"), record("the cat saw the aardvark")
+    for layer in range(NUM_LAYERS):
+        np.testing.assert_allclose(dense(long, layer).weights[:, :5, :5], dense(short, layer).weights, atol=1e-6)
 
 
 def test_every_byte_is_a_token_where_bytes_are_asked_for() -> None:
@@ -121,10 +120,8 @@ def best_head(numbers: list[HeadNumbers], metric: str) -> tuple[int, int]:
 
 def test_same_text_gives_the_same_numbers(repeat: Recording) -> None:
     again = record(read_sample("repeat"))
-    for one, other in zip(repeat.maps, again.maps, strict=True):
-        assert isinstance(one, DenseMaps)
-        assert isinstance(other, DenseMaps)
-        np.testing.assert_array_equal(one.weights, other.weights)
+    for layer in range(NUM_LAYERS):
+        np.testing.assert_array_equal(dense(repeat, layer).weights, dense(again, layer).weights)
 
 
 def test_positions_are_encoded_so_that_a_step_is_the_same_everywhere() -> None:
@@ -133,41 +130,31 @@ def test_positions_are_encoded_so_that_a_step_is_the_same_everywhere() -> None:
     np.testing.assert_allclose((near[0] @ near[1]).item(), (far[0] @ far[1]).item(), rtol=1e-4)
 
 
-def test_text_longer_than_those_trained_on_is_said() -> None:
+def test_text_longer_than_those_trained_on_or_of_more_words_than_there_are_ids_is_said() -> None:
+    assert record("tick").remarks == ()
     [remark] = record("tick tock " * 120).remarks
     assert "241 tokens: the model was trained on 128" in remark
-    assert record("tick").remarks == ()
-
-
-def test_text_of_more_words_than_the_model_has_numbers_is_said() -> None:
     [_, remark] = record(" ".join(f"w{number}" for number in range(300))).remarks
     assert "300 different tokens: the model has 256 ids" in remark
 
 
 def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:
-    [maps] = record(read_sample("repeat"), Selection.parse(layers="1", heads="1")).maps
-    assert (maps.layer, maps.heads) == (1, (1,))
-    whole = repeat.maps[1]
-    assert isinstance(maps, DenseMaps)
-    assert isinstance(whole, DenseMaps)
-    np.testing.assert_array_equal(maps.weights[0], whole.weights[1])
+    chosen = record(read_sample("repeat"), Selection.parse(layers="1", heads="1"))
+    assert [(maps.layer, maps.heads) for maps in chosen.maps] == [(1, (1,))]
+    np.testing.assert_array_equal(dense(chosen).weights[0], dense(repeat, 1).weights[1])
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("options", "message"),
     [
         ({"num_heads": 8}, "num_heads does not apply to model='trained'; use it with the seeded model"),
         ({"seed": 3}, "seed does not apply to model='trained'; use it with the seeded model"),
+        ({"selection": Selection(layers=(2,))}, "no layer 2; there are 0-1"),
     ],
 )
-def test_refuses_settings_of_another_model(settings: dict[str, Any], message: str) -> None:
+def test_refuses_settings_of_another_model_and_a_layer_it_has_not(options: dict[str, Any], message: str) -> None:
     with pytest.raises(AttnvizError, match=message):
-        record("text", **settings)
-
-
-def test_refuses_a_layer_it_has_not() -> None:
-    with pytest.raises(AttnvizError, match=r"no layer 2; there are 0-1"):
-        record("text", Selection.parse(layers="2"))
+        record("text", **options)
 
 
 def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +176,8 @@ def test_the_capture_gives_the_same_weights_to_the_bit() -> None:
     direct = reader.record(example, Selection(), values=True)
     captured = Reader.record(reader, example, Selection(), values=True)
     assert captured.remarks == direct.remarks
-    for maps, other in zip(direct.maps, captured.maps, strict=True):
-        assert isinstance(maps, DenseMaps)
-        assert isinstance(other, DenseMaps)
+    for layer in range(NUM_LAYERS):
+        maps, other = dense(direct, layer), dense(captured, layer)
         assert np.array_equal(maps.weights, other.weights)
         assert np.allclose(maps.value_norms, other.value_norms, atol=1e-5)  # type: ignore[arg-type]
         assert (maps.module, maps.query_tokens.labels) == (other.module, other.query_tokens.labels)
@@ -213,14 +199,11 @@ def test_an_ablation_measures_a_text_where_an_earlier_copy_tells_the_next_token(
     assert "Measured from “the” on (token 5), where the first repeat begins" in out
 
 
-def test_an_ablation_of_a_text_without_repeats_says_that_nothing_can_be_known(
+def test_an_ablation_says_where_nothing_can_be_known_and_not_why_chosen_queries_are_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["ablate", "Life is short", "--model", "trained"]) == 0
     assert "No two adjacent tokens repeat" in capsys.readouterr().out
-
-
-def test_queries_that_are_chosen_are_measured_without_another_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ablate", "a b a b", "--model", "trained", "--queries", "1:4"]) == 0
     assert "Measured" not in capsys.readouterr().out
 

@@ -15,30 +15,26 @@ from attnviz.text.tokens import Tokens, tokenize, tokens_of_encoding, visible_la
 HOSTILE = "\x1b[31m [red] $x$ \t NUL\x00 \u202eabc e\u0301 👨‍👩‍👧 日本 </script>"
 
 
-def test_words_and_punctuation_are_tokens_with_ids_in_sorted_order() -> None:
-    tokens = tokenize("Life is short, eat dessert first")
-    assert tokens.labels == ("Life", "is", "short", ",", "eat", "dessert", "first")
-    assert tokens.ids.tolist() == [1, 5, 6, 0, 3, 2, 4]
-
-
-def test_the_same_word_twice_is_two_tokens_of_one_id() -> None:
-    tokens = tokenize("the cat the")
-    assert tokens.labels == ("the", "cat", "the")
-    assert tokens.ids.tolist() == [1, 0, 1]
-
-
-def test_characters_are_those_that_a_reader_counts() -> None:
-    assert tokenize("e\u0301a 👨‍👩‍👧", "char").labels == ("e\u0301", "a", "␣", "👨‍👩‍👧")
-
-
-def test_bytes_of_one_character_are_numbered_and_keep_their_value() -> None:
-    tokens = tokenize("a😀", "byte")
-    assert tokens.labels == ("a", "😀 1/4", "😀 2/4", "😀 3/4", "😀 4/4")
-    assert tokens.ids.tolist() == list("a😀".encode())
-
-
-def test_equal_neighbours_are_not_pieces_of_one_another() -> None:
-    assert tokenize("aa", "char").labels == ("a", "a")
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "labels", "ids"),
+    [
+        (
+            "word",
+            "Life is short, eat dessert first",
+            ("Life", "is", "short", ",", "eat", "dessert", "first"),
+            [1, 5, 6, 0, 3, 2, 4],  # in sorted order
+        ),
+        ("word", "the cat the", ("the", "cat", "the"), [1, 0, 1]),
+        ("char", "e\u0301a 👨‍👩‍👧", ("e\u0301", "a", "␣", "👨‍👩‍👧"), [2, 1, 0, 3]),
+        ("char", "aa", ("a", "a"), [0, 0]),  # equal neighbours are no pieces of one another
+        ("byte", "a😀", ("a", "😀 1/4", "😀 2/4", "😀 3/4", "😀 4/4"), list("a😀".encode())),
+    ],
+)
+def test_a_text_is_split_into_words_and_marks_characters_or_bytes(
+    tokenizer: str, text: str, labels: tuple[str, ...], ids: list[int]
+) -> None:
+    tokens = tokenize(text, tokenizer)
+    assert (tokens.labels, tokens.ids.tolist()) == (labels, ids)
 
 
 def test_words_are_counted_at_white_space() -> None:
@@ -51,40 +47,28 @@ def test_offsets_give_each_token_back_from_the_text() -> None:
     assert [text[start:stop] for start, stop in tokens.offsets] == ["Grüße", ",", "世界", "!", "twice"]
 
 
-def test_truncation_and_padding_of_a_tokenizer_file_are_switched_off(tmp_path: Path) -> None:
-    path = word_tokenizer(tmp_path, truncate=2, pad=9)
-    assert tokenize("one two three", path).labels == ("[CLS]", "one", "two", "three")
+def test_a_tokenizer_file_neither_cuts_nor_pads_and_labels_come_from_the_text(tmp_path: Path) -> None:
+    tokens = tokenize("one unknown three", word_tokenizer(tmp_path))
+    assert tokens.labels == ("[CLS]", "one", "unknown", "three")
+    assert tokens.special.tolist() == [True, False, False, False]
 
 
-def test_special_tokens_of_a_tokenizer_file_are_marked(tmp_path: Path) -> None:
-    assert tokenize("one two", word_tokenizer(tmp_path)).special.tolist() == [True, False, False]
-
-
-def test_labels_come_from_the_text_not_from_the_vocabulary(tmp_path: Path) -> None:
-    assert tokenize("one unknown", word_tokenizer(tmp_path)).labels == ("[CLS]", "one", "unknown")
-
-
-@pytest.mark.parametrize("text", ["", "  \n\t "])
-def test_refuses_a_text_without_tokens(text: str) -> None:
-    with pytest.raises(AttnvizError, match="no tokens in"):
-        tokenize(text)
-
-
-def test_refuses_an_unknown_tokenizer_and_lists_known() -> None:
-    with pytest.raises(AttnvizError, match="word, char, byte or the path"):
-        tokenize("Life", "words")
-
-
-def test_refuses_a_file_that_is_no_tokenizer(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"model": 3}))
-    with pytest.raises(AttnvizError, match=r"cannot read .* as a tokenizer\.json"):
-        tokenize("Life", str(path))
-
-
-def test_refuses_bytes_that_were_not_utf8() -> None:
-    with pytest.raises(AttnvizError, match="not valid UTF-8"):
-        tokenize("caf\udce9")
+@pytest.mark.parametrize(
+    ("text", "tokenizer", "message"),
+    [
+        ("", "word", "no tokens in"),
+        ("  \n\t ", "word", "no tokens in"),
+        ("Life", "words", "word, char, byte or the path"),
+        ("Life", "tokenizer.json", r"cannot read .* as a tokenizer\.json"),
+        ("caf\udce9", "word", "not valid UTF-8"),
+    ],
+)
+def test_refuses_texts_and_tokenizers_that_give_no_tokens(
+    in_folder: Path, text: str, tokenizer: str, message: str
+) -> None:
+    (in_folder / "tokenizer.json").write_text(json.dumps({"model": 3}))
+    with pytest.raises(AttnvizError, match=message):
+        tokenize(text, tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -140,15 +124,14 @@ def test_refuses_arrays_of_another_length() -> None:
         replace(one, labels=("a", "b"))
 
 
-def word_tokenizer(folder: Path, truncate: int = 0, pad: int = 0) -> str:
+def word_tokenizer(folder: Path) -> str:
+    """A file of a tokenizer that cuts texts to two tokens and pads them to nine."""
     vocabulary = {"[CLS]": 0, "[UNK]": 1, "one": 2, "two": 3, "three": 4, "[PAD]": 5}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 0)])
-    if truncate:
-        tokenizer.enable_truncation(truncate)
-    if pad:
-        tokenizer.enable_padding(length=pad, pad_id=5, pad_token="[PAD]")
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9, pad_id=5, pad_token="[PAD]")
     path = folder / "tokenizer.json"
     tokenizer.save(str(path))
     return str(path)

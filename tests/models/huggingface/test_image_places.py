@@ -15,6 +15,7 @@ from attnviz.models.huggingface.token_inputs import UnknownPlacesError, in_preci
 
 SIZE = (640, 427)  # of the image
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+STAGES: dict[str, Any] = {"hidden_sizes": [8, 16, 24, 32], "depths": [1] * 4, "num_attention_heads": [1, 2, 2, 4]}
 PATCHES = {**SMALL, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
 
 
@@ -122,12 +123,7 @@ def test_half_precision_gives_the_same_places_and_the_model_keeps_its_weights() 
 
 
 def test_keys_of_other_tokens_move_no_place() -> None:
-    stages: dict[str, Any] = {
-        "hidden_sizes": [8, 16, 24, 32],
-        "depths": [1, 1, 1, 1],
-        "num_attention_heads": [1, 2, 2, 4],
-    }
-    config = t.PvtConfig(image_size=128, **stages)  # queries of 32 x 32 patches, keys of 4 x 4
+    config = t.PvtConfig(image_size=128, **STAGES)  # queries of 32 x 32 patches, keys of 4 x 4
     places = places_in(config, t.PvtModel, resized_axis(128, 128))
     assert not places[0].any()  # [CLS]
     assert places[1].tolist() == [0, 0, 160, 107]
@@ -135,12 +131,7 @@ def test_keys_of_other_tokens_move_no_place() -> None:
 
 
 def test_a_token_that_overlaps_others_has_the_cell_around_its_centre() -> None:
-    stages: dict[str, Any] = {
-        "hidden_sizes": [8, 16, 24, 32],
-        "depths": [1, 1, 1, 1],
-        "num_attention_heads": [1, 2, 2, 4],
-    }
-    model: Any = t.SegformerModel(t.SegformerConfig(**stages))  # kernels of 7, 3, 3, 3; strides of 4, 2, 2, 2
+    model: Any = t.SegformerModel(t.SegformerConfig(**STAGES))  # kernels of 7, 3, 3, 3; strides of 4, 2, 2, 2
     tokens = token_of_pixel(model.eval(), torch.zeros(1, 3, 128, 192))
     assert (tokens.count, tokens.overlap) == (24, True)
     centres = np.arange(24).reshape(4, 6)  # of row r and column c at pixel (32 r, 32 c), as padding places them
@@ -166,13 +157,10 @@ class WithoutTokens(torch.nn.Linear):
 
 
 def test_refuses_queries_that_are_no_part_of_the_image() -> None:
-    sizes: dict[str, Any] = {
-        "d_model": 32,
-        "encoder_ffn_dim": 64,
-        "decoder_ffn_dim": 64,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
+    sides = {
+        f"{side}_{size}": count for side in ("encoder", "decoder") for size, count in (("ffn_dim", 64), ("layers", 1))
     }
+    sizes: dict[str, Any] = {"d_model": 32, **sides}
     backbone = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])  # type: ignore[call-arg]
     config = t.DetrConfig(backbone_config=backbone, **sizes, num_queries=7)
     with pytest.raises(UnknownPlacesError, match="no token of the model's output belongs to a part"):

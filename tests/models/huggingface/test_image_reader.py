@@ -137,12 +137,9 @@ def test_tokens_without_places_are_numbered_and_the_reason_is_said(tmp_path: Pat
 
 
 def test_patches_that_overlap_are_cells_around_their_centres_as_a_remark_says(tmp_path: Path, photo: Path) -> None:
-    stages: dict[str, Any] = {
-        "hidden_sizes": [8, 16, 24, 32],
-        "depths": [1, 1, 1, 1],
-        "num_attention_heads": [1, 2, 2, 4],
-    }
-    model = t.SegformerModel(t.SegformerConfig(**stages))
+    model = t.SegformerModel(
+        t.SegformerConfig(hidden_sizes=[8, 16, 24, 32], depths=[1] * 4, num_attention_heads=[1, 2, 2, 4])
+    )
     folder = folder_of(tmp_path, model, t.SegformerImageProcessor(size={"height": 64, "width": 96}))
     recording = recorded(folder, photo)
     [maps] = recording.maps

@@ -14,10 +14,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import attnviz
 from attnviz.api.recording import drawable
+from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.heads import chosen_heads
-from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
@@ -148,6 +149,19 @@ def recorded(
     return reader.record(Example(text, images=photos), Selection.parse(layers=layers))
 
 
+def times_covered(boxes: IntArray) -> IntArray:
+    """How many rectangles each pixel of the photo is in."""
+    covered = np.zeros((100, 160), dtype=np.int64)
+    for left, top, right, bottom in boxes:
+        covered[top:bottom, left:right] += 1
+    return covered
+
+
+def all_weights(maps: LayerMaps) -> FloatArray:
+    queries, keys = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+    return cell_maps(maps).window(maps.heads, queries, keys).weights
+
+
 @pytest.mark.parametrize("name", ["llava", "qwen", "mllama"])
 @pytest.mark.parametrize("attention", [None, "picture"], ids=["text", "tower"])
 def test_a_loaded_model_is_read_as_its_folder_is(
@@ -164,11 +178,7 @@ def test_a_loaded_model_is_read_as_its_folder_is(
         assert maps.query_tokens.labels == expected_maps.query_tokens.labels
         assert maps.key_tokens.labels == expected_maps.key_tokens.labels
         np.testing.assert_array_equal(maps.key_tokens.places, expected_maps.key_tokens.places)
-        everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-        weights, expected_weights = (
-            cell_maps(each).window(each.heads, *everything).weights for each in (maps, expected_maps)
-        )
-        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+        np.testing.assert_allclose(all_weights(maps), all_weights(expected_maps), atol=1e-6)
     if attention is None:
         assert recording.remarks[0].endswith("For the picture tower: attention='picture'.")
 
@@ -232,10 +242,7 @@ def test_merged_patches_of_a_whole_picture_meet(qwen: Path, photo: Path) -> None
     assert len(boxes) == 24  # 4 x 6 squares of 28 pixels of 112 x 168, read from 100 x 160
     assert boxes[0].tolist()[:2] == [0, 0]
     assert boxes[-1].tolist()[2:] == [160, 100]
-    covered = np.zeros((100, 160), dtype=int)
-    for left, top, right, bottom in boxes:
-        covered[top:bottom, left:right] += 1
-    assert (covered == 1).all()  # no seam between two parts, and no overlap
+    assert (times_covered(boxes) == 1).all()  # no seam between two parts, and no overlap
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen"])
@@ -249,18 +256,13 @@ def test_weights_are_those_of_the_model(name: str, photo: Path, request: pytest.
     recording = recorded(folder, photo)
     assert len(recording.maps) == len(own) == 2
     for maps, expected in zip(recording.maps, own, strict=True):
-        everything = slice(0, len(maps.key_tokens))
-        np.testing.assert_allclose(
-            cell_maps(maps).window(maps.heads, everything, everything).weights, expected[0].numpy(), atol=1e-5
-        )
+        np.testing.assert_allclose(all_weights(maps), expected[0].numpy(), atol=1e-5)
 
 
 def test_generated_tokens_follow_and_selected_layers_are_those_of_the_text(llava: Path, photo: Path) -> None:
     recording = recorded(llava, photo, generate=3, layers="1")
     assert [maps.layer for maps in recording.maps] == [1]
     assert len(recording.maps[0].key_tokens) == 25 + len(QUESTION.split()) + 3
-    with pytest.raises(AttnvizError, match="layer"):
-        recorded(llava, photo, layers="7")
 
 
 def test_refuses_a_generated_token_that_stands_for_a_picture(
@@ -323,10 +325,7 @@ def test_words_look_at_patches_by_cross_attention(mllama: Path, photo: Path, tmp
     whole_tiles = [keys.medium[start : start + 17].tolist() for start in range(0, len(keys), 17)]
     assert whole_tiles[0] == [-1] + [1] * 16  # one token of a tile is no patch
     assert keys.labels[:2] == ("[CLS]", "r0c0")
-    covered = np.zeros((100, 160), dtype=int)
-    for left, top, right, bottom in keys.places[keys.medium == 1]:
-        covered[top:bottom, left:right] += 1
-    assert (covered == 1).mean() > 0.95
+    assert (times_covered(keys.places[keys.medium == 1]) == 1).mean() > 0.95
     report = build_report(recorded(mllama, photo), ReportOptions(look=Look(query="table")))
     assert isinstance(report, ShadedText)
     assert all("on words" not in panel.title and "% on image" in panel.title for panel in report.panels)
@@ -359,15 +358,28 @@ def test_latents_look_at_patches_and_attention_among_latents_is_left_out(blip: P
 
 
 @pytest.mark.parametrize(
-    ("attention", "message"),
+    ("options", "message"),
     [
-        ("decoder", "attention='decoder' belongs to encoder-decoders; for a model that reads text and pictures choose"),
-        ("cross", "has its pictures among the tokens of the text, and no cross-attention; choose attention text or"),
+        (
+            {"attention": "decoder"},
+            "attention='decoder' belongs to encoder-decoders; for a model that reads text and pictures choose",
+        ),
+        (
+            {"attention": "cross"},
+            "has its pictures among the tokens of the text, and no cross-attention; choose attention text or",
+        ),
+        (
+            {"text": "<image> <image> what is"},
+            "the number of '<image>' in the text is 2, and of pictures 1; write one",
+        ),
+        ({"layers": "7"}, "layer"),
     ],
 )
-def test_refuses_parts_that_it_has_not(llava: Path, photo: Path, attention: str, message: str) -> None:
+def test_refuses_parts_marks_and_layers_that_it_has_not(
+    llava: Path, photo: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(AttnvizError, match=message):
-        recorded(llava, photo, attention=attention)
+        recorded(llava, photo, **options)
 
 
 def test_title_has_the_shares_of_picture_and_words(llava: Path, photo: Path) -> None:
@@ -381,11 +393,6 @@ def test_title_has_the_shares_of_picture_and_words(llava: Path, photo: Path) -> 
     on_image = weights[maps.key_tokens.medium == 1].sum()
     assert f"{on_image:.0%} on image, {1 - on_image:.0%} on words, most on" in panel.title
     assert panel.visible.sum() == 25
-
-
-def test_refuses_more_marks_than_pictures(llava: Path, photo: Path) -> None:
-    with pytest.raises(AttnvizError, match="the number of '<image>' in the text is 2, and of pictures 1; write one"):
-        recorded(llava, photo, text="<image> <image> what is")
 
 
 @pytest.mark.parametrize(
@@ -418,18 +425,20 @@ def test_adjacent_pictures_are_two_to_a_model_that_joins_their_tokens(qwen: Path
         recorded(qwen, photo, photo, text=f"{image} {image} {QUESTION}")
 
 
-def test_a_picture_that_the_processor_refuses_is_no_fault_of_the_model(qwen: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("qwen", r"cannot read this text and picture with .*: absolute aspect ratio must be"),
+        ("llava", "5000 x 3 pixels is too small or too thin: the model's patches are smaller"),
+    ],
+)
+def test_a_picture_that_the_processor_refuses_or_that_is_too_thin_is_no_fault_of_the_model(
+    name: str, message: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     thin_picture = tmp_path / "thin.png"
     Pillow.new("RGB", (5000, 3)).save(thin_picture)
-    with pytest.raises(AttnvizError, match=r"cannot read this text and picture with .*: absolute aspect ratio must be"):
-        recorded(qwen, thin_picture)
-
-
-def test_refuses_a_picture_whose_pixels_are_larger_than_patches(llava: Path, tmp_path: Path) -> None:
-    thin_picture = tmp_path / "thin.png"
-    Pillow.new("RGB", (5000, 3)).save(thin_picture)
-    with pytest.raises(AttnvizError, match="5000 x 3 pixels is too small or too thin: the model's patches are smaller"):
-        recorded(llava, thin_picture)
+    with pytest.raises(AttnvizError, match=message):
+        recorded(request.getfixturevalue(name), thin_picture)
 
 
 def test_refuses_a_mark_without_a_picture(llava: Path) -> None:

@@ -241,30 +241,23 @@ def test_command_compares_two_models(bert: str, llama: str, capsys: Any) -> None
 
 
 def copied(source: str, target: Path) -> Path:
-    for file in Path(source).iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
-    return target
+    return shutil.copytree(source, target, dirs_exist_ok=True)
 
 
-def test_refuses_weights_that_are_not_in_the_file(bert: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "rows"), [("encoder.layer.1.attention.self.query.weight", 0), ("embeddings.word_embeddings.weight", 5)]
+)
+def test_refuses_weights_that_are_not_in_the_file_or_have_another_shape(
+    bert: str, tmp_path: Path, name: str, rows: int
+) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = copied(bert, tmp_path)
     weights = load_file(folder / "model.safetensors")
-    del weights["encoder.layer.1.attention.self.query.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "(1 in all, such as encoder.layer.1.attention.self.query.weight)" in refusal(str(folder))
-    assert "would be random" in refusal(str(folder))
-
-
-def test_refuses_weights_of_another_shape(bert: str, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = copied(bert, tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    weights["embeddings.word_embeddings.weight"] = weights["embeddings.word_embeddings.weight"][:5].contiguous()
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "such as embeddings.word_embeddings.weight): they would be random" in refusal(str(folder))
+    weight = weights.pop(name)
+    kept = {name: weight[:rows].contiguous()} if rows else {}
+    save_file(weights | kept, folder / "model.safetensors", metadata={"format": "pt"})
+    assert f"(1 in all, such as {name}): they would be random" in refusal(str(folder))
 
 
 def test_refuses_damaged_weights_pickles_and_missing_files(bert: str, tmp_path: Path) -> None:
@@ -286,21 +279,16 @@ def test_refuses_damaged_weights_pickles_and_missing_files(bert: str, tmp_path: 
     assert "has no config.json" in refusal(str(folder))
 
 
-def test_refuses_custom_code_without_running_or_asking(bert: str, tmp_path: Path) -> None:
-    folder = copied(bert, tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    assert "needs custom code" in refusal(str(folder))
-    assert not (tmp_path / "ran").exists()
-
-
-def test_refuses_an_unknown_kind_of_model(bert: str, tmp_path: Path) -> None:
+def test_refuses_an_unknown_kind_of_model_and_custom_code_without_running_or_asking(bert: str, tmp_path: Path) -> None:
     folder = copied(bert, tmp_path)
     config = json.loads((folder / "config.json").read_text()) | {"model_type": "mine"}
     (folder / "config.json").write_text(json.dumps(config))
     assert "cannot load" in refusal(str(folder))
+    config |= {"auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert "needs custom code" in refusal(str(folder))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_truncate_cuts_a_text_to_the_models_positions_and_keeps_its_last_special_token(bert: str) -> None:

@@ -13,11 +13,11 @@ import transformers
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load
 from attnviz.models.huggingface.replay import answer_tokens, refuse_unknown_ids
 from attnviz.models.huggingface.tokens import decoded_spans
 from attnviz.text.server_answer import ServerAnswer
+from tests.conftest import dense
 from tests.models.huggingface.chats import chat_model, chat_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -79,25 +79,15 @@ def logprobs_of(answer: dict[str, Any]) -> list[float]:
 def test_maps_are_those_of_the_steps(folder: str, run: tuple[Any, Any], answer: dict[str, Any], capsys: Any) -> None:
     assert main(["show", "answer.json", "--model", folder, "-o", "run.safetensors"]) == 0
     replayed = load("run.safetensors")
-    for steps, whole in zip(run[0].maps, replayed.maps, strict=True):
-        assert isinstance(whole, DenseMaps)
+    for steps in run[0].maps:
         count = len(steps.query_tokens)
         assert count >= PROMPT_TOKENS + NEW_TOKENS - 1
-        np.testing.assert_allclose(whole.weights[:, :count, :count], steps.weights, atol=5e-6)
+        whole = dense(replayed, steps.layer).weights[:, :count, :count]
+        np.testing.assert_allclose(whole, steps.weights, atol=5e-6)
     tokens = replayed.maps[0].key_tokens
     assert tokens.ids.tolist() == ids_of(answer)
     assert tokens.groups["generated"].numbers.tolist() == [0] * PROMPT_TOKENS + [1] * NEW_TOKENS
     assert "This is the model that wrote the answer" in replayed.remarks[0]
-
-
-def test_another_model_is_refused_with_the_number(tmp_path: Path, answer: dict[str, Any], capsys: Any) -> None:
-    other = chat_model(tmp_path / "other", "llama")
-    capsys.readouterr()
-    assert main(["show", "answer.json", "--model", other]) == 1
-    printed = capsys.readouterr()
-    [line] = printed.err.splitlines()
-    assert "is not the model that wrote this answer" in line
-    assert printed.out == ""
 
 
 def test_log_probabilities_tell_models_apart(model: Any, answer: dict[str, Any]) -> None:
@@ -139,10 +129,10 @@ def test_python_gives_the_maps_of_the_command(model: Any, folder: str, answer: d
     recording = attnviz.replay(model, ids_of(answer), chat_tokenizer("llama"), prompt_length=PROMPT_TOKENS)
     assert model.training
     model.eval()
-    for ours, theirs in zip(recording.maps, load("run.safetensors").maps, strict=True):
+    saved = load("run.safetensors")
+    for layer in saved.layers:
+        ours, theirs = dense(recording, layer), dense(saved, layer)
         assert ours.key_tokens.labels == theirs.key_tokens.labels
-        assert isinstance(ours, DenseMaps)
-        assert isinstance(theirs, DenseMaps)
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-5)
 
 
@@ -176,17 +166,23 @@ def test_ids_that_would_be_split_otherwise_are_kept(folder: str, in_folder: Path
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--generate", "3"], "leave --generate out"),
-        (["--chat"], "leave --chat out"),
-        (["--set", "truncate"], "leave --set truncate out"),
+        (["--model", "FOLDER", "--generate", "3"], "leave --generate out"),
+        (["--model", "FOLDER", "--chat"], "leave --chat out"),
+        (["--model", "FOLDER", "--set", "truncate"], "leave --set truncate out"),
+        (["--model", "OTHER"], "is not the model that wrote this answer"),
+        ([], "token ids of a server's answer"),
     ],
 )
-def test_options_that_would_change_the_ids_are_refused(
-    options: list[str], reason: str, folder: str, answer: dict[str, Any], capsys: Any
+def test_other_models_and_options_that_would_change_the_ids_are_refused(
+    options: list[str], reason: str, folder: str, answer: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
-    assert main(["show", "answer.json", "--model", folder, *options]) == 1
-    [line] = capsys.readouterr().err.splitlines()
+    folders = {"FOLDER": folder, "OTHER": chat_model(tmp_path / "other", "llama") if "OTHER" in options else ""}
+    capsys.readouterr()
+    assert main(["show", "answer.json", *(folders.get(option, option) for option in options)]) == 1
+    printed = capsys.readouterr()
+    [line] = printed.err.splitlines()
     assert reason in line
+    assert printed.out == ""
 
 
 def test_ids_beyond_the_vocabulary_and_too_many_are_refused(folder: str, in_folder: Path, capsys: Any) -> None:
@@ -195,12 +191,6 @@ def test_ids_beyond_the_vocabulary_and_too_many_are_refused(folder: str, in_fold
         assert main(["show", "answer.json", "--model", folder]) == 1
         [line] = capsys.readouterr().err.splitlines()
         assert reason in line
-
-
-def test_a_model_of_texts_refuses_ids(answer: dict[str, Any], capsys: Any) -> None:
-    assert main(["show", "answer.json"]) == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert "token ids of a server's answer" in line
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Speech models in folders: the seconds of frames, the words of the decoder, what is recorded, and what is refused."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -247,16 +248,13 @@ def test_patches_of_a_spectrogram_have_their_seconds_and_bands(ast: Path, tmp_pa
     assert "[pad]" not in loudest
 
 
-def test_a_sound_longer_than_a_spectrogram_is_refused(ast: Path, tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).standard_normal(RATE * 20) * 0.1, RATE)
-    with pytest.raises(AttnvizError, match=r"lasts 20\.0 s, and the model reads 2\.6 s at once"):
-        record(ast, tmp_path / "long.wav")
-
-
-def test_a_sound_longer_than_the_window_is_refused_with_both_numbers(whisper: Path, tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).standard_normal(RATE * 3) * 0.1, RATE)
-    with pytest.raises(AttnvizError, match=r"lasts 3\.0 s, and .* reads 2\.0 s at once"):
-        record(whisper, tmp_path / "long.wav")
+@pytest.mark.parametrize(("name", "seconds", "read"), [("ast", 20, 2.6), ("whisper", 3, 2.0)])
+def test_a_sound_longer_than_the_model_reads_is_refused_with_both_numbers(
+    name: str, seconds: int, read: float, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).standard_normal(RATE * seconds) * 0.1, RATE)
+    with pytest.raises(AttnvizError, match=rf"lasts {seconds}\.0 s, and .* reads {read} s at once"):
+        record(request.getfixturevalue(name), tmp_path / "long.wav")
 
 
 def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech: Path, tmp_path: Path) -> None:
@@ -264,17 +262,16 @@ def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech:
         open_reader(ModelSettings(model="trained"), "sounds")
     with pytest.raises(AttnvizError, match="generate does not apply to sounds"):
         open_reader(ModelSettings(model=str(whisper), generate=5), "sounds")
-    folder = tmp_path / "deaf"
-    folder.mkdir()
-    for file in whisper.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    folder = shutil.copytree(whisper, tmp_path / "deaf")
     settings = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings | {"n_samples": 10**12}))
-    with pytest.raises(AttnvizError, match="above the limit"):
-        record(folder, speech)
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings | {"sampling_rate": 10**6}))
-    with pytest.raises(AttnvizError, match=r"has sampling_rate 1e\+06, above the limit of 768,000"):
-        record(folder, speech)
+    for changed, message in (
+        (settings | {"n_samples": 10**12}, "above the limit"),
+        (settings | {"sampling_rate": 10**6}, r"has sampling_rate 1e\+06, above the limit of 768,000"),
+        ({}, "so it reads no sound"),
+    ):
+        (folder / "preprocessor_config.json").write_text(json.dumps(changed))
+        with pytest.raises(AttnvizError, match=message):
+            record(folder, speech)
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(AttnvizError, match="so it reads no sound"):
         record(folder, speech)
