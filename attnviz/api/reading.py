@@ -21,7 +21,7 @@ from attnviz.text.server_answer import ServerAnswer
 if TYPE_CHECKING:
     from torch import nn
 
-    from attnviz.metrics.unit_checks import UnitChecks
+    from attnviz.metrics.unit_shares import UnitChecks
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.reader import Use
 

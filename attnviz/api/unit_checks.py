@@ -12,8 +12,16 @@ from attnviz.base.progress import track
 from attnviz.maps.grouped import refuse_missing_units
 from attnviz.maps.heads import chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.metrics.unit_checks import UnitChecks, calibrated_score, question_scores, strongest_sum
-from attnviz.metrics.unit_shares import UnitShares, sink_tokens, strongest_unit, unit_frame
+from attnviz.metrics.unit_shares import (
+    UnitChecks,
+    UnitShares,
+    calibrated_score,
+    question_scores,
+    sink_tokens,
+    strongest_sum,
+    strongest_unit,
+    unit_frame,
+)
 from attnviz.text.named_groups import TOKENS
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.units import Units

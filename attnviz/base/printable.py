@@ -1,10 +1,13 @@
-"""Escapes characters of untrusted text that a terminal, XML or JSON would interpret; no other module does this.
+"""Escapes characters of untrusted text that a terminal, XML or JSON would interpret; discards what native code says.
 
 Names, titles, remarks and error lines become one line of visible characters. JSON keeps its values, with escapes for
 characters that a terminal would interpret.
 """
 
+import os
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 JOINERS = ("\u200c", "\u200d")  # invisible, but needed to show some words and emoji, and harmless
 MAX_LINE_CHARACTERS = 1000  # of a line on standard error; a longer line loses its middle
@@ -69,3 +72,26 @@ def _visible_form(character: str) -> str:
     if _is_harmless(character):
         return character
     return " " if unicodedata.category(character) == "Zs" else escape_sequence(character)
+
+
+@contextmanager
+def discard_output() -> Iterator[None]:
+    """Discards all output of the block: native code may print parts of untrusted files, with terminal controls.
+
+    Redirects the file descriptors, since native code does not write to Python's streams, and restores them after
+    the block; a descriptor that is closed stays so.
+    """
+    copies = []
+    with suppress(OSError):
+        for descriptor in (1, 2):  # standard output and standard error
+            copies.append((os.dup(descriptor), descriptor))
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for _, descriptor in copies:
+            os.dup2(null_device, descriptor)
+        yield
+    finally:
+        for copy, descriptor in copies:
+            os.dup2(copy, descriptor)
+            os.close(copy)
+        os.close(null_device)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.logit_parts import LogitParts
     from attnviz.maps.recording import Recording
-    from attnviz.metrics.unit_checks import UnitChecks
+    from attnviz.metrics.unit_shares import UnitChecks
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.settings import ModelSettings

@@ -101,7 +101,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
 
     Raises the library's error unchanged if memory runs out.
     """
-    from attnviz.base.native_output import discard_output
+    from attnviz.base.printable import discard_output
 
     soundfile = _library("soundfile")
     if not path.is_file():

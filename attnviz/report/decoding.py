@@ -10,7 +10,7 @@ from attnviz.base.printable import printable_line
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.steps import DecodingSteps
-from attnviz.metrics.unit_checks import STRONGEST_TOKENS, UnitChecks
+from attnviz.metrics.unit_shares import STRONGEST_TOKENS, UnitChecks
 from attnviz.report.heads.lists import (
     Column,
     FileNumbers,

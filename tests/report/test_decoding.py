@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.api.drawing import options_for_medium
 from attnviz.maps.recording import Recording
-from attnviz.metrics.unit_checks import UnitChecks
+from attnviz.metrics.unit_shares import UnitChecks
 from attnviz.report.decoding import units_report
 from attnviz.report.picture.options import ReportOptions
 

@@ -35,7 +35,7 @@ VALUES = (
     "attnviz.effects.logit_parts.LogitPart",
     "attnviz.metrics.steps.DecodingSteps",
     "attnviz.api.reading.Reading.check",
-    "attnviz.metrics.unit_checks.UnitChecks",
+    "attnviz.metrics.unit_shares.UnitChecks",
     "attnviz.corpus.survey.Survey",
     "attnviz.attention.modules.AttentionOutput",
     "attnviz.attention.modules.AttentionOptions",

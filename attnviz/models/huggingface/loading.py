@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
-from attnviz.base.native_output import discard_output
+from attnviz.base.printable import discard_output
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.settings import ModelSettings
 

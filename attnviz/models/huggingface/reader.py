@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.base.native_output import discard_output
+from attnviz.base.printable import discard_output
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import (
     check_folder,
