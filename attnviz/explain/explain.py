@@ -81,7 +81,10 @@ def explain(
         canvas.title if isinstance(canvas, Image) else computation.tokens.text, MAX_TITLE_CHARACTERS
     )
     chosen_look = look or Look()
-    remarks = (_origin_remark(computation), *_dropout_remarks(steps, computation))
+    origin_remark = TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
+    if computation.model_name:
+        origin_remark = OBSERVED.format(computation.model_name)
+    remarks = (origin_remark, *_dropout_remarks(steps, computation))
     return Explanation(
         title=chosen_look.title or text_start,
         head=f"{computation.layer}.{head}",
@@ -110,13 +113,6 @@ def _refuse_step(step: str, computation: Computation) -> None:
         )
     if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
-
-
-def _origin_remark(computation: Computation) -> str:
-    """Returns the remark on the origin of the numbers: a captured model, the trained one, or random weights."""
-    if computation.model_name:
-        return OBSERVED.format(computation.model_name)
-    return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
 def _dropout_remarks(steps: list[Step], computation: Computation) -> tuple[str, ...]:

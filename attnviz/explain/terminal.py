@@ -109,32 +109,27 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
     step_number = f"{number} " if len(explanation.steps) > 1 else ""
     heading = f"{step_number}{step.title} "
     name = f" {step.name}"
+    formula_lines = [step.formula]
+    if cell_len(step.formula) > inner_width:  # four spaces separate its parts
+        formula_lines = [line for part in step.formula.split("    ") for line in wrap(part, inner_width)]
     lines: list[Line] = [
         [Span(heading, style="bold"), Span("─" * max(0, width - cell_len(heading + name)), style="dim"), Span(name)],
         *([Span(line)] for line in wrap(step.sentence, width)),
         [],
-        *([Span(" " * INDENT), Span(line, style="bold")] for line in _wrapped_formula(step.formula, inner_width)),
+        *([Span(" " * INDENT), Span(line, style="bold")] for line in formula_lines),
         *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner_width)),
     ]
     is_colored = explanation.look.colors > 0
     for tables in _bands(step.tables, inner_width):
         blocks = [_table_lines(table, inner_width, is_colored=is_colored) for table in tables]
         lines += [[], *_band_lines(blocks)]
-        lines += [
-            [Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut_lines(table, inner_width)
-        ]
+        sentences = [table.cut for table in tables if table.cut]
+        lines += [[Span(" " * INDENT), Span(line, style="dim")] for cut in sentences for line in wrap(cut, inner_width)]
     if step.examples:
         lines.append([])
     return lines + [
         [Span(" " * INDENT), Span(line)] for example in step.examples for line in wrap(example, inner_width)
     ]
-
-
-def _wrapped_formula(formula: str, width: int) -> list[str]:
-    """Returns a formula on one line if it fits, else each of its parts, which four spaces separate, on new lines."""
-    if cell_len(formula) <= width:
-        return [formula]
-    return [line for part in formula.split("    ") for line in wrap(part, width)]
 
 
 def _shape_lines(step: Step, width: int) -> list[str]:
@@ -208,11 +203,6 @@ def _column_labels(table: Table, widths: list[int]) -> str:
     """Returns the labels of a table's columns on one line, each right-aligned in the width of its cell."""
     labels = zip(table.columns, widths, strict=True)
     return "".join(" " + right_aligned(label, width - 1) for label, width in labels)
-
-
-def _cut_lines(table: Table, width: int) -> list[str]:
-    """Returns the lines of the sentence on left-out rows and columns; none if the table is whole."""
-    return wrap(table.cut, width) if table.cut else []
 
 
 def _row_spans(table: Table, row: int, widths: list[int], is_colored: bool) -> Line:

@@ -6,7 +6,7 @@ et al. 2020, "Attention is Not Only a Weight", equation 4.
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
+from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.errors import option
 from attnviz.explain.inputs import HeadView
 from attnviz.explain.tables import (
@@ -131,7 +131,8 @@ def explain_mask(head: HeadView) -> Step:
             before=both_shapes,
             after=both_shapes,
         )
-    if _is_causal(head.visible):
+    query_count, key_count = head.visible.shape
+    if query_count == key_count and (head.visible == np.tri(query_count, dtype=bool)).all():  # a causal mask
         sentence = "A query can see only keys up to its own position: the scores of later keys are set to −∞, so that "
         visible, visible_latex = "j ≤ i", r"j \le i"
     else:
@@ -147,11 +148,6 @@ def explain_mask(head: HeadView) -> Step:
         after=both_shapes,
         tables=(head.cells("masked scores", scores, masked=True),),
     )
-
-
-def _is_causal(visible: BoolArray) -> bool:
-    """True if each query sees exactly the keys up to its own position."""
-    return visible.shape[0] == visible.shape[1] and bool((visible == np.tri(len(visible), dtype=bool)).all())
 
 
 def explain_softmax(head: HeadView) -> Step:
@@ -233,9 +229,8 @@ def largest_score_example(head: HeadView, parts: FloatArray) -> str:
     named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
     terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in named_parts)
     weight = float(computation.weights[head.number, -1, key])
-    return (
-        f"{_pair_labels(head, key)} (token {key}): score {terms} = {_two_decimals(parts[-1, key])}, weight {weight:.2f}"
-    )
+    pair = f"“{computation.tokens.labels[-1]}” to “{computation.key_tokens.labels[key]}”"
+    return f"{pair} (token {key}): score {terms} = {_two_decimals(parts[-1, key])}, weight {weight:.2f}"
 
 
 def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
@@ -262,11 +257,6 @@ def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
 def top_key(head: HeadView) -> int:
     """Returns the key with the largest weight of the last query."""
     return int(head.computation.weights[head.number, -1].argmax())
-
-
-def _pair_labels(head: HeadView, key: int) -> str:
-    """Returns the labels of the last query and of a key, such as ``“a” to “b”``."""
-    return f"“{head.computation.tokens.labels[-1]}” to “{head.computation.key_tokens.labels[key]}”"
 
 
 def _two_decimals(value: float) -> str:

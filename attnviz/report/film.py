@@ -9,7 +9,6 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.steps import DecodingSteps
 from attnviz.report.build import build_report
 from attnviz.report.decoding import steps_caption
-from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import (
@@ -95,19 +94,14 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
         low, high = min(scale.low for scale in scales), max(scale.high for scale in scales)
         is_clipped = any(scale.clipped for scale in scales) and are_clipped(panels, high)
         scale_of[key] = replace(scales[0], low=low, high=high, clipped=is_clipped)
-    colored_frames = tuple(
-        replace(frame, panels=tuple(_with_scale(panel, scale_of[_scale_key(panel, frame)]) for panel in frame.panels))
-        for frame in frames
-    )
-    return Film(frames=colored_frames, caption=caption, seconds=seconds)
+    colored_frames = []
+    for frame in frames:
+        panels = [replace(panel, scale=scale_of[_scale_key(panel, frame)]) for panel in frame.panels]
+        titled_panels = tuple(with_limits(panel) if panel.heading.limits else panel for panel in panels)
+        colored_frames.append(replace(frame, panels=titled_panels))
+    return Film(frames=tuple(colored_frames), caption=caption, seconds=seconds)
 
 
 def _scale_key(panel: Panel, frame: DrawnReport) -> tuple[str, Quantity]:
     """Returns what the panels of one scale share in all frames: their quantity, and their head on request."""
     return panel.heading.head if frame.look.color_limits == "head" else "", panel.color_quantity
-
-
-def _with_scale(panel: Panel, scale: ColorScale) -> Panel:
-    """Returns the panel with another scale; a title that names the limits of the old one names those of the new one."""
-    scaled_panel = replace(panel, scale=scale)
-    return with_limits(scaled_panel) if panel.heading.limits else scaled_panel

@@ -29,7 +29,8 @@ def opening(
     frame_html: str = "",
 ) -> bytes:
     """Returns the HTML of a page up to the packed numbers, so that a browser can draw it before it has read these."""
-    style, script = _style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
+    sheets = "\n".join(map(read_asset, ("page.css", *STYLES[name])))
+    style, script = themed(sheets, report.look), bundle(f"{name}.js")
     # No text in the data can end a script element or begin a comment.
     json_text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     answer = report.answer if isinstance(report, ExactNumbers) else ""
@@ -48,11 +49,6 @@ def opening(
     }
     frame = read_asset("start.html") + read_asset(f"{name}.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], frame).encode()
-
-
-def _style_of(look: Look, *sheets: str) -> str:
-    """Returns the common style sheet with further sheets, in the look's theme, or in the system's if it names none."""
-    return themed("\n".join(map(read_asset, ("page.css", *sheets))), look)
 
 
 def themed(style: str, look: Look) -> str:

@@ -208,24 +208,20 @@ def pack_scores(heads: tuple[HeadCells, ...]) -> _PackedScores | None:
     Returns:
         ``None`` if the queries or keys of a head are unknown or together have too many numbers for a page.
     """
-    sizes = [_number_count(maps, head) for head in heads for maps in head.sides.values()]
-    known_sizes = [size for size in sizes if size is not None]
-    if len(known_sizes) < len(sizes) or BYTES_PER_NUMBER * sum(known_sizes) > MAX_BYTES:
+    number_count = 0
+    for head in heads:
+        for maps in head.sides.values():
+            factors = maps.score_factors()
+            if factors is None:
+                return None
+            tokens = head.queries.stop - head.queries.start + head.keys.stop - head.keys.start
+            number_count += factors.queries.shape[-1] * tokens
+    if BYTES_PER_NUMBER * number_count > MAX_BYTES:
         return None
     sides_of_heads = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
     numbers = np.concatenate([side_numbers for sides in sides_of_heads for side_numbers, _ in sides])
     about = [[description for _, description in sides] for sides in sides_of_heads]
     return _PackedScores(base85(deflated_bytes(planes(numbers))), about)
-
-
-def _number_count(maps: LayerMaps, head: HeadCells) -> int | None:
-    """Returns how many numbers a head's queries and keys have together; ``None`` if queries and keys are unknown."""
-    factors = maps.score_factors()
-    if factors is None:
-        return None
-    features = factors.queries.shape[-1]
-    tokens = head.queries.stop - head.queries.start + head.keys.stop - head.keys.start
-    return int(features * tokens)
 
 
 def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:

@@ -161,18 +161,18 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
     """Returns the packed heads, in order, and the packed keys of heads; no keys if the page has weights."""
     key_pool = KeyPool()
     if plan.factored:
-        return [_pack_factored(head, key_pool) for head in heads], key_pool.contents
+        packed_heads = []
+        for head in heads:
+            maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
+            sides = tuple(
+                _factored_side(maps, factors, head, key_pool)
+                for maps, factors in maps_with_factors
+                if factors is not None
+            )
+            packed_heads.append(PackedHead(sides, _largest_factored_change(head) if len(sides) > 1 else 0.0))
+        return packed_heads, key_pool.contents
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda head: _pack_head(head, plan), heads)), []
-
-
-def _pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
-    """Returns one head packed as queries and keys, in each recording that has them; adds its keys to the pool."""
-    maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
-    sides = tuple(
-        _factored_side(maps, factors, head, key_pool) for maps, factors in maps_with_factors if factors is not None
-    )
-    return PackedHead(sides, _largest_factored_change(head) if len(sides) > 1 else 0.0)
 
 
 def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> _PackedSide:

@@ -94,7 +94,12 @@ def heads_report(
         recordings = tuple(map(contributions_of, recordings))
     heads = measurable_heads([head for recording in recordings for head in chosen_heads(recording, options.selection)])
     text_count = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
-    _refuse_different_heads(recordings)
+    head_layouts = {
+        tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in recording.maps))
+        for recording in recordings
+    }
+    if len(head_layouts) > 1:
+        raise AttnvizError("the recordings have different layers or heads; use recordings of one model")
     extra_frames = [] if effects is None else [effects.frame]
     extra_frames += [_moved_norms(heads)] if options.of == CONTRIBUTIONS else []
     last_unit = None
@@ -350,13 +355,3 @@ def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
         reasons.setdefault(table.conditions_of(metric), []).append(metric.name)
     not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     return (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)
-
-
-def _refuse_different_heads(recordings: tuple[Recording, ...]) -> None:
-    """Raises AttnvizError if the recordings have different layers, modules or heads."""
-    head_layouts = {
-        tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in recording.maps))
-        for recording in recordings
-    }
-    if len(head_layouts) > 1:
-        raise AttnvizError("the recordings have different layers or heads; use recordings of one model")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
@@ -51,7 +50,6 @@ MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all beco
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 
-Item = TypeVar("Item")
 CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
 
 
@@ -345,7 +343,8 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
     # A page sorts heads by their metrics, which it has only if all heads have cells.
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts_heads:
-        heads = _recorded_order(heads, selected_heads)
+        chosen_ids = set(map(id, heads))
+        heads = [head for head in selected_heads if id(head) in chosen_ids]  # in recorded order
     query = None  # counted from the first query that is shown
     if look.query is not None:
         from attnviz.text.places import find_place
@@ -392,9 +391,3 @@ def with_colors_of_figure(
     panels = [panel for head in heads for panel in head_panels(head, [PERCENT], as_figure, Heading(head.name))]
     max_ratio = MAX_THUMBNAIL_RATIO if are_thumbnails else MAX_ROW_RATIO
     return replace(report, shows_lift=shows_lift(panels, options.look, max_ratio), lift_reach=lift_reach(panels))
-
-
-def _recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
-    """Returns the elements of ``items``, in their order, that ``subset`` holds too, as the same objects."""
-    ids = set(map(id, subset))
-    return [item for item in items if id(item) in ids]

@@ -80,12 +80,15 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     max_keys = MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS
     is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
     is_one_text = is_sound or first_head.keys.stop - first_head.keys.start <= max_keys
-    row_panels = _whole_text_panels if is_one_text else _panels_around_strongest_keys
     panels = []
     for head in heads:
         heading = head_heading(recording, head)
         head_query, _ = query_of_maps[head.maps]
-        panels += row_panels(head, head_query, options, heading)
+        if is_one_text:
+            aspect = f": {_numbered_token(head.maps.query_tokens, head_query)} attends to"
+            panels.append(_row_panel(head, head_query, head.keys, options, replace(heading, aspect=aspect)))
+        else:
+            panels += _panels_around_strongest_keys(head, head_query, options, heading)
     query, query_remark = query_of_maps[first_head.maps]
     remarks = [query_remark] if query_remark else []
     if not is_one_text:
@@ -177,12 +180,6 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     no_line = f" A {noun} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
     strength = f"it is stronger for a larger {noun}{up_to}"
     return f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
-
-
-def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions, heading: Heading) -> list[Panel]:
-    """Returns the panel of one query's weights over all chosen keys, in a list."""
-    aspect = f": {_numbered_token(head.maps.query_tokens, query)} attends to"
-    return [_row_panel(head, query, head.keys, options, replace(heading, aspect=aspect))]
 
 
 def _panels_around_strongest_keys(
