@@ -35,18 +35,8 @@ from attnviz.browse.session.state import Prompt, State
 from attnviz.maps.heads import head_name
 
 Place = Literal["heads", "head", "lens", "marked"]
-LAST_RANK = 99  # of a hint at the end of the line, which stays when others are left out
 STEP_KEYS = (NEXT, PREVIOUS, "P")
 ARROWS = ("up", "down", "left", "right")
-
-
-class _KeyHint(NamedTuple):
-    """A hint for a key in the last line of the screen, shown in one mode of the inspector."""
-
-    place: Place
-    rank: int  # the position in the line; where space is short, hints of high rank are left out first
-    description: str  # what the key does, in a word or two
-    key: str = ""  # textual's name of the key; empty for the first key of the binding
 
 
 class Binding(NamedTuple):
@@ -57,7 +47,6 @@ class Binding(NamedTuple):
     description: str  # what the keys do, in a few words
     press: Callable[[Screen, State, str], State]
     actions: tuple[str, ...] | None = None  # names for the palette, one per key; None: the description for the first
-    hints: tuple[_KeyHint, ...] = ()  # in the last line
 
     @property
     def palette_entries(self) -> tuple[tuple[str, str], ...]:
@@ -114,107 +103,28 @@ def _leave_state(screen: Screen, state: State, key: str) -> State:
     return state
 
 
+# fmt: off
 BINDINGS = (
     Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; ten cells with Shift", move, ()),
     Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", page, ()),
     Binding(("home", "end"), "Home End", "go to the first or last", go_to_end, ()),
-    Binding(
-        ("enter",),
-        "Enter",
-        "open the head; zoom in",
-        enter,
-        ("open the head",),
-        (_KeyHint("heads", 1, "open"), _KeyHint("lens", 1, "open")),
-    ),
-    Binding(
-        ("escape", "backspace"),
-        "Esc",
-        "zoom out, then back",
-        leave,
-        ("go back: from the zoom, the head, the lens",),
-        (
-            _KeyHint("head", LAST_RANK, "back"),
-            _KeyHint("lens", LAST_RANK, "back"),
-            _KeyHint("marked", LAST_RANK, "back"),
-        ),
-    ),
-    Binding(
-        ("b", "B", "ctrl+o"),
-        "b B",
-        "previous place, next place",
-        go_in_history,
-        ("previous place", "next place"),
-    ),
-    Binding(
-        ("tab", "shift+tab", "right_square_bracket", "left_square_bracket"),
-        "Tab ] [",
-        "next head, previous head",
-        next_head,
-        ("next head", "previous head"),
-        (_KeyHint("head", 5, "next head"),),
-    ),
-    Binding(
-        ("a",),
-        "a",
-        "show the query in all heads",
-        open_lens,
-        ("show the token in all heads",),
-        (_KeyHint("heads", 6, "in all heads"), _KeyHint("head", 3, "in all heads")),
-    ),
-    Binding(
-        ("space",),
-        "Space",
-        "mark the head",
-        mark,
-        hints=(
-            _KeyHint("heads", 5, "mark"),
-            _KeyHint("head", 6, "mark"),
-            _KeyHint("lens", 5, "mark"),
-            _KeyHint("marked", 6, "mark"),
-        ),
-    ),
-    Binding(
-        ("m", "M", "R"),
-        "m M R",
-        "mean, max, rollout of marks",
-        combine_marked,
-        ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads"),
-        (
-            _KeyHint("marked", 3, "mean"),
-            _KeyHint("marked", 4, "maximum", "M"),
-            _KeyHint("marked", 5, "rollout", "R"),
-        ),
-    ),
-    Binding(
-        ("plus", "minus", "0"),
-        "+ - 0",
-        "zoom in, out, whole map",
-        zoom,
-        ("zoom in", "zoom out", "show the whole map"),
-        (_KeyHint("head", 1, "zoom"),),
-    ),
-    Binding(
-        ("equals_sign",),
-        "=",
-        "marked heads side by side",
-        open_side_by_side,
-        hints=(_KeyHint("marked", 1, "side by side"),),
-    ),
-    Binding(
-        ("g",),
-        "g",
-        "go to the next strongest key",
-        go_to_next_strongest,
-        ("go to the query's next strongest key",),
-        (_KeyHint("head", 4, "strongest"),),
-    ),
-    Binding(
-        (NEXT, PREVIOUS),
-        ". ,",
-        "next, previous written token",
-        step,
-        ("what the next written token looked at", "what the previous written token looked at"),
-    ),
+    Binding(("enter",), "Enter", "open the head; zoom in", enter, ("open the head",)),
+    Binding(("escape", "backspace"), "Esc", "zoom out, then back", leave,
+            ("go back: from the zoom, the head, the lens",)),
+    Binding(("b", "B", "ctrl+o"), "b B", "previous place, next place", go_in_history, ("previous place", "next place")),
+    Binding(("tab", "shift+tab", "right_square_bracket", "left_square_bracket"), "Tab ] [", "next head, previous head",
+            next_head, ("next head", "previous head")),
+    Binding(("a",), "a", "show the query in all heads", open_lens, ("show the token in all heads",)),
+    Binding(("space",), "Space", "mark the head", mark),
+    Binding(("m", "M", "R"), "m M R", "mean, max, rollout of marks", combine_marked,
+            ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads")),
+    Binding(("plus", "minus", "0"), "+ - 0", "zoom in, out, whole map", zoom,
+            ("zoom in", "zoom out", "show the whole map")),
+    Binding(("equals_sign",), "=", "marked heads side by side", open_side_by_side),
+    Binding(("g",), "g", "go to the next strongest key", go_to_next_strongest,
+            ("go to the query's next strongest key",)),
+    Binding((NEXT, PREVIOUS), ". ,", "next, previous written token", step,
+            ("what the next written token looked at", "what the previous written token looked at")),
     Binding(("P",), "P", "play token by token", play),
     Binding(("v",), "v", "show scores or weights", toggle),
     Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("colour steps: square root, linear, log",)),
@@ -223,83 +133,43 @@ BINDINGS = (
     Binding(("p",), "p", "pool by maximum or mean", toggle, ("pool cells by maximum or mean",)),
     Binding(("w",), "w", "join tokens into words", toggle_tokens),
     Binding(("t",), "t", "hide special tokens", toggle_tokens),
-    Binding(
-        ("d",),
-        "d",
-        "difference of heads or runs",
-        subtract,
-        ("difference of two marked heads, or to the other recording",),
-        (_KeyHint("marked", 2, "difference"),),
-    ),
-    Binding(
-        ("o", "O", "r"),
-        "o O r",
-        "sort by a metric, or reverse",
-        sort,
-        (
-            "sort by the next metric; in the lens, by the weight on this token",
-            "sort by the previous metric",
-            "reverse the order; in the lens, show who looks at the token",
-        ),
-        (
-            _KeyHint("heads", 3, "sort"),
-            _KeyHint("lens", 2, "sort by this token"),
-            _KeyHint("lens", 3, "who looks at it", "r"),
-        ),
-    ),
-    Binding(
-        ("slash",),
-        "/",
-        "find a query, head or metric",
-        _open_prompt,
-        ("find a query, head or metric",),
-        (_KeyHint("heads", 2, "find"), _KeyHint("head", 2, "find"), _KeyHint("lens", 4, "find")),
-    ),
+    Binding(("d",), "d", "difference of heads or runs", subtract,
+            ("difference of two marked heads, or to the other recording",)),
+    Binding(("o", "O", "r"), "o O r", "sort by a metric, or reverse", sort,
+            ("sort by the next metric; in the lens, by the weight on this token", "sort by the previous metric",
+             "reverse the order; in the lens, show who looks at the token")),
+    Binding(("slash",), "/", "find a query, head or metric", _open_prompt),
     Binding(("backslash",), "\\", "find a key", _open_prompt),
-    Binding(
-        ("f",),
-        "f",
-        "filter heads: sink>0.5",
-        _open_prompt,
-        ("filter heads",),
-        (_KeyHint("heads", 4, "filter"), _KeyHint("lens", 6, "filter")),
-    ),
-    Binding(
-        ("x",),
-        "x",
-        "why this weight: q·k",
-        toggle_why,
-        ("why this weight: q, k and q·k by feature",),
-        (_KeyHint("head", 7, "why"),),
-    ),
-    Binding(
-        ("y",),
-        "y",
-        "copy cells, command, place",
-        _open_prompt,
-        ("copy the cell, row, table, command or place",),
-        (_KeyHint("heads", 7, "copy"), _KeyHint("head", 8, "copy"), _KeyHint("lens", 7, "copy")),
-    ),
+    Binding(("f",), "f", "filter heads: sink>0.5", _open_prompt, ("filter heads",)),
+    Binding(("x",), "x", "why this weight: q·k", toggle_why, ("why this weight: q, k and q·k by feature",)),
+    Binding(("y",), "y", "copy cells, command, place", _open_prompt,
+            ("copy the cell, row, table, command or place",)),
     Binding(("n", "N"), "n N", "find the next or previous", _find_again, ("find the next", "find the previous")),
-    Binding(
-        ("s",),
-        "s",
-        "save as SVG, PNG, PDF",
-        _open_prompt,
-        ("save the screen as a picture",),
-        (_KeyHint("heads", 8, "save"), _KeyHint("head", 9, "save")),
-    ),
-    Binding(
-        ("colon", "ctrl+p"),
-        ":",
-        "list all actions",
-        _leave_state,
-        (),
-        (_KeyHint("heads", 9, "actions"), _KeyHint("head", 10, "actions"), _KeyHint("lens", 8, "actions")),
-    ),
+    Binding(("s",), "s", "save as SVG, PNG, PDF", _open_prompt, ("save the screen as a picture",)),
+    Binding(("colon", "ctrl+p"), ":", "list all actions", _leave_state, ()),
     Binding(("e",), "e", "name the head", _name_head),
     Binding(("question_mark", "f1"), "?", "show these keys", _leave_state, ("show all keys",)),
     Binding(("q",), "q", "quit", _leave_state, ()),
 )
+# The hints in the last line of the screen, in each mode; where space is short, the last ones are left out first.
+HINTS: dict[Place, tuple[tuple[str, str], ...]] = {
+    "heads": (
+        ("enter", "open"), ("slash", "find"), ("o", "sort"), ("f", "filter"), ("space", "mark"), ("a", "in all heads"),
+        ("y", "copy"), ("s", "save"), ("colon", "actions"),
+    ),
+    "head": (
+        ("plus", "zoom"), ("slash", "find"), ("a", "in all heads"), ("g", "strongest"), ("tab", "next head"),
+        ("space", "mark"), ("x", "why"), ("y", "copy"), ("s", "save"), ("colon", "actions"), ("escape", "back"),
+    ),
+    "lens": (
+        ("enter", "open"), ("o", "sort by this token"), ("r", "who looks at it"), ("slash", "find"), ("space", "mark"),
+        ("f", "filter"), ("y", "copy"), ("colon", "actions"), ("escape", "back"),
+    ),
+    "marked": (
+        ("equals_sign", "side by side"), ("d", "difference"), ("m", "mean"), ("M", "maximum"), ("R", "rollout"),
+        ("space", "mark"), ("escape", "back"),
+    ),
+}
+# fmt: on
 BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}
 ACTIONS = tuple(action for binding in BINDINGS for action in binding.palette_entries)

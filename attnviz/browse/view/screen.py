@@ -4,7 +4,6 @@ Modules that the first screen does not need are imported when their body is show
 """
 
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import matching_metrics
-from attnviz.browse.moves.keys import BINDINGS, Place
+from attnviz.browse.moves.keys import HINTS, Place
 from attnviz.browse.moves.layout import ANSI_COLORS, FIXED_LINES
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, State
 from attnviz.browse.view.cells import quantity_text
@@ -151,18 +150,6 @@ def key_label(key: str) -> str:
     return KEY_LABELS.get(key, key)
 
 
-@cache
-def _hints_of(place: Place) -> list[Hint]:
-    """Returns all hints of a mode of the inspector, lowest rank first."""
-    ranked_hints = [
-        (hint.rank, Hint(hint.key or binding.keys[0], hint.description))
-        for binding in BINDINGS
-        for hint in binding.hints
-        if hint.place == place
-    ]
-    return [hint for _, hint in sorted(ranked_hints)]
-
-
 def hints(state: State, width: int) -> tuple[Hint, ...]:
     """Returns the hints for the state that fit ``width`` columns, and always those for the keys and the end.
 
@@ -174,7 +161,7 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
     place: Place = "head" if state.has_open_head else "lens" if state.lens else "heads"
     if len(state.heads_to_combine) > 1 and not state.heads_beside:
         place = "marked"
-    fitting_hints = list(_hints_of(place))
+    fitting_hints = [Hint(*hint) for hint in HINTS[place]]
     while fitting_hints and sum(len(hint.text) for hint in (*fitting_hints, HELP, QUIT)) > width:
         keeps_last = fitting_hints[-1] == BACK and len(fitting_hints) > 1
         fitting_hints.pop(-2 if keeps_last else -1)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from attnviz.browse.moves.cursor import Screen, first_state
-from attnviz.browse.moves.keys import ACTIONS, BINDINGS, Binding, press
+from attnviz.browse.moves.keys import ACTIONS, BINDINGS, HINTS, Binding, press
 from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
@@ -187,8 +187,8 @@ def test_new_key_is_in_the_palette_without_another_word() -> None:
     )
 
 
-def test_hints_are_of_keys_that_act_and_each_has_a_rank_of_its_own() -> None:
-    for binding in BINDINGS:
-        assert {hint.key or binding.keys[0] for hint in binding.hints} <= set(binding.keys)
-    ranks = [(hint.place, hint.rank) for binding in BINDINGS for hint in binding.hints]
-    assert len(set(ranks)) == len(ranks)
+def test_hints_are_of_keys_that_act_and_each_stands_once() -> None:
+    for hints_of_mode in HINTS.values():
+        keys = [key for key, _ in hints_of_mode]
+        assert set(keys) <= BOUND
+        assert len(set(keys)) == len(keys)
