@@ -65,7 +65,7 @@ class Application(App[Result]):
 class KeysScreen(ModalScreen[None]):
     """The list of keys, each with what it does, until a key is pressed that does not scroll it."""
 
-    CSS = "KeysScreen, KeysScreen * { background: ansi_default; color: ansi_default; scrollbar-size: 1 1; }"
+    CSS = "KeysScreen, KeysScreen * { background: ansi_default; color: ansi_default; scrollbar-size: 0 0; }"
 
     def __init__(self, keys: Sequence[tuple[str, str]], theme: Theme = "terminal", ascii: bool = False) -> None:
         super().__init__()
@@ -76,7 +76,9 @@ class KeysScreen(ModalScreen[None]):
         longest = max(len(description) for _, description in self.keys)
         columns = max(1, self.app.size.width // (KEY_COLUMNS + 1 + longest))
         lines, width = -(-len(self.keys) // columns), self.app.size.width // columns - 1
-        text = Text(" keys; any key returns\n\n", no_wrap=True)
+        fits = lines + 2 <= self.app.size.height  # below a title and a blank line
+        title = " keys; any key returns" if fits else " keys; ? shows more, others return"
+        text = Text(f"{title}\n\n", no_wrap=True)
         for line in range(lines):
             for key, description in self.keys[line::lines]:
                 text.append(f" {key:>{KEY_COLUMNS - 2}} ", "bold")
