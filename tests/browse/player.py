@@ -47,6 +47,11 @@ def played(
     return after_play(browser, play, size)
 
 
+def shown(browser: Browser) -> str:
+    """What is on the screen."""
+    return "\n".join("".join(segment.text for segment in strip) for strip in browser.canvas.strips)
+
+
 async def until(pilot: "Pilot[Any]", holds: Callable[[], bool]) -> None:
     """Waits until work aside has made something true."""
     end = time.monotonic() + PATIENCE

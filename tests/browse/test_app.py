@@ -1,3 +1,4 @@
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.words.notes import read_names
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import wide_recording
-from tests.browse.player import KEYS, after_play, key_times, no_save, played, until
+from tests.browse.player import KEYS, after_play, key_times, no_save, played, shown, until
 from tests.conftest import dense_maps, random_maps
 
 pytestmark = pytest.mark.slow
@@ -27,25 +28,10 @@ pytestmark = pytest.mark.slow
 SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m benchmarks browse has the limit of a free one
 
 
-def shown(browser: Browser) -> str:
-    """What is on the screen."""
-    canvas = browser.canvas
-    return "\n".join("".join(segment.text for segment in strip) for strip in canvas.strips)
-
-
 def prompted(browser: Browser) -> str:
     """The name of the open prompt and its text; empty if none is open."""
     bar = browser.query_one(PromptBar)
     return f"{bar.label.render()}{bar.field.value}" if bar.display else ""
-
-
-def test_enter_opens_the_head_under_the_cursor(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("right", "enter", "down")
-        assert "head 0.1" in shown(browser)
-        assert "query 1 q1" in shown(browser)
-
-    played(recording, play)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (30, 8), (1, 1)])
@@ -83,35 +69,78 @@ def test_token_that_looks_like_markup_is_shown_as_it_is() -> None:
     played(Recording(maps=(maps,), model="[red]model[/red]\x1b[5m"), play)
 
 
-def test_click_chooses_a_head_and_a_second_click_opens_it(recording: Recording) -> None:
+PROMPTS = (
+    ("slash", " find: "),  # heads and metrics, too
+    ("slash escape", ""),
+    ("enter slash", " find query: "),
+    ("a slash", " find query: "),
+    ("enter backslash k 2 q backspace", " find key: k2"),  # keys that mean something else
+    ("enter s x", " save as: x"),  # the first character replaces the name that is offered
+    ("enter s right x", " save as: head-0.0.svgx"),
+    ("enter s end backspace", " save as: head-0.0.sv"),
+    ("enter s home delete ctrl+e g", " save as: ead-0.0.svgg"),
+)
+
+
+def test_prompt_is_a_text_field_whose_text_is_answered_by_enter(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.click(offset=(browser.canvas.size.width // 3 + 3, 5))
-        assert browser.canvas.state.head == 1
-        assert not browser.canvas.state.has_open_head
-        await pilot.click(offset=(browser.canvas.size.width // 3 + 3, 5))
-        assert browser.canvas.state.has_open_head
-
-    played(recording, play)
-
-
-def test_click_on_a_cell_moves_the_cursor_there(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter")
-        row = next(line for line, text in enumerate(shown(browser).split("\n")) if text.strip().startswith("q2"))
-        await pilot.click(offset=(7 + 4 * 5 + 1, row))
-        assert (browser.canvas.state.query, browser.canvas.state.key) == (2, 5)
-
-    played(recording, play)
-
-
-def test_prompt_takes_keys_that_mean_something_else(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter", "backslash", *"k2q", "backspace")
-        assert prompted(browser) == " find key: k2"
-        await pilot.press("enter")
+        for keys, prompt in PROMPTS:
+            await pilot.press(*keys.split())
+            assert prompted(browser) == prompt, keys
+            await pilot.press(*["escape"] * 4)
+        await pilot.press("enter", "backslash", *"k2", "enter")
         assert browser.canvas.state.key == 2
+        await pilot.press("q")
 
-    played(recording, play)
+    assert played(recording, play).return_code == 0
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_mouse_chooses_and_opens_what_it_is_on_and_is_told_what_that_is(
+    recording: Recording, size: tuple[int, int]
+) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        canvas = browser.canvas
+        for is_open in (False, True):  # the second click opens the head that the first one chose
+            await pilot.click(offset=(canvas.size.width // 3 + 3, 5))
+            assert (canvas.state.head, canvas.state.has_open_head) == (1, is_open)
+        assert "head 0.1" in shown(browser)
+        lines = shown(browser).split("\n")
+        row = next(y for y, line in enumerate(lines) if re.search(r"(^|│) *q2[ ▸]", line))
+        column = lines[row].index("q2") + 3 + 4 * 5
+        await pilot.hover(offset=(column, row))
+        assert f"q2 (2) → k5 (5) {dense_maps(0).weights[1, 2, 5]:.1%}" in shown(browser)
+        await pilot.click(offset=(column, row))
+        assert (canvas.state.query, canvas.state.key) == (2, 5)
+        if size[0] == 120:  # which lists the heads beside the open one
+            await pilot.click(offset=(3, lines.index(next(line for line in lines if line.startswith(" 0.2 ")))))
+            assert (canvas.state.has_open_head, canvas.state.head) == (True, 2)
+        for key, is_open in (("Esc", False), ("Enter", True)):  # the hints are buttons
+            await pilot.click(offset=(shown(browser).split("\n")[-1].index(key), size[1] - 1))
+            assert canvas.state.has_open_head == is_open
+
+    played(recording, play, size)
+
+
+def test_a_head_is_named_by_e_and_its_name_is_kept_in_the_file(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "heads.txt"
+    session = Session(recording, names_file=str(file))
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("right", "e", *"mover", "enter")
+        assert browser.canvas.state.message == f"saved the name in {file}"
+        assert read_names(str(file)) == {"0.1": "mover"}
+        assert session.ranking.description(1).startswith("“mover”")
+        assert "“" not in session.ranking.description(0)
+        await pilot.press("e", "ctrl+u", "enter")
+        assert browser.canvas.state.message == f"removed the name from {file}"
+        assert read_names(str(file)) == {}
+        session.names_file = ""
+        await pilot.press("e")
+        assert "--names heads.txt" in browser.canvas.state.message
+        assert browser.canvas.state.prompt is None
+
+    after_play(Browser(session, no_save), play, (80, 24))
 
 
 def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording) -> None:
@@ -151,13 +180,6 @@ def test_only_lines_that_changed_are_drawn_again(recording: Recording) -> None:
     played(recording, play)
 
 
-def test_q_ends_with_0(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("q")
-
-    assert played(recording, play).return_code == 0
-
-
 def test_no_key_takes_long_at_12_by_12_heads_of_512_tokens() -> None:
     recording = wide_recording(12, 12, 512)
     first, second = (key_times(recording, KEYS, clock=time.thread_time) for _ in range(2))
@@ -180,20 +202,6 @@ def test_a_row_that_is_no_number_is_shown_as_such(wrong: float) -> None:
     played(Recording(maps=(broken,), model="a test"), play)
 
 
-def test_first_character_replaces_the_name_that_is_offered(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter", "s", "x")
-        assert prompted(browser) == " save as: x"
-        await pilot.press("escape", "s", "right", "x")
-        assert prompted(browser) == " save as: head-0.0.svgx"
-        await pilot.press("escape", "s", "end", "backspace")
-        assert prompted(browser) == " save as: head-0.0.sv"
-        await pilot.press("home", "delete", "ctrl+e", "g")
-        assert prompted(browser) == " save as: ead-0.0.svg"
-
-    played(recording, play)
-
-
 def test_bar_of_a_key_stands_before_its_label_and_tells_little_from_nothing(recording: Recording) -> None:
     maps = dense_maps(0)
     weights = np.zeros_like(maps.weights)
@@ -210,14 +218,6 @@ def test_bar_of_a_key_stands_before_its_label_and_tells_little_from_nothing(reco
     played(Recording(maps=(peaked,), model="a test"), play)
 
 
-def test_status_of_a_scrolled_map_ends_without_a_sign() -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter", "plus")
-        assert shown(browser).split("\n")[-2].rstrip().endswith(" of 30")
-
-    played(wide_recording(1, 1, 30), play)
-
-
 def test_message_that_is_longer_than_the_line_takes_the_next_one(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("d")
@@ -225,21 +225,6 @@ def test_message_that_is_longer_than_the_line_takes_the_next_one(recording: Reco
         assert said == browser.canvas.state.message
 
     played(recording, play, (60, 20))
-
-
-def test_clicks_on_the_last_line_are_keys_and_the_mouse_is_told_what_is_under_it(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        last = shown(browser).split("\n")[-1]
-        await pilot.click(offset=(last.index("Enter"), 23))
-        assert browser.canvas.state.has_open_head
-        row = next(line for line, text in enumerate(shown(browser).split("\n")) if text.strip().startswith("q2"))
-        await pilot.hover(offset=(7 + 4 * 5 + 1, row))
-        assert f"q2 (2) → k5 (5) {dense_maps(0).weights[0, 2, 5]:.1%}" in shown(browser)
-        last = shown(browser).split("\n")[-1]
-        await pilot.click(offset=(last.index("Esc"), 23))
-        assert not browser.canvas.state.has_open_head
-
-    played(recording, play)
 
 
 def test_copied_text_is_given_to_the_terminal(recording: Recording) -> None:
@@ -288,16 +273,6 @@ def test_palette_outlives_any_size_of_the_terminal(recording: Recording, size: t
     played(recording, play)
 
 
-def test_heads_stay_beside_the_open_one_from_120_columns(recording: Recording) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter")
-        assert shown(browser).split("\n")[2].startswith(" 0.1 ")
-        await pilot.click(offset=(3, 2))
-        assert (browser.canvas.state.has_open_head, browser.canvas.state.head) == (True, 1)
-
-    played(recording, play, (120, 40))
-
-
 def test_keys_from_before_the_first_screen_are_answered_in_their_order(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         canvas = browser.canvas
@@ -307,17 +282,6 @@ def test_keys_from_before_the_first_screen_are_answered_in_their_order(recording
         assert not canvas.state.has_open_head
         canvas.on_resize()
         assert (canvas.state.has_open_head, canvas.state.query) == (True, 2)
-
-    played(recording, play)
-
-
-@pytest.mark.parametrize(("keys", "prompt"), [([], " find: "), (["enter"], " find query: "), (["a"], " find query: ")])
-def test_prompt_of_the_overview_finds_more_than_queries(recording: Recording, keys: list[str], prompt: str) -> None:
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press(*keys, "slash")
-        assert prompted(browser) == prompt
-        await pilot.press("escape")
-        assert prompted(browser) == ""
 
     played(recording, play)
 
@@ -353,41 +317,3 @@ def test_list_of_keys_says_each_whole_and_scrolls(recording: Recording, size: tu
         assert (len(browser.screen_stack), browser.canvas.state.why) == (1, False)
 
     played(recording, play, size)
-
-
-def test_a_head_is_named_by_e_and_keeps_its_name_in_the_file(recording: Recording, tmp_path: Path) -> None:
-    file = tmp_path / "heads.txt"
-
-    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
-        await pilot.press("right", "e", *"mover", "enter")
-        assert browser.canvas.state.message == f"saved the name in {file}"
-
-    browser = Browser(Session(recording, names_file=str(file)), no_save)
-    after_play(browser, play, (80, 24))
-    assert read_names(str(file)) == {"0.1": "mover"}
-    again = Session(recording, given_names=read_names(str(file)))
-    assert again.ranking.description(1).startswith("“mover”")
-    assert "“" not in again.ranking.description(0)
-
-
-def test_a_blank_name_is_removed_and_the_message_says_so(recording: Recording, tmp_path: Path) -> None:
-    file = tmp_path / "heads.txt"
-    file.write_text("0.0 mover\n", encoding="utf-8")
-
-    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
-        await pilot.press("e", "ctrl+u", "enter")
-        assert browser.canvas.state.message == f"removed the name from {file}"
-
-    session = Session(recording, given_names=read_names(str(file)), names_file=str(file))
-    after_play(Browser(session, no_save), play, (80, 24))
-    assert read_names(str(file)) == {}
-
-
-@pytest.mark.parametrize("keys", [("e",)])
-def test_without_a_file_e_says_how_to_keep_names(recording: Recording, keys: tuple[str, ...]) -> None:
-    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
-        await pilot.press(*keys)
-        assert "--names heads.txt" in browser.canvas.state.message
-        assert browser.canvas.state.prompt is None
-
-    after_play(Browser(Session(recording), no_save), play, (80, 24))

@@ -1,5 +1,7 @@
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,33 +24,66 @@ def test_no_key_is_bound_twice() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_arrows_move_over_heads_and_layers(recording: Recording) -> None:
+ENTROPY = next(iter(METRICS))
+# What keys do, and what a text that is found after them does, if there is one, in a recording: fields of the state.
+ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
+    "right goes to the next head": ("dense", "right right", None, {"head": 2, "has_open_head": False}),
+    "down goes to the next layer": ("dense", "right down", None, {"head": 4}),
+    "the next head of the last one is in the next layer": ("dense", "right right right", None, {"head": 3}),
+    "heads end at the first": ("dense", "left", None, {"head": 0}),
+    "End is the last head": ("dense", "end", None, {"head": 5}),
+    "Enter opens a head": ("dense", "right enter", None, {"has_open_head": True, "head": 1}),
+    "Esc closes it": ("dense", "right enter escape", None, {"has_open_head": False, "head": 1}),
+    "arrows move over queries and keys": ("dense", "enter down down right right right", None, {"query": 2, "key": 3}),
+    "and end where the map does": ("dense", "enter" + " down" * 9 + " right" * 9, None, {"query": 4, "key": 6}),
+    "Tab keeps the cursor": ("dense", "enter down tab", None, {"head": 1, "query": 1}),
+    "the head before the first is the last": ("dense", "enter shift+tab", None, {"head": 5}),
+    "t without special tokens": ("dense", "enter t", None, {"message": "no token is special"}),
+    "d without another recording": ("dense", "d", None, {"message": "--with B"}),
+    "l of scores": ("dense", "v l", None, {"message": "weights"}),
+    "the difference leaves scores": ("other", "v d", None, {"view.difference": True, "view.scores": False}),
+    "o sorts by the first metric": ("dense", "o", None, {"view.order": ENTROPY}),
+    "O goes back": ("dense", "o O", None, {"view.order": None}),
+    "r reverses": ("dense", "o r", None, {"view.ascending": True}),
+    "o acts on Tab": ("dense", "enter o", None, {"message": "Tab opens heads by entropy, the largest first"}),
+    "r acts on Tab": ("dense", "enter o r", None, {"message": "the smallest first"}),
+    "O acts on Tab": ("dense", "enter o O", None, {"message": "order of layers"}),
+    "words have no scores": ("words", "enter w v", None, {"message": "only tokens have scores; press w for tokens"}),
+    "but tokens have": ("words", "enter w v w", None, {"view.words": False}),
+    "scores are not of words": (
+        "words",
+        "enter v w",
+        None,
+        {"message": "press v for weights, then w", "view.words": False},
+    ),
+    "a part of a token is found": ("words", "enter slash", "s", {"query": 0, "key": 0}),
+    "the start of a token comes first": ("words", "enter slash", "card", {"query": 3}),
+    "keys are searched where no query is called so": ("dense", "enter slash", "k3", {"query": 0, "key": 3}),
+    "a head is found by its name": ("dense", "slash", "1.2", {"head": 5}),
+    "an unknown head": ("dense", "slash", "7.7", {"message": "0.0 to 1.2"}),
+    "the beginning of a metric sorts by it": ("dense", "slash", "ind", {"view.order": "induction"}),
+    "one of several metrics": ("dense", "slash", "s", {"message": "no head, metric or token"}),  # self, sink, spread
+    "a minus reverses": ("dense", "slash", "-peak", {"view.order": "peak", "view.ascending": True}),
+    "layer is the order of layers": ("dense", "o r slash", "layer", {"view.order": None, "view.ascending": False}),
+}
+
+
+@pytest.mark.parametrize("claim", ANSWERS)
+def test_keys_and_found_texts_are_answered(recording: Recording, claim: str) -> None:
+    name, keys, text, fields = ANSWERS[claim]
+    screen = screen_of(recording, other=other_recording() if name == "other" else None)
+    screen = screen_of(worded_recording()) if name == "words" else screen
+    state = after(screen, *keys.split())
+    state = state if text is None else find(screen, state, text)
+    for field, value in fields.items():
+        found = attrgetter(field)(state)
+        assert value in found if field == "message" else found == value
+
+
+def test_metrics_are_gone_through_and_those_of_patterns_are_listed_first(recording: Recording) -> None:
     screen = screen_of(recording)
-    assert after(screen, "right", "right").head == 2
-    assert after(screen, "right", "down").head == 4
-    assert after(screen, "right", "right", "right").head == 3
-    assert after(screen, "left").head == 0
-    assert after(screen, "end").head == 5
-
-
-def test_enter_opens_a_head_and_escape_closes_it(recording: Recording) -> None:
-    screen = screen_of(recording)
-    opened = after(screen, "right", "enter")
-    assert (opened.has_open_head, opened.head) == (True, 1)
-    assert not after(screen, "escape", state=opened).has_open_head
-
-
-def test_in_a_head_arrows_move_over_queries_and_keys(recording: Recording) -> None:
-    state = after(screen_of(recording), "enter", "down", "down", "right", "right", "right")
-    assert (state.query, state.key) == (2, 3)
-    state = after(screen_of(recording), "enter", *["down"] * 9, *["right"] * 9)
-    assert (state.query, state.key) == (4, 6)
-
-
-def test_tab_goes_through_heads_with_the_cursor_where_it_was(recording: Recording) -> None:
-    state = after(screen_of(recording), "enter", "down", "tab")
-    assert (state.head, state.query) == (1, 1)
-    assert after(screen_of(recording), "enter", "shift+tab").head == 5
+    assert after(screen, *["o"] * (len(screen.session.ranking.names) + 1)).view.order is None
+    assert matching_metrics("", METRICS)[:2] == ["induction", "previous"]
 
 
 def test_words_keep_the_cursor_on_its_tokens() -> None:
@@ -58,18 +93,6 @@ def test_words_keep_the_cursor_on_its_tokens() -> None:
     assert screen.session.units(0, state.view)[1].labels[state.key] == "cards"
     state = after(screen, "t", state=state)
     assert screen.session.units(0, state.view)[1].labels[state.key] == "cards"
-
-
-def test_toggle_that_changes_nothing_says_why(recording: Recording) -> None:
-    assert "no token is special" in after(screen_of(recording), "enter", "t").message
-    assert "--with B" in after(screen_of(recording), "d").message
-    assert "weights" in after(screen_of(recording), "v", "l").message
-
-
-def test_difference_needs_another_recording_and_leaves_scores(recording: Recording) -> None:
-    state = after(screen_of(recording, other=other_recording()), "v", "d")
-    assert state.view.difference
-    assert not state.view.scores
 
 
 def test_strongest_key_is_the_largest_weight(recording: Recording) -> None:
@@ -109,24 +132,6 @@ def test_found_token_takes_the_cursor_and_n_goes_on(recording: Recording) -> Non
     assert "no key" in find(screen, asked, "zebra").message
 
 
-def test_found_is_a_query_first_and_a_whole_token_before_a_part_of_one() -> None:
-    screen = screen_of(worded_recording())  # [CLS] play ##ing cards [SEP]
-    state = find(screen, after(screen, "enter", "slash"), "s")
-    assert (state.query, state.key) == (0, 0)  # no token is s, and none begins so: the first that holds it
-    assert find(screen, after(screen, "enter", "slash"), "card").query == 3
-
-
-def test_where_no_query_is_called_so_the_keys_of_another_text_are_searched(recording: Recording) -> None:
-    state = find(screen_of(recording), after(screen_of(recording), "enter", "slash"), "k3")
-    assert (state.query, state.key) == (0, 3)
-
-
-def test_head_is_found_by_its_name(recording: Recording) -> None:
-    screen = screen_of(recording)
-    assert find(screen, State(), "1.2").head == 5
-    assert "0.0 to 1.2" in find(screen, State(), "7.7").message
-
-
 def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording: Recording) -> None:
     screen = screen_of(recording)
     screen.session.ranking.measure("peak")
@@ -145,22 +150,15 @@ def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
     assert every[-1].form.cell_width == 4
 
 
+@pytest.mark.parametrize("size", [(80, 24), (60, 16)])
 @pytest.mark.parametrize("keys", [["plus"] * 2, ["plus"] * 20, ["plus", "pagedown", "end"], ["plus"] * 3 + ["0"]])
-def test_cursor_stays_on_the_screen(keys: list[str]) -> None:
+def test_cursor_stays_on_the_screen_of_any_size(keys: list[str], size: tuple[int, int]) -> None:
     screen = screen_of(wide_recording(1, 2, 300))
-    state = after(screen, "enter", "shift+down", "shift+right", *keys)
-    shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
+    resized = replace(screen, size=Size(*size))
+    state = settle(resized, after(screen, "enter", "shift+down", "shift+right", *keys))
+    shown = open_map_pane(resized.session, state, resized.size, TRUE_COLOR)
     assert shown.queries.start <= state.query < shown.queries.stop <= 300
     assert shown.keys.start <= state.key < shown.keys.stop <= 300
-
-
-def test_smaller_terminal_keeps_the_cursor_on_the_screen() -> None:
-    screen = screen_of(wide_recording(1, 2, 300), width=120, height=40)
-    state = after(screen, "enter", "plus", "plus", *["shift+down"] * 9)
-    small = replace(screen, size=Size(60, 16))
-    state = settle(small, state)
-    shown = open_map_pane(screen.session, state, small.size, TRUE_COLOR)
-    assert shown.queries.start <= state.query < shown.queries.stop
 
 
 def test_overview_scrolls_to_the_chosen_head() -> None:
@@ -172,15 +170,6 @@ def test_overview_scrolls_to_the_chosen_head() -> None:
     assert after(screen, "home", state=state).top == 0
 
 
-def test_sorting_goes_through_the_metrics_and_back(recording: Recording) -> None:
-    screen = screen_of(recording)
-    state = after(screen, "o")
-    assert state.view.order == next(iter(METRICS))
-    assert after(screen, "O", state=state).view.order is None
-    assert after(screen, *["o"] * (len(screen.session.ranking.names) + 1)).view.order is None
-    assert after(screen, "o", "r").view.ascending
-
-
 def test_documentation_lists_every_key_as_the_help_does() -> None:
     page = (Path(__file__).parents[3] / "docs" / "browse.md").read_text(encoding="utf-8")
     table = page.split("| key | does |\n|---|---|\n")[1].split("\n\n")[0]
@@ -189,7 +178,10 @@ def test_documentation_lists_every_key_as_the_help_does() -> None:
 
 def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
     screen = screen_of(wide_recording(1, 2, 300))
+    assert not first_state(screen).has_open_head
     selection = Selection(queries=(200, 210), keys=(100, 120))
+    alone = replace(selection, pairs=((0, 1),))
+    assert first_state(replace(screen, session=Session(screen.session.recording, None, alone))).has_open_head
     screen = replace(screen, session=Session(screen.session.recording, None, selection))
     state = after(screen, "enter")
     shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
@@ -200,52 +192,14 @@ def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
     assert after(screen, "0", state=state).zoom == 0
 
 
-def test_part_of_a_single_head_is_open_at_once(recording: Recording) -> None:
-    alone = Selection(pairs=((1, 2),), keys=(2, 5))
-    assert first_state(replace(screen_of(recording), session=Session(recording, None, alone))).has_open_head
-    assert not first_state(screen_of(recording)).has_open_head
-
-
 def test_tokens_that_are_not_there_are_refused(recording: Recording) -> None:
     with pytest.raises(AttnvizError, match=r"no tokens at keys='90:95'; there are 7; use 0:7 or a part of it"):
         Session(recording, None, Selection(keys=(90, 95)))
 
 
-def test_beginning_of_a_metric_sorts_by_it(recording: Recording) -> None:
-    screen = screen_of(recording)
-    assert find(screen, State(), "ind").view.order == "induction"
-    assert "no head, metric or token" in find(screen, State(), "s").message  # self, sink, special, spread, stripe
-    assert matching_metrics("", METRICS)[:2] == ["induction", "previous"]
-
-
 def test_terminal_without_room_answers_no_key(recording: Recording) -> None:
     screen = screen_of(recording, width=0, height=0)
     assert after(screen, "right", "enter", "slash") == State()
-
-
-def test_words_have_no_scores(recording: Recording) -> None:
-    screen = screen_of(worded_recording())
-    words = after(screen, "enter", "w")
-    assert words.view.words
-    assert after(screen, "v", state=words).message == "only tokens have scores; press w for tokens"
-    assert not after(screen, "v", "w", state=words).view.words
-    assert after(screen, "enter", "v", "w").message == "only tokens have scores; press v for weights, then w"
-    assert not after(screen, "enter", "v", "w").view.words
-
-
-def test_sorting_in_a_head_acts_on_tab_and_says_so(recording: Recording) -> None:
-    screen = screen_of(recording)
-    state = after(screen, "enter", "o")
-    assert "Tab opens heads by entropy, the largest first" in state.message
-    assert "the smallest first" in after(screen, "r", state=state).message
-    assert "order of layers" in after(screen, "O", state=state).message
-
-
-def test_layer_is_the_way_back_to_the_order_of_layers(recording: Recording) -> None:
-    screen = screen_of(recording)
-    state = find(screen, State(), "-peak")
-    assert (state.view.order, state.view.ascending) == ("peak", True)
-    assert find(screen, state, "layer").view.order is None
 
 
 @pytest.mark.parametrize(
