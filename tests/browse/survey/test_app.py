@@ -63,65 +63,93 @@ def listed(browser: SurveyBrowser) -> list[str]:
     return [str(table.get_row_at(place)[0]) for place in range(table.row_count)]
 
 
-def test_heads_are_sorted_by_a_number_and_reversed(survey: Survey) -> None:
+def test_heads_are_sorted_filtered_and_found(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        assert listed(browser) == ["0.0", "0.1", "1.0", "1.1"]
+        every = ["0.0", "0.1", "1.0", "1.1"]
+        assert listed(browser) == every
+        assert said(browser, "#title") == f" {len(survey.heads)} heads  {survey_title(survey)}"
+        assert "over texts.txt" in said(browser, "#title")
         await pilot.press("o")
         by_previous = listed(browser)
-        assert by_previous[0] == "0.0"  # looks at the token before each
-        assert browser.chosen_row.name == "0.0"
+        assert by_previous[0] == browser.chosen_row.name == "0.0"  # looks at the token before each
         await pilot.press("r")
         assert listed(browser) == by_previous[::-1]
         assert said(browser).startswith(" sorted by previous")
-
-    played(survey, play)
-
-
-def test_filter_keeps_heads_and_escape_has_all_again(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("f", *"previous>0.9", "enter")
         assert listed(browser) == ["0.0"]
         assert "1 of 4 heads" in said(browser, "#title")
-        await pilot.press("escape")
-        assert len(listed(browser)) == 4
-
-    played(survey, play)
-
-
-def test_filter_that_is_none_is_said_and_changes_nothing(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("f", *"nonsense>1", "enter")
+        await pilot.press("f", "ctrl+a", *"nonsense>1", "enter")
         await pilot.pause()
         assert "nonsense" in said(browser)
+        assert listed(browser) == ["0.0"], "what is no filter changes nothing"
+        await pilot.press("escape")
         assert len(listed(browser)) == 4
+        await pilot.press("slash", *"1.0", "enter")
+        assert browser.chosen_row.name == "1.0"
+        await pilot.press("slash", *"-ind", "enter")
+        assert (browser.view.sort, browser.view.ascending) == ("induction", True)
+        assert not browser.card_open
+        await pilot.press("slash", *"layer", "enter")
+        assert browser.view.sort is None
+        await pilot.press("slash", *"zebra", "enter")
+        await pilot.pause()
+        assert "no head or metric 'zebra'" in said(browser)
 
     played(survey, play)
+    chosen = SurveyView(survey, selection=Selection(layers=(1,)))
+    assert [row.name for row in chosen.rows] == ["1.0", "1.1"]
 
 
-def test_card_of_the_chosen_head_stands_beside_the_list(survey: Survey) -> None:
+def test_card_of_the_chosen_head_has_its_numbers_and_texts_by_any_metric(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("down")
         await pilot.pause()
         row = browser.chosen_row
-        assert row.name == "0.1"
         assert said(browser, "#does") == f"0.1 {row.pattern}  texts by previous"
         numbers = said(browser, "#numbers")
         assert f"{browser.view.table.value('0.1', 'entropy'):.2f}" in numbers
         assert "by offset" in numbers
+        order = listed(browser)
+        await pilot.press("enter", "o")
+        await pilot.pause()
+        metric = browser.view.example_metric(browser.chosen_row)
+        assert metric != "previous"
+        assert said(browser, "#does").endswith(f"texts by {metric}")
+        assert listed(browser) == order, "heads keep their order"
 
     played(survey, play)
 
 
-def test_narrow_terminal_shows_the_list_or_the_card(survey: Survey) -> None:
+def test_narrow_terminal_shows_the_list_or_the_card_in_ascii(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        assert not browser.query_one("#card").display
-        await pilot.press("enter")
-        assert browser.query_one("#card").display
-        assert not browser.query_one(DataTable).display
-        await pilot.press("escape")
-        assert browser.query_one(DataTable).display
+        def is_shown() -> tuple[bool, bool]:
+            return browser.query_one(DataTable).display, browser.query_one("#card").display
 
-    played(survey, play, (80, 24))
+        assert is_shown() == (True, False)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert is_shown() == (False, True)
+        assert said(browser, "#numbers").isascii()
+        await pilot.press("escape")
+        assert is_shown() == (True, False)
+        await pilot.press("v")
+        await pilot.pause()
+        assert said(browser, "#points").isascii()
+
+    played(survey, play, (80, 24), look=Look(ascii=True))
+
+
+def test_model_that_cannot_be_run_is_said(survey: Survey) -> None:
+    def refuse(text: str) -> Recording:
+        raise AttnvizError("the model is not on this machine")
+
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        await pilot.press("enter")
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: said(browser) == " the model is not on this machine")
+
+    assert played(survey, play, record=refuse).return_value is None
 
 
 def test_text_of_a_card_opens_at_its_head_and_query(survey: Survey) -> None:
@@ -139,21 +167,6 @@ def test_text_of_a_card_opens_at_its_head_and_query(survey: Survey) -> None:
     assert opened.line == 0
 
 
-def test_model_that_cannot_be_run_is_said(survey: Survey) -> None:
-    def refuse(text: str) -> Recording:
-        raise AttnvizError("the model is not on this machine")
-
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("enter")
-        await pilot.pause()
-        await pilot.press("enter")
-        await browser.workers.wait_for_complete()
-        await pilot.pause()
-        assert said(browser) == " the model is not on this machine"
-
-    assert played(survey, play, record=refuse).return_value is None
-
-
 def test_points_are_of_two_numbers_and_arrows_choose_along_them(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("slash", *"previous,sink", "enter")
@@ -168,17 +181,6 @@ def test_points_are_of_two_numbers_and_arrows_choose_along_them(survey: Survey) 
         assert browser.chosen_row.name != "0.0"
 
     played(survey, play)
-
-
-def test_title_counts_the_selected_heads(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        assert said(browser, "#title").startswith(" 2 of 4 heads  ")
-
-    view = SurveyView(survey, selection=Selection(layers=(1,)))
-    browser = SurveyBrowser(
-        view, "heads.safetensors", lambda text: Recording(maps=(dense_maps(0),), model=text), Look()
-    )
-    after_play(browser, play, (130, 40))
 
 
 def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path) -> None:
@@ -199,16 +201,6 @@ def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path)
 
     played(survey, play)
     assert (tmp_path / "head.svg").read_bytes() != (tmp_path / "points.svg").read_bytes()
-
-
-def test_ascii_has_no_other_character_in_what_is_drawn(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("v")
-        await pilot.pause()
-        assert said(browser, "#points").isascii()
-        assert said(browser, "#numbers").isascii()
-
-    played(survey, play, look=Look(ascii=True))
 
 
 def test_text_that_is_opened_comes_back_to_its_head(
@@ -272,37 +264,6 @@ def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
     played(survey, play, (80, 24))
 
 
-def test_slash_finds_a_head_and_sorts_by_a_metric(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("slash", *"1.0", "enter")
-        assert browser.chosen_row.name == "1.0"
-        await pilot.press("slash", *"-ind", "enter")
-        assert (browser.view.sort, browser.view.ascending) == ("induction", True)
-        assert not browser.card_open
-        await pilot.press("slash", *"layer", "enter")
-        assert browser.view.sort is None
-        await pilot.press("slash", *"zebra", "enter")
-        await pilot.pause()
-        assert "no head or metric 'zebra'" in said(browser)
-
-    played(survey, play)
-
-
-def test_texts_of_a_card_are_chosen_by_any_metric_and_named(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("enter")
-        await pilot.pause()
-        before, order = browser.view.example_metric(browser.chosen_row), listed(browser)
-        await pilot.press("o")
-        await pilot.pause()
-        now = browser.view.example_metric(browser.chosen_row)
-        assert now != before
-        assert said(browser, "#does").endswith(f"texts by {now}")
-        assert listed(browser) == order, "heads keep their order"
-
-    played(survey, play)
-
-
 def test_a_run_says_how_long_it_takes_and_q_comes_back(survey: Survey) -> None:
     released = threading.Event()
 
@@ -325,14 +286,6 @@ def test_a_run_says_how_long_it_takes_and_q_comes_back(survey: Survey) -> None:
         assert browser.is_running, "what was left does not open"
 
     assert played(survey, play, record=slow).return_value is None
-
-
-def test_title_names_model_and_corpus(survey: Survey) -> None:
-    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        assert said(browser, "#title") == f" {len(survey.heads)} heads  {survey_title(survey)}"
-        assert "over texts.txt" in said(browser, "#title")
-
-    played(survey, play)
 
 
 def test_escape_closes_the_prompt_alone_and_keys_typed_at_once_go_into_it(survey: Survey) -> None:
