@@ -29,7 +29,7 @@ from attnviz.browse.moves.keys import ACTIONS, BINDINGS, press
 from attnviz.browse.moves.layout import ANSI_COLORS, FIXED_LINES
 from attnviz.browse.moves.place import start_state, with_history
 from attnviz.browse.moves.steps import NEXT, step
-from attnviz.browse.process.application import Application, KeysScreen, paint
+from attnviz.browse.process.application import THEME_STYLES, Application, KeysScreen
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.cells import COLORS, style_of
@@ -316,7 +316,7 @@ class PromptBar(Horizontal):
         self.label.update(f" {prompt_label(state)}: ")
         self.field.value = state.prompt_text
         self.field.action_select_all()
-        paint(state.theme, self, self.label, self.field)
+        self.set_classes(state.theme)
         self.screen.set_focus(self.field)
 
     def answer_key(self, event: events.Key) -> None:
@@ -346,15 +346,20 @@ class PromptBar(Horizontal):
 class Browser(Application[int]):
     """The application that shows a recording; its result is its exit code."""
 
-    CSS = """
+    CSS = (
+        """
     Screen { background: ansi_default; color: ansi_default; layers: canvas prompt; }
     _Canvas { background: ansi_default; width: 100%; height: 100%; }
     PromptBar { layer: prompt; dock: bottom; height: 1; display: none; background: ansi_default; }
     PromptBar > * { background: ansi_default; color: ansi_default; }
     PromptBar > Label { text-style: bold; width: auto; }
     PromptBar > Input { width: 1fr; }
+    Input > .input--cursor { background: transparent; color: ansi_default; text-style: reverse; }
+    Input:focus { background-tint: transparent; }
     CommandPalette CommandList { min-width: 20; }  /* a narrower one makes textual fail */
     """
+        + THEME_STYLES
+    )
 
     def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
         super().__init__()

@@ -15,6 +15,8 @@ from textual.widgets import Static
 from attnviz.browse.app import Browser, PromptBar
 from attnviz.browse.moves.keys import BINDINGS
 from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Theme
+from attnviz.browse.view.parts import PAPERS
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.words.notes import read_names
@@ -93,6 +95,19 @@ def test_prompt_is_a_text_field_whose_text_is_answered_by_enter(recording: Recor
         await pilot.press("q")
 
     assert played(recording, play).return_code == 0
+
+
+@pytest.mark.parametrize("theme", PAPERS)
+def test_prompt_and_list_of_keys_have_the_colours_of_the_theme(recording: Recording, theme: Theme) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("slash")
+        field = browser.query_one(PromptBar).field
+        await pilot.press("escape", "question_mark")
+        await pilot.pause()
+        for widget in (field, browser.screen.query_one("#keys")):
+            assert (widget.styles.background.rgb, widget.styles.color.rgb) == (PAPERS[theme].paper, PAPERS[theme].ink)
+
+    after_play(Browser(Session(recording, theme=theme), no_save), play, (80, 24))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

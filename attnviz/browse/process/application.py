@@ -11,11 +11,9 @@ from typing import TypeVar
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
-from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.drivers import linux_driver
 from textual.screen import ModalScreen
-from textual.widget import Widget
 from textual.widgets import Static
 
 from attnviz.base.signals import ENDING_SIGNALS, SIGNAL_EXIT_BASE
@@ -26,6 +24,14 @@ from attnviz.browse.view.parts import IN_ASCII, PAPERS
 Result = TypeVar("Result")
 Work = Callable[[], None]
 KEY_COLUMNS = 11  # columns of a key with a space at each side
+THEME_STYLES = (
+    "".join(  # style sheets of widgets of the class of a theme; without one they have the terminal's own colours
+        f".{theme}, .{theme} * {{ background: rgb{paper.paper}; color: rgb{paper.ink}; }}"
+        f".{theme} Input > .input--cursor {{ color: rgb{paper.ink}; }}"
+        f".{theme} Input > .input--suggestion {{ color: rgb{paper.dim}; }}"
+        for theme, paper in PAPERS.items()
+    )
+)
 
 
 class Application(App[Result]):
@@ -65,11 +71,14 @@ class Application(App[Result]):
 class KeysScreen(ModalScreen[None]):
     """The list of keys, each with what it does, until a key is pressed that does not scroll it."""
 
-    CSS = "KeysScreen, KeysScreen * { background: ansi_default; color: ansi_default; scrollbar-size: 0 0; }"
+    CSS = (
+        "KeysScreen, KeysScreen * { background: ansi_default; color: ansi_default; scrollbar-size: 0 0; }"
+        + THEME_STYLES
+    )
 
     def __init__(self, keys: Sequence[tuple[str, str]], theme: Theme = "terminal", ascii: bool = False) -> None:
-        super().__init__()
-        self.keys, self.theme, self.ascii = keys, theme, ascii
+        super().__init__(classes=theme)
+        self.keys, self.ascii = keys, ascii
 
     def compose(self) -> ComposeResult:
         """Yields the list of keys in as many columns as fit the screen."""
@@ -88,10 +97,6 @@ class KeysScreen(ModalScreen[None]):
         with VerticalScroll():
             yield Static(text, id="keys", markup=False)
 
-    def on_mount(self) -> None:
-        """Paints the screen in its theme."""
-        paint(self.theme, self, *self.query("*"))
-
     def on_key(self, event: events.Key) -> None:
         """Scrolls a list that does not fit the screen, or goes back."""
         event.stop()
@@ -107,14 +112,6 @@ class KeysScreen(ModalScreen[None]):
     def on_click(self) -> None:
         """Goes back after a click."""
         self.dismiss()
-
-
-def paint(theme: Theme, *widgets: Widget) -> None:
-    """Gives widgets the colours of a theme; those of the terminal need no more than their style sheet."""
-    if theme in PAPERS:
-        for widget in widgets:
-            widget.styles.background = Color(*PAPERS[theme].paper)
-            widget.styles.color = Color(*PAPERS[theme].ink)
 
 
 class Background:

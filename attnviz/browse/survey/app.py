@@ -113,6 +113,7 @@ class SurveyBrowser(Application[OpenedText]):
     #tables { height: 1fr; }
     #points { width: 1fr; height: 1fr; }
     Input { height: 1; border: none; padding: 0; }
+    Input > .input--cursor { background: transparent; color: ansi_default; text-style: reverse; }
     CommandPalette CommandList { min-width: 20; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
