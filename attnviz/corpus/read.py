@@ -345,7 +345,10 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
         with open_file(path) as file:
             parquet = library.parquet.ParquetFile(file)
             column = choose(parquet.schema_arrow.names)
-            _refuse_large_rows(path, parquet.metadata)
+            for number in range(parquet.metadata.num_row_groups):
+                row_group = parquet.metadata.row_group(number)
+                if row_group.total_byte_size > MAX_TEXT_BYTES * max(1, row_group.num_rows):
+                    raise _too_long(path)
             # Repeated texts are stored once, and 5 kB can decode to gigabytes: the column stays dictionary-encoded.
             rows = library.parquet.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[column])
             for batch in rows.iter_batches(ROWS_AT_ONCE, columns=[column]):
@@ -384,13 +387,6 @@ def _import_pyarrow(path: Path) -> Any:
     except ImportError as error:
         raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' installs it") from error
     return pyarrow
-
-
-def _refuse_large_rows(path: Path, metadata: Any) -> None:
-    for number in range(metadata.num_row_groups):
-        row_group = metadata.row_group(number)
-        if row_group.total_byte_size > MAX_TEXT_BYTES * max(1, row_group.num_rows):
-            raise _too_long(path)
 
 
 def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:

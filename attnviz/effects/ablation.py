@@ -215,15 +215,14 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[_Tex
         # Several texts run anew in each step: the outputs of modules are cached for one text only.
         runs = [(first_run, metric_name)] if len(texts) == 1 else map(ablation.run, texts)
         results = [_result(run, metric, candidate_sets) for run, metric in runs]
-        best_index = max(range(len(candidate_sets)), key=lambda index: abs(_mean_change(results, index)))
+        mean_changes = [
+            abs(fmean(result.values[index] - result.baseline for result in results))
+            for index in range(len(candidate_sets))
+        ]
+        best_index = mean_changes.index(max(mean_changes))
         removed_sets.append(candidate_sets[best_index])
         values_of_steps.append([result.values[best_index] for result in results])
     return [
         replace(result, sets=removed_sets, values=[step_values[text_index] for step_values in values_of_steps])
         for text_index, result in enumerate(results)
     ]
-
-
-def _mean_change(results: list[_TextResult], index: int) -> float:
-    """Returns the mean change of the metric over texts, without the set at an index."""
-    return fmean(result.values[index] - result.baseline for result in results)

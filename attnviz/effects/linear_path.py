@@ -164,7 +164,10 @@ class LinearPath:
                 leaves.append(PathLeaf(value, value_gradient))
                 continue
             for source, pullback in value.sources:
-                source_gradient = _in_shape_of(pullback(value_gradient), source.row)
+                source_gradient = pullback(value_gradient)
+                if len(source.row) == 1 < len(source_gradient):  # one number that was broadcast
+                    source_gradient = source_gradient.sum().reshape(1)
+                source_gradient = source_gradient.to(source.row.device)
                 if source.serial in gradients:
                     gradients[source.serial] = source, gradients[source.serial][1] + source_gradient
                 else:
@@ -350,12 +353,6 @@ def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
         weight, gradient = weight[:, nonzero_indices], gradient[nonzero_indices]
     # one element of the weight gives the dtype and the device
     return _at_least_float32(weight) @ gradient.to(_at_least_float32(weight[:1, :1]))
-
-
-def _in_shape_of(gradient: Tensor, row: Tensor) -> Tensor:
-    """Returns the gradient on the device of ``row``, summed if ``row`` is one number that was broadcast."""
-    summed_gradient = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
-    return summed_gradient.to(row.device)
 
 
 def _flat(values: Any) -> Iterator[Any]:

@@ -149,9 +149,8 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         )
     with restore_afterwards(model):
         finder = _PathFinder(model, None)
-        path = LinearPath(
-            token_count, position % token_count, _parameter_names(model), partial(_running_module, finder)
-        )
+        tensor_names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        path = LinearPath(token_count, position % token_count, tensor_names, partial(_running_module, finder))
         finder.start_path(path)
         for tensor in tensors_in((args, tuple(kwargs.values()))):
             path.add_input(tensor)
@@ -311,12 +310,6 @@ def _running_module(finder: _PathFinder) -> str:
     """Returns the path of the running module; "" for the model itself."""
     key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
     return finder.modules.names.get(key[1], "") if key else ""
-
-
-def _parameter_names(model: nn.Module) -> dict[int, str]:
-    """Returns the names of parameters and buffers, by ``id``."""
-    tensors = (*model.named_parameters(), *model.named_buffers())
-    return {id(tensor): name for name, tensor in tensors}
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:

@@ -116,13 +116,8 @@ class LogitParts:
     def as_rows(self) -> list[list[str]]:
         """Returns a header and a row of text per part; the last columns hold the terms of a head's keys."""
         key_count = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
-        return [
-            ["part", "kind", "adds", *(f"key {key}" for key in range(key_count))],
-            *(_row(part, key_count) for part in self.parts),
-        ]
-
-
-def _row(part: LogitPart, key_count: int) -> list[str]:
-    """Returns the row of a part as text, with ``key_count`` columns of keys; columns of missing keys are empty."""
-    keys = [] if part.keys is None else [repr(float(term)) for term in part.keys]
-    return [part.name, part.kind, repr(part.adds), *keys, *[""] * (key_count - len(keys))]
+        rows = [["part", "kind", "adds", *(f"key {key}" for key in range(key_count))]]
+        for part in self.parts:
+            terms = [] if part.keys is None else [repr(float(term)) for term in part.keys]
+            rows.append([part.name, part.kind, repr(part.adds), *terms, *[""] * (key_count - len(terms))])
+        return rows

@@ -20,7 +20,6 @@ from attnviz.metrics.metrics import normalized_rows
 from attnviz.streaming.overview import bands_of_queries
 from attnviz.text.selection import Selection
 
-Pair = tuple[CellMaps, CellMaps, int]
 CHANGE_MEASURES = (  # columns of a table of heads that compares two recordings
     Measure("change", "change", "share", "mean total variation between A and B over the queries"),
     Measure("divergence", "divergence", "bits", "mean Jensen-Shannon divergence of A and B over the queries"),
@@ -43,7 +42,8 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     selection = selection or Selection()
     refuse_mismatch(a, b)
     cells_a, cells_b = block_cells((a, b), selection)
-    pairs = _head_pairs(cells_a, cells_b, selection)
+    heads = zip(*(cell_heads(chosen_heads(cells, selection)) for cells in (cells_a, cells_b)), strict=True)
+    pairs = [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
     heads_a, heads_b = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
     change_columns = np.array(changes).reshape(len(pairs), 4)  # the four numbers of a head, also for no head
@@ -57,12 +57,6 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
 def change_frame(comparison: HeadFrame) -> HeadFrame:
     """Returns the mean variation and divergence from a frame of `compare`, as the columns of `CHANGE_MEASURES`."""
     return replace(comparison.select(("variation_mean", "divergence_mean")), measures=CHANGE_MEASURES)
-
-
-def _head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
-    """Returns the selected heads as pairs: the maps in ``a``, the maps in ``b``, and the head's number in both."""
-    heads = zip(*(cell_heads(chosen_heads(recording, selection)) for recording in (a, b)), strict=True)
-    return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 
 
 def total_variation(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
