@@ -1,10 +1,11 @@
-"""Escapes characters of untrusted text that a terminal, XML or JSON would interpret; discards what native code says.
+"""Makes what others wrote harmless in a terminal, XML or JSON, prints remarks, and discards what native code says.
 
 Names, titles, remarks and error lines become one line of visible characters. JSON keeps its values, with escapes for
 characters that a terminal would interpret.
 """
 
 import os
+import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -95,3 +96,9 @@ def discard_output() -> Iterator[None]:
             os.dup2(copy, descriptor)
             os.close(copy)
         os.close(null_device)
+
+
+def remark(line: str) -> None:
+    """Prints a line to standard error after ``attnviz:``; does nothing if standard error cannot be written."""
+    with suppress(OSError):
+        print(f"attnviz: {message_line(line)}", file=sys.stderr)

@@ -13,7 +13,7 @@ import typer
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
-from attnviz.cli.completion import other_suffixes
+from attnviz.base.printable import remark
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
@@ -65,7 +65,7 @@ from attnviz.cli.output import (
     words_suffix,
     write,
 )
-from attnviz.cli.remarks import remark
+from attnviz.cli.values import other_suffixes
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
@@ -168,7 +168,7 @@ def show(
     refuse_axes(options)
     has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None and words_suffix(output) is not None:
-        from attnviz.cli.spoken_words import holds_words, write_spoken_words
+        from attnviz.cli.decoding import holds_words, write_spoken_words
 
         if holds_words(output, subject):
             write_spoken_words(record(subject, settings, selection, whole=True), selection, output)

@@ -1,30 +1,29 @@
-"""Shows the steps of decoding that a command line asks for, and writes films."""
+"""Shows what a model wrote, in time: the steps of decoding, films, and spoken words with their seconds."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
-from attnviz.cli.output import deliver, deliver_file, film_suffix, fit_options, medium
+from attnviz.base.errors import AttnvizError, option
+from attnviz.cli.options import Output
+from attnviz.cli.output import deliver, deliver_file, film_suffix, fit_options, medium, words_suffix
 from attnviz.cli.subject import Kind, Subject
 from attnviz.report.picture.options import ReportOptions
+from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
-    from attnviz.cli.options import Output
+    from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.report.film import Film
     from attnviz.report.picture.look import Look
-    from attnviz.text.selection import Grouping, Selection
 
 FILM_DPI = 100  # of a film, whose pictures are many
 FRAME_SUFFIX = ".png"  # of the pictures of a film
 PAGE = ".html"
 
 
-def show_steps(
-    recording: "Recording", selection: "Selection", grouping: "Grouping", look: "Look", output: "Output"
-) -> None:
+def show_steps(recording: "Recording", selection: Selection, grouping: Grouping, look: "Look", output: Output) -> None:
     """Writes the steps of decoding as a list, a picture, a page or a film."""
     from attnviz.metrics.steps import measure_steps
     from attnviz.report.decoding import steps_report
@@ -43,18 +42,17 @@ def show_steps(
 
 
 def _show_page(
-    recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: "Output"
+    recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: Output
 ) -> None:
     """Writes a page of heads that opens with the text shaded by the weights of one query."""
     from attnviz.report.build import build_report
-    from attnviz.text.selection import Selection
 
     look = replace(options.look, style="text", query=f"@{query}")
     page_options = replace(options, look=look, selection=Selection.parse(heads=",".join(heads)))
     deliver(build_report(recording, fit_options(page_options, output)), output)
 
 
-def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
+def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: Output) -> None:
     """Writes a film with the maps of several recordings, one recording after another.
 
     Raises:
@@ -80,7 +78,7 @@ def _recording(path: str) -> "Recording":
     return subject.recording()
 
 
-def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
+def film_options(options: ReportOptions, output: Output) -> ReportOptions:
     """Returns the options of the pictures of a film, with ``FILM_DPI`` pixels per inch unless the user chose a
     number.
     """
@@ -91,10 +89,67 @@ def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
     return options_for_medium(replace(options, look=frame_look), FRAME_SUFFIX)
 
 
-def write_film(film: "Film", output: "Output") -> None:
+def write_film(film: "Film", output: Output) -> None:
     """Writes a film to the output's file or to standard output; the output must have the format of a film."""
     from attnviz.render.film import write_film as write
 
     suffix = film_suffix(output)
     assert suffix is not None
     deliver_file(output, partial(write, film, suffix))
+
+
+def holds_words(output: Output, subject: Subject) -> bool:
+    """True if a file with a name for words will hold words; for JSON, only if the input has a sound."""
+    from attnviz.media.timed_words import WORDS_JSON
+    from attnviz.metrics.alignment import is_aligned
+
+    if words_suffix(output) != WORDS_JSON or subject.kind is Kind.SOUND or subject.sound is not None:
+        return True
+    return subject.kind is Kind.RECORDING and any(map(is_aligned, subject.recording().maps))
+
+
+def write_spoken_words(recording: "Recording", selection: Selection, output: Output) -> None:
+    """Writes the words that a decoder read or wrote, each with its seconds in the sound.
+
+    The chosen heads align the words; without a choice, the alignment heads that the model's folder lists.
+
+    Raises:
+        AttnvizError: if no head attends from words to a sound, or none is chosen and the folder lists none.
+    """
+    from attnviz.media.sound import Sound
+    from attnviz.media.timed_words import words_bytes
+    from attnviz.metrics.alignment import aligned_words
+
+    suffix = words_suffix(output)
+    heads = _alignment_heads(recording, selection)
+    first_maps, _ = heads[0]  # all of them attend to the same sound
+    sound = first_maps.key_tokens.canvas
+    assert suffix is not None
+    assert isinstance(sound, Sound)
+    content = words_bytes(aligned_words(heads), sound.seconds, suffix)
+
+    def write_content(file: IO[bytes]) -> None:
+        """Writes the aligned words to an open file."""
+        file.write(content)
+
+    deliver_file(output, write_content)
+
+
+def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
+    """Returns the maps and the number of each chosen head that attends from words to a sound."""
+    from attnviz.maps.heads import chosen_heads
+    from attnviz.metrics.alignment import alignment_heads, is_aligned
+
+    sound_heads = [(head.maps, head.head) for head in chosen_heads(recording, selection) if is_aligned(head.maps)]
+    if not sound_heads:
+        raise AttnvizError(
+            "words get their seconds from heads that attend to a sound, and there are none here; give a sound, a model "
+            f"such as Whisper, and {option('attention', 'cross')}"
+        )
+    is_chosen = any(part is not None for part in (selection.layers, selection.heads, selection.pairs))
+    heads = sound_heads if is_chosen else alignment_heads(recording)
+    if not heads:
+        raise AttnvizError(
+            f"the model's folder lists no alignment heads; choose some with {option('heads', '2.5,3.4')}"
+        )
+    return heads

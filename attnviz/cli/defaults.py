@@ -14,9 +14,8 @@ import typer
 
 from attnviz.base.errors import AttnvizError, did_you_mean, flag, or_list, setting_name
 from attnviz.base.options import DeclaredOption, declared_options
-from attnviz.base.printable import printable
+from attnviz.base.printable import printable, remark
 from attnviz.base.reading import read_toml
-from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping

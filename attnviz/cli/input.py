@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import remark
 from attnviz.cli.options import Input
-from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Kind, Subject
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typer import Option as TyperOption
 
 from attnviz.base.errors import SETTINGS, VALUES_OF, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
-from attnviz.cli.completion import completer
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
 from attnviz.cli.help import SETTINGS_PANEL, ShortHelp
+from attnviz.cli.values import completer
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table

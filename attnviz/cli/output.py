@@ -10,9 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag, option, or_list
 from attnviz.base.options import declared_options
-from attnviz.base.printable import printable
+from attnviz.base.printable import printable, remark
 from attnviz.cli.options import TYPED, Input, Output, refuse_typed
-from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.base.printable import remark
 from attnviz.cli.options import Output
-from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection
 

@@ -128,6 +128,9 @@ class Selection:
         """Returns the indices of the selected heads, in the order of the selection.
 
         Without named layers, all layers are selected; without named heads in a layer, all its heads.
+
+        Args:
+            known: the heads to select from.
         """
         places: dict[int, dict[int, list[int]]] = {}  # by layer and head
         for place, head in enumerate(known):
