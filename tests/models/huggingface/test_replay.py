@@ -168,7 +168,7 @@ def test_ids_that_would_be_split_otherwise_are_kept(folder: str, in_folder: Path
     [
         (["--model", "FOLDER", "--generate", "3"], "leave --generate out"),
         (["--model", "FOLDER", "--chat"], "leave --chat out"),
-        (["--model", "FOLDER", "--set", "truncate"], "leave --set truncate out"),
+        (["--model", "FOLDER", "--set", "truncate"], "leave truncate out"),
         (["--model", "OTHER"], "is not the model that wrote this answer"),
         ([], "token ids of a server's answer"),
     ],
