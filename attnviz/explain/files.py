@@ -9,7 +9,7 @@ from attnviz.explain.tables import ABSENT_SIGN, GAP_SIGN, Explanation, Step, Tab
 from attnviz.render.formats import TERMINAL
 
 if TYPE_CHECKING:
-    from attnviz.render.page.static import Papers
+    from attnviz.render.page.one_file import Papers
     from attnviz.report.picture.look import Look
 
 # The most characters on a line of a table by the suffix of a format; None if the look's width decides.
@@ -54,7 +54,7 @@ def refuse_format(suffix: str) -> None:
 
 
 def _write_page(explanation: Explanation, file: IO[bytes]) -> None:
-    from attnviz.render.page.static import Papers, write_static_page
+    from attnviz.render.page.one_file import Papers, write_static_page
 
     papers = Papers()
     links = "".join(f'<a href="#{step.name}">{escape(step.title)}</a>' for step in explanation.steps)
@@ -86,7 +86,7 @@ def _section(number: int, step: Step, papers: "Papers") -> str:
 
 def _html_table(table: Table, papers: "Papers") -> str:
     """Returns a table as HTML, coloured if it has a scale, with a sentence below it if rows or columns are left out."""
-    from attnviz.render.page.static import table_html
+    from attnviz.render.page.one_file import table_html
 
     rows = []
     for row, label in enumerate(table.rows):

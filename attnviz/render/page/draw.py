@@ -8,7 +8,7 @@ from attnviz.maps.heads import head_name
 from attnviz.metrics.head_frame import HeadChanges
 from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, measured_remarks
 from attnviz.render.page.encoding import PRECISIONS
-from attnviz.render.page.one_file import opening, text85, write_data
+from attnviz.render.page.one_file import opening, table_html, text85, write_atlas, write_data
 from attnviz.render.page.packed_factors import pack_scores, page_factors
 from attnviz.render.page.packing import (
     PackedHead,
@@ -21,7 +21,6 @@ from attnviz.render.page.packing import (
     thumbnail_shape,
 )
 from attnviz.render.page.scripts import bundle
-from attnviz.render.page.static import table_html, write_atlas
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads

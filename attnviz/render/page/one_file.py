@@ -1,23 +1,50 @@
-"""Builds the parts of every one-file page: its security policy, its style, and data that the browser does not run."""
+"""Builds pages of one file, with a script or without one: policy, style, tables and data, and writes the atlas."""
 
 import base64
 import hashlib
-import html
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import IO, Any
 
+import numpy as np
+
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
+from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.report import ExactNumbers, HeadList, SurveyedHeads
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, SurveyedHeads
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
 STYLES = {"page": (), "survey": ("survey.css",), "changes": ()}  # style sheets of each frame, besides the common one
+STATIC_POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+STATIC_STYLE = """:root { color-scheme: light dark; --paper: #fff; --ink: #1d2027; --dim: #5c6370; --line: #d9dce3;
+  --card: #f6f7f9 }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14161b; --ink: #e7e9ee; --dim: #9aa1ad; --line: #343944; --card: #1f2228 } }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif }
+main { margin: 0 auto; padding: 1.5rem 1rem 3rem }
+h1 { font-size: 1.3rem; line-height: 1.25; margin: 0 0 .25rem; overflow-wrap: anywhere }
+h2 { font-size: 1rem; margin: 0 }
+p { margin: .3rem 0; max-width: 60rem } .dim, figcaption { color: var(--dim) } .wide { overflow-x: auto }
+table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums }
+th { font-weight: normal; color: var(--dim) } td, th { padding: 2px 6px; text-align: right }
+"""
+ATLAS_STYLE = """main { max-width: 90rem }
+.atlas { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(26rem, 100%), 1fr)); gap: 1.6rem;
+  margin: 1.5rem 0 } .atlas figure { margin: 0; max-width: 100% }
+.atlas td { min-width: 2.2em; border: 1px solid var(--paper) }
+.heads td { border-top: 1px solid var(--line) } .heads :is(td, th):nth-child(-n+2) { text-align: left }
+.heads td:nth-child(2) { white-space: nowrap }
+"""
 
 
 def opening(
@@ -36,11 +63,11 @@ def opening(
     answer = report.answer if isinstance(report, ExactNumbers) else ""
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
-        "title": html.escape(report.title),
+        "title": escape(report.title),
         "kind": kind,
-        "caption": html.escape(report.caption),
-        "answer": f'<p class="answer">{html.escape(answer)}</p>' if answer else "",
-        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks),
+        "caption": escape(report.caption),
+        "answer": f'<p class="answer">{escape(answer)}</p>' if answer else "",
+        "remarks": "".join(f"<li>{escape(remark)}</li>" for remark in remarks),
         "more": frame_html,
         "scheme": report.look.theme or "light dark",
         "style": style,
@@ -72,3 +99,97 @@ def text85(content: bytes) -> str:
 def digest_of(content: str) -> str:
     """Returns the hash of a script or style as a content security policy names it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"
+
+
+class Papers:
+    """The colours of cells, each a class of the page's style sheet.
+
+    Attributes:
+        rules: the rule of each class, by its name.
+    """
+
+    def __init__(self) -> None:
+        self.rules: dict[str, str] = {}
+
+    def class_of(self, paper: Sequence[int]) -> str:
+        """Returns the class of cells of this colour, whose letters are black or white."""
+        color = bytes(paper).hex()
+        if f"c{color}" not in self.rules:
+            ink = bytes(ink_on(np.array(paper)).tolist()).hex()
+            self.rules[f"c{color}"] = f".c{color} {{ background: #{color}; color: #{ink} }}\n"
+        return f"c{color}"
+
+
+def write_static_page(title: str, body: Iterable[str], style: str, papers: Papers, look: Look, file: IO[bytes]) -> None:
+    """Writes a page: its title, the elements of its body, and its style besides the common one."""
+    elements = list(body)  # which choose the colours
+    sheet = themed(STATIC_STYLE, look) + style + "".join(papers.rules.values())
+    lines = (
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{STATIC_POLICY.format(style=digest_of(sheet))}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title><style>{sheet}</style></head><body><main>",
+        f"<h1>{escape(title)}</h1>",
+        *elements,
+        "</main></body></html>\n",
+    )
+    file.write("\n".join(lines).encode())
+
+
+def table_html(name: str, header: Sequence[str], rows: Iterable[str], css_class: str = "", caption: str = "") -> str:
+    """Returns a table that scrolls on its own, also by keyboard."""
+    headings = "".join(f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in header)
+    class_html = f' class="{css_class}"' if css_class else ""
+    caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(name)}">'
+        f"<table{class_html}>{caption_html}<thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
+    """Writes the atlas as a page: a coloured table of layers by heads for each metric, and the table of all heads."""
+    rows, papers = {row.name: row for row in report.results.rows}, Papers()
+    metrics = {metric.name: metric for metric in report.results.applicable}
+    body = (
+        f"<p>{escape(report.caption)}</p>",
+        *(f'<p class="dim">{escape(remark)}</p>' for remark in report.remarks),
+        '<div class="atlas">',
+        *(_metric_table(panel, metrics[panel.title], rows, papers) for panel in report.panels),
+        "</div>",
+        _heads_table(report.results),
+    )
+    write_static_page(report.title, body, ATLAS_STYLE, papers, report.look, file)
+
+
+def _metric_table(panel: Panel, metric: Measure, heads: dict[str, HeadRow], papers: Papers) -> str:
+    limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
+    description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
+    colors = panel.scale.rgb(panel.values).tolist()
+    rows = []
+    for layer, values, colors_of_layer in zip(panel.rows.labels, panel.values.tolist(), colors, strict=True):
+        cells = [f'<th scope="row">{escape(layer)}</th>']
+        for head, value, color in zip(panel.columns.labels, values, colors_of_layer, strict=True):
+            if math.isnan(value):
+                cells.append("<td></td>")
+                continue
+            number, _, kind = layer.partition(" ")  # a layer's label is as in names, perhaps with its kind
+            name, text = f"{number}.{head}", panel.quantity.cell(value)
+            row = heads.get(name)
+            pattern = f" ({row.pattern})" if row and row.pattern else ""
+            tooltip = escape(f"head {name} {kind}".rstrip() + f": {panel.title} {text}{pattern}")
+            cells.append(f'<td class="{papers.class_of(color)}" title="{tooltip}">{text}</td>')
+        rows.append("".join(cells))
+    table = table_html(panel.title, ("layer\\head", *panel.columns.labels), rows)
+    return f"<figure><h2>{escape(panel.title)}</h2><figcaption>{escape(description)}</figcaption>{table}</figure>"
+
+
+def _heads_table(frame: HeadFrame) -> str:
+    names = [metric.name for metric in frame.applicable]
+    rows = []
+    for row, numbers in zip(frame.rows, frame.select(names).values.tolist(), strict=True):
+        cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
+        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+    return table_html("All heads", ("head", "pattern", *names), rows, "heads")
