@@ -1,5 +1,7 @@
 """Explanations of one head: their steps, numbers, tables, files and the score of one pair."""
 
+import base64
+import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -321,9 +323,11 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.words: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
         assert not {"src", "href"} & {name for name, value in attrs if value and not value.startswith("#")}
 
     def handle_data(self, data: str) -> None:
@@ -339,6 +343,15 @@ def test_page_holds_every_table_and_no_script() -> None:
     assert "script" not in page.tags
     assert "b" not in page.tags
     assert any("Untrained" in words for words in page.words)
+    [style] = [words for words in page.words if words.startswith(":root")]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert ("content", f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'") in (
+        page.attributes
+    )
+    assert "style" not in dict(page.attributes)
+    colors = {value for name, value in page.attributes if name == "class" and re.fullmatch("c[0-9a-f]{6}", value)}
+    assert colors
+    assert all(f".{color} {{ background: #{color[1:]};" in style for color in colors)
 
 
 def test_notes_have_a_heading_a_formula_and_whole_tables_for_every_step() -> None:

@@ -25,6 +25,7 @@ from attnviz.render.page.descriptions import about_metrics
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle, read_asset
+from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.heads.head_numbers import shown_metrics
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.head_panels import head_cells
@@ -33,7 +34,7 @@ from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import ExactNumbers, Report
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report
 from attnviz.report.picture.sizes import parse_bytes
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
@@ -141,6 +142,22 @@ def test_policy_allows_the_pages_own_script_and_style_and_nothing_else(recording
         f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; img-src data:; "
         "worker-src blob:; base-uri 'none'; form-action 'none'"
     )
+
+
+def test_atlas_has_no_script_and_the_colour_of_every_number(recording: Recording) -> None:
+    report = heads_report((recording,), ReportOptions(medium=NUMBERS))
+    assert isinstance(report, HeadAtlas)
+    made = page(report)
+    [style] = made.styles
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert made.policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert not made.scripts
+    shown = [value for tag, name, value in made.attributes if tag == "td" and name == "class"]
+    colors = [
+        bytes(color).hex() for panel in report.panels for color in panel.scale.rgb(panel.values)[panel.visible].tolist()
+    ]
+    assert shown == [f"c{color}" for color in colors]
+    assert all(f".{name} {{ background: #{name[1:]};" in style for name in shown)
 
 
 def test_page_names_no_address_and_has_no_inline_handler(recording: Recording) -> None:
