@@ -34,7 +34,6 @@ SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 WITH_SINK = ("sink", "one more", "one more, of differences")  # softmaxes of which a share goes to no key
 LETTERS = {2: "", 3: "b", 4: "bh", 5: "bgr"}
-FOLDED = ("folded", "folded sequence first", "folded heads first")
 LAYOUTS = {
     "2-D": 2,
     "3-D": 3,
