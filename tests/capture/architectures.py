@@ -12,26 +12,17 @@ QUERIES, SHORT, CONTEXT = 9, 6, 7  # tokens: of the texts, of the padded one, of
 
 @dataclass(frozen=True)
 class Entry:
-    """One architecture, small.
+    """One architecture, small."""
 
-    Attributes:
-        name: of its config and model classes, without their endings.
-        config: what makes it small.
-        attention: of an encoder-decoder, what is recorded.
-        eager: where the reference stands in its output; empty where its eager path computes something else.
-        tolerance: of weights.
-        pads: whether one of the two texts is padded.
-        since: the major version of transformers from which its eager path computes what runs.
-    """
-
-    name: str
-    config: dict[str, Any] = field(default_factory=dict)
+    name: str  # of its config and model classes, without their endings
+    config: dict[str, Any] = field(default_factory=dict)  # what makes it small
     model: str = ""
-    attention: Any = None
+    attention: Any = None  # of an encoder-decoder, what is recorded
+    # Where the reference stands in its output; empty where its eager path computes something else
     eager: str = "attentions"
-    tolerance: float = 1e-5
-    pads: bool = True
-    since: int = 4
+    tolerance: float = 1e-5  # of weights
+    pads: bool = True  # whether one of the two texts is padded
+    since: int = 4  # the major version of transformers from which its eager path computes what runs
 
     @property
     def has_reference(self) -> bool:

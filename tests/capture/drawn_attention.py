@@ -671,21 +671,13 @@ def build(case: Case) -> DrawnModel:
 
 @dataclass(frozen=True)
 class Truth:
-    """The maps of one attention call, worked out in float64.
+    """The maps of one attention call, worked out in float64."""
 
-    Attributes:
-        layer: its place among the layers.
-        kind: self or cross.
-        weights: ``(batch, heads, queries, keys)``.
-        scores: the same, with bias, before the mask.
-        visible: the same, broadcast.
-    """
-
-    layer: int
-    kind: str
-    weights: NDArray[np.float64]
-    scores: NDArray[np.float64]
-    visible: NDArray[np.bool_]
+    layer: int  # its place among the layers
+    kind: str  # self or cross
+    weights: NDArray[np.float64]  # ``(batch, heads, queries, keys)``
+    scores: NDArray[np.float64]  # the same, with bias, before the mask
+    visible: NDArray[np.bool_]  # the same, broadcast
 
 
 def truth(case: Case, model: DrawnModel) -> Iterator[Truth]:

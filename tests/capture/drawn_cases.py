@@ -71,27 +71,9 @@ class Case:
 
     Attributes:
         batch, heads, groups, queries, keys, features, layers: sizes; ``groups`` is heads that share a key head.
-        kind: where keys come from.
-        layout: the axes of its scores.
-        kernel: by hand, torch's own functions, or torch's own module.
         product, mixing: how scores are computed from queries and keys, and the output from weights and values.
-        softmax: how weights are computed from scores.
-        mask: which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether heads differ in it.
-        bias: whether numbers are added to the scores.
-        scale: what q·k is multiplied by, and where.
-        fused: whether one weight holds the projections of queries, keys and values.
-        dropout: of the weights.
-        after: what happens to the weights between softmax and values.
-        chunks: of how many queries a call is.
-        loop: what a call is one of: texts, before or after they are projected, or heads.
-        projection: how queries, keys and values are computed, of ``PROJECTIONS``.
-        mode: how the model is called.
         compiled: what torch compiles, with the backend that can be observed: nothing, each attention, or the model.
         stack, name, counted, class_name: paths, and the attribute that holds the number of heads.
-        shared: whether all layers are one module.
-        decoys: softmaxes that are no attention.
-        aside: whether weights are computed once more and kept aside.
-        dtype: of the model.
     """
 
     batch: int
@@ -101,32 +83,32 @@ class Case:
     keys: int
     features: int
     layers: int
-    kind: str
-    layout: str
-    kernel: str
+    kind: str  # where keys come from
+    layout: str  # the axes of its scores
+    kernel: str  # by hand, torch's own functions, or torch's own module
     product: str
     mixing: str
-    softmax: str
-    mask: str
+    softmax: str  # how weights are computed from scores
+    mask: str  # which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether heads differ in it
     hides: str
     per_head: bool
-    bias: str
-    scale: str
-    fused: bool
-    dropout: str
-    after: str
-    chunks: int
+    bias: str  # whether numbers are added to the scores
+    scale: str  # what q·k is multiplied by, and where
+    fused: bool  # whether one weight holds the projections of queries, keys and values
+    dropout: str  # of the weights
+    after: str  # what happens to the weights between softmax and values
+    chunks: int  # of how many queries a call is
     stack: str
     name: str
     counted: str
     class_name: str
-    shared: bool
-    decoys: frozenset[str]
-    aside: bool
-    dtype: str
-    loop: str = "none"
-    projection: str = "linear"
-    mode: str = "no_grad"
+    shared: bool  # whether all layers are one module
+    decoys: frozenset[str]  # softmaxes that are no attention
+    aside: bool  # whether weights are computed once more and kept aside
+    dtype: str  # of the model
+    loop: str = "none"  # what a call is one of: texts, before or after they are projected, or heads
+    projection: str = "linear"  # how queries, keys and values are computed, of ``PROJECTIONS``
+    mode: str = "no_grad"  # how the model is called
     compiled: str = "nothing"
 
     @property

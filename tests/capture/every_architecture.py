@@ -104,15 +104,10 @@ def runnable(kind: str) -> tuple[Any, dict[str, Any], Any]:
 
 @dataclass(frozen=True)
 class Eager:
-    """What the eager path of an architecture gives.
+    """What the eager path of an architecture gives."""
 
-    Attributes:
-        attentions: all that it returns, ``(batch, heads, queries, keys)``; none where it returns none.
-        outcome: of the recording of its run; ``None`` where it does not run.
-    """
-
-    attentions: list[Tensor]
-    outcome: Outcome | None
+    attentions: list[Tensor]  # all that it returns, ``(batch, heads, queries, keys)``; none where it returns none
+    outcome: Outcome | None  # of the recording of its run; ``None`` where it does not run
 
 
 def swept(kind: str, implementations: Collection[str] = IMPLEMENTATIONS) -> dict[str, Outcome]:
