@@ -9,8 +9,7 @@ from pathlib import Path
 from attnviz.cli.commands import main
 
 MANY_HEADS = (
-    "--sample",
-    "repeat",
+    "sample:repeat",
     "--causal",
     "--set",
     "num-layers=12",
@@ -24,13 +23,13 @@ MANY_HEADS = (
 SENTENCE = "The nurse thanked the pilot because she had landed the plane in the storm."
 SCALES = ("linear", "sqrt", "log", "lift")
 KINDS = {
-    "few-tokens": ["show", "--sample", "life", "--heads", "0,1"],
-    "short-causal": ["show", "--sample", "pronoun", "--causal", "--heads", "1"],
+    "few-tokens": ["show", "sample:life", "--heads", "0,1"],
+    "short-causal": ["show", "sample:pronoun", "--causal", "--heads", "1"],
     "bert": ["show", SENTENCE, "--model", "{bert}", "--heads", "0.2,2.8"],
     "many-heads": ["show", *MANY_HEADS],
     "causal-128": ["show", "--file", "{text-128}", "--model", "trained", "--heads", "0.0,1.1"],
     "causal-10000": ["show", "--file", "{text-10000}", "--causal", "--set", "num-heads=2", "--heads", "0"],
-    "cross": ["show", "--sample", "pronoun", "--context", "Die Krankenschwester dankte dem Piloten", "--heads", "0,1"],
+    "cross": ["show", "sample:pronoun", "--context", "Die Krankenschwester dankte dem Piloten", "--heads", "0,1"],
     "batch": ["show", "--batch", "{batch}", "--heads", "2"],
 }
 

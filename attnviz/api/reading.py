@@ -91,7 +91,7 @@ def reading(
 ) -> Reading:
     """Returns the recording of a text, of a picture, or of both, with the pictures and the places of their parts.
 
-    It is the recording that ``attnviz show TEXT --image FILE --model FOLDER -o run.safetensors`` saves of the same
+    It is the recording that ``attnviz show TEXT FILE --model FOLDER -o run.safetensors`` saves of the same
     model, so that heads are drawn over the picture. A patch is labelled by row and column, ``r3c7``, and its place is
     measured. A chat template of the processor places the text and the pictures. The model is unchanged afterwards, and
     stays in memory as long as the recording: ``attnviz.ablate(model, recording)`` and

@@ -26,6 +26,8 @@ VALUES_OF = {
     "axes": ("style", "points:{}"),
     "residual": ("reduce", "rollout:{}"),
 }
+# What stands in the place of a text, as a message names it.
+PLACED = {"image": "the picture", "sound": "the sound", "sample": "the sample"}
 Value = str | float | None
 
 
@@ -88,6 +90,8 @@ def flag(name: str, value: Value = None) -> str:
     if name in VALUES_OF:
         host, pattern = VALUES_OF[name]
         return f"--{host}" if value is None else f"--{host} {pattern.format(value)}"
+    if name in PLACED:
+        return PLACED[name] if value is None else f"sample:{value}" if name == "sample" else str(value)
     if name in SETTINGS:
         word = str(value).lower() if isinstance(value, bool) else value
         return setting_name(name) if value is None else f"--set {setting_name(name)}={word}"

@@ -82,7 +82,7 @@ def decode_text(content: bytes, what: str) -> str:
     kind = next((name for first_bytes, name in FILE_KINDS.items() if content.startswith(first_bytes)), None)
     kind_refusal = f"{what} is a {kind}; give a text, or record any input in Python with attnviz.record(model)"
     if kind == "picture":
-        kind_refusal = f"{what} is a picture; give a text, or use {option('image')} with a vision model"
+        kind_refusal = f"{what} is a picture; give a text, or give the picture to a vision model in place of a text"
     # safetensors: the length of a header in 8 bytes, then the header as JSON with its metadata at the start
     if content[8:9] == b"{" and b'"__metadata__"' in content[:200]:
         kind = "file of tensors"

@@ -255,7 +255,7 @@ def _show_maps(recording: "Recording", options: ReportOptions, output: Output, i
     remark_lines = int(recording.untrained) + int(is_sample)  # above and below the picture
     deliver(build_report(recording, fit_options(options, output, remark_lines)), output)
     if recording.untrained and output.suffix is None:
-        suggest_next("for trained heads: attnviz show --sample repeat --model trained")
+        suggest_next("for trained heads: attnviz show sample:repeat --model trained")
 
 
 @command()
@@ -564,7 +564,7 @@ def info(topic: Topic = None) -> None:
         for line in lines:
             write(line.encode(errors="surrogateescape"))
     if topic == "samples":
-        suggest_next("attnviz show --sample pronoun draws one of them")
+        suggest_next("attnviz show sample:pronoun draws one of them")
 
 
 def _sample_lines() -> Iterator[str]:
@@ -577,7 +577,7 @@ def _sample_lines() -> Iterator[str]:
         text_start = text if len(text) <= SAMPLE_WIDTH else f"{text[: SAMPLE_WIDTH - 1]}…"
         yield f"{name:12} {len(words):5} words  {text_start}\n"
     for name in sample_pictures():
-        yield f"{name:12}       picture, for --image {name} --model trained-picture\n"
+        yield f"{name:12}       picture, for sample:{name} --model trained-picture\n"
 
 
 def _device_lines() -> Iterator[str]:

@@ -74,27 +74,21 @@ class Command(TyperCommand):
     """A command with the help of this module, which refuses an option that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the arguments; after the file of a sound, the words that are said may follow.
+        """Parses the arguments.
 
         Raises:
             AttnvizError: if an option is given twice.
             TyperException: if there are words, options or values that the command does not take.
         """
-        from attnviz.cli.suggestions import refuse_repeated, refuse_unquoted
+        from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
         convert_plain_values(self.get_params(ctx))
         try:
-            rest = super().parse_args(ctx, [*args])
-            refuse_unquoted(ctx)
-            return rest
+            return super().parse_args(ctx, [*args])
         except typer.TyperException as error:
             error.arguments = args  # type: ignore[attr-defined]  # the refusal of an old option quotes its value
-            text = str(ctx.params.get("text"))
-            if "sound" not in ctx.params or ctx.params["sound"] is not None or not _is_sound(text):
-                raise
-            args.remove(text)
-            return super().parse_args(ctx, ["--sound", text, *args])
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command; exits with 0 if the reader of standard output is gone, which typer reports as an error."""
@@ -115,13 +109,6 @@ class Command(TyperCommand):
             ]
             if rows:
                 _write_table(formatter, f"Names for {flag(name)}", rows)
-
-
-def _is_sound(text: str) -> bool:
-    """True if a text is the name of a file of a sound."""
-    from attnviz.cli.subject import Kind, Subject
-
-    return Subject.of(text).kind is Kind.SOUND
 
 
 class Program(TyperGroup):

@@ -22,9 +22,9 @@ QUOTED_LENGTH = 40  # characters of an input that a message quotes at most
 INPUT_NAMES = {
     "text": "TEXT",
     "file": "--file",
-    "sample": "--sample",
-    "image": "--image",
-    "sound": "--sound",
+    "sample": "a sample",
+    "image": "a picture",
+    "sound": "a sound",
 }  # by the name of its option
 
 
@@ -48,7 +48,7 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
     if input.image or input.sound is not None:
         without_media = replace(input, image=None, sound=None)
         text = _read_subject(without_media, settings) if text_names else None
-        return _subject_with_media(text, tuple(map(_image_path, input.image or ())), input.sound)
+        return _subject_with_media(text, tuple(input.image or ()), input.sound)
     if input.file:
         return _file_subject(input.file, settings.tokenizer)
     if input.sample is not None:
@@ -75,22 +75,12 @@ def _sample_subject(settings: "ModelSettings") -> Subject:
     return Subject(read_sample(sample_name))
 
 
-def _image_path(path: Path) -> Path:
-    """Returns the path of an image, or of the sample picture with this name; prints a remark for a sample picture."""
-    from attnviz.text.samples import sample_pictures
-
-    if path.exists() or str(path) not in sample_pictures():
-        return path
-    remark(f"no file {str(path)!r} here: using the sample picture of this name")
-    return sample_pictures()[str(path)]
-
-
 def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound: Path | None) -> Subject:
     """Returns a text together with its images or its sound; without a text, the only image or the sound."""
     if sound is None:
         return _subject_with_images(subject, images)
     if images:
-        raise AttnvizError("--image and --sound are for different models; use one of them")
+        raise AttnvizError("a picture and a sound are for different models; use one of them")
     return _subject_with_sound(subject, sound)
 
 
@@ -102,7 +92,7 @@ def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> S
         raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(
-            f"--image goes with a text, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; use one of them"
+            f"a picture goes with a text, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; use one of them"
         )
     return replace(subject, images=images)
 
@@ -113,8 +103,8 @@ def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
         return Subject(str(sound), Kind.SOUND)
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(
-            f"--sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; "
-            "give the words, or only --sound"
+            f"a sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; "
+            "give the words, or only the sound"
         )
     return replace(subject, sound=sound)
 

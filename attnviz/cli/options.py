@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 from typer import Argument, Context
 from typer import Option as TyperOption
 
-from attnviz.base.errors import SETTINGS, VALUES_OF, AttnvizError, flag, option
+from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
 from attnviz.cli.help import SETTINGS_PANEL, ShortHelp
@@ -21,13 +21,6 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
 from attnviz.text.selection import Grouping, Selection
-
-
-def _samples() -> dict[str, str]:
-    """Returns the names of the sample texts, each with an empty description, for completion."""
-    from attnviz.text.samples import samples
-
-    return dict.fromkeys(samples(), "")
 
 
 def _steps() -> dict[str, str]:
@@ -47,8 +40,10 @@ class Input:
     text: Annotated[
         str | None,
         Option(
-            "The text in quotes, a saved recording, a chat (messages as JSON), or - for standard input.",
-            brief="A text in quotes, a recording, or - for standard input.",
+            "The text in quotes, sample:NAME for a sample text, - for standard input, or a file: a recording, arrays, "
+            "a chat (.json), a server's answer, a picture (PNG, JPEG or WebP) or a sound (WAV, FLAC, OGG or MP3). "
+            "Pictures, or the sound that says it, may stand beside a text.",
+            brief="A text in quotes, a recording or a picture.",
         ),
     ] = None
     file: Annotated[
@@ -57,9 +52,7 @@ class Input:
             "Read the text from this UTF-8 file (heads and ablate take several).", brief="Read the text from this file."
         ),
     ] = None
-    sample: Annotated[
-        str | None, Option("Use the sample text of this name; attnviz info samples lists them.", names=_samples)
-    ] = None
+    sample: Annotated[str | None, Option("Use the sample text of this name.")] = None
     passages: Annotated[
         str | None,
         Option("Put the texts of these files before the text: 'docs/*.txt'; --by passages makes each a unit."),
@@ -204,7 +197,7 @@ TOPICS = ("samples", "devices", "config")
 Topic = Annotated[
     str | None,
     Option(
-        "Only samples, for --sample and --image; devices, for --device; or config, the defaults that you set.",
+        "Only samples, for sample:NAME; devices, for --device; or config, the defaults that you set.",
         OneOf(TOPICS),
         brief="Only samples, devices or config.",
     ),
@@ -310,7 +303,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Output: (Output, "Output"),
     Drawn: (Drawn, "Look"),
 }
-ARGUMENTS = ("text", "second", "corpus", "recordings", "topic")  # positional
+ARGUMENTS = ("text", "corpus", "topic")  # positional
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellings: --layer for --layers
 # Parameters whose option has another name.
 NAMES = {"output": ("--output", "-o"), "other": ("--with",), "assignments": ("--set",)}
@@ -340,22 +333,24 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     own_options = {
         name: _with_inner_values(name, declarations)
         for name in declarations
-        if name not in SETTINGS and name not in VALUES_OF
+        if name not in (*SETTINGS, *VALUES_OF, *PLACED, "second", "recordings")  # the last ones are words of TEXT
     }
     own_options |= {"assignments": SET} if settings else {}
     parameters = [_parameter(name, declaration, panels.get(name)) for name, declaration in own_options.items()]
 
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
+        typed_words = values.pop("text", None) or ()
+        placed_words = _place_words(command_line, typed_words, declarations)
         typed_settings = parse_settings(values.pop("assignments", None) or (), settings)
-        typed_options = [*names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
+        typed_options = [*placed_words, *names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
         defaults = command_line.default_map or {}
         default_settings = {
             name: defaults[name] for name in defaults if name in declarations and name not in own_options
         }
         default_names = [*names_from_source(command_line, values, "DEFAULT_MAP"), *default_settings]
         values |= {name: declared.default for name, declared in declarations.items() if name not in values}
-        values = used_defaults(values | default_settings, default_names) | typed_settings
+        values = used_defaults(values | default_settings, default_names) | typed_settings | placed_words
         _split_values(values, typed_options, declarations, own_options)
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
@@ -377,6 +372,22 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     expanded.declared = settings | own_options  # type: ignore[attr-defined]  # for the help
     return expanded
+
+
+def _place_words(
+    command_line: Context, words: Sequence[str], declarations: Mapping[str, DeclaredOption]
+) -> dict[str, Any]:
+    """Returns what the words in TEXT's place are, by option; refuses words that the command does not take."""
+    if not words:
+        return {}
+    from attnviz.cli.subject import place_words
+
+    placed_words, extra_words = place_words(words, declarations)
+    if extra_words:
+        from attnviz.cli.suggestions import extra_words_line
+
+        command_line.fail(extra_words_line(command_line.command_path, words, extra_words))
+    return placed_words
 
 
 def refuse_typed(allowed: Container[str], reason: str) -> None:
@@ -501,6 +512,8 @@ def _split_values(
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
     """Returns the typer parameter of an option: a positional argument if ``ARGUMENTS`` has its name, else an option."""
     declaration = declared.option
+    if name == "text":
+        declared = declared._replace(type=list[str] | None)
     info = (
         Argument(
             help=declaration.help,

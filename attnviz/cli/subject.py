@@ -2,12 +2,12 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, did_you_mean
 from attnviz.base.reading import read_start
@@ -147,6 +147,51 @@ def _nearest_question(argument: str) -> str:
     except OSError:
         return ""
     return did_you_mean(argument, names)
+
+
+SAMPLE = "sample:"  # stands before the name of a sample
+
+
+def place_words(words: Sequence[str], options: Container[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns what words in TEXT's place are, by the names of a command's options, and the words that it does not take.
+
+    Pictures, or a sound, stand alone or beside a text. What follows a first text or file are more recordings, or a
+    second file, if the command has an option of that name.
+    """
+    from attnviz.text.samples import sample_pictures
+
+    placed: dict[str, Any] = {}
+    others: list[str] = []
+    for word in words:
+        name = word.removeprefix(SAMPLE)
+        subject = Subject.of(word)
+        kind = subject.kind
+        if kind is Kind.MISSING and len(words) > 1 and not word.startswith(SAMPLE):
+            subject.drawable()  # raises
+        if word.startswith(SAMPLE) and name in sample_pictures():
+            placed.setdefault("image", []).append(sample_pictures()[name])
+        elif word.startswith(SAMPLE) and "sample" not in placed:
+            placed["sample"] = name
+        elif kind is Kind.IMAGE:
+            placed.setdefault("image", []).append(Path(word))
+        elif kind is Kind.SOUND and "sound" not in placed:
+            placed["sound"] = Path(word)
+        else:
+            others.append(word)
+    if "second" in options and not others and len(words) == 2:  # two files of a medium
+        return {"text": words[0], "second": words[1]}, []
+    if not others:
+        return placed, []
+    first, *more = others
+    placed["text"] = first
+    if more and "recordings" in options and all(_ends_with(word, RECORDING, *ARRAYS) for word in others):
+        placed["recordings"] = more
+    elif more and "second" in options:
+        placed["second"] = more[0]
+        return placed, more[1:]
+    else:
+        return placed, more
+    return placed, []
 
 
 DRAWABLE_KINDS = (

@@ -31,6 +31,7 @@ OLD_OPTIONS = {
     "--factored": "--set dense=false",
     "--font-size": "--set font-size=VALUE",
     "--format": "-o -.VALUE",
+    "--image": "VALUE",
     "--half": "--set half",
     "--init": "--set init=VALUE",
     "--mark": "--set mark=VALUE",
@@ -42,8 +43,10 @@ OLD_OPTIONS = {
     "--qk-dim": "--set qk-dim=VALUE",
     "--renormalize": "--set renormalize",
     "--residual": "--reduce rollout:VALUE",
+    "--sample": "sample:VALUE",
     "--scale": "--set scale=VALUE",
     "--seed": "--set seed=VALUE",
+    "--sound": "VALUE",
     "--table": "--style VALUE",
     "--temperature": "--set temperature=VALUE",
     "--tokenizer": "--set tokenizer=VALUE",
@@ -81,7 +84,7 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
         return _unknown_command_line(literal_eval(unknown_command[1]), context.command)
     extra_words = EXTRA_WORDS.fullmatch(message)
     if extra_words is not None:
-        return _extra_words_line(context, path, extra_words[1])
+        return f"{path.removeprefix('attnviz ')} takes no {extra_words[1]!r}; leave it out"
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
         if option_name in OLD_OPTIONS:
@@ -130,28 +133,16 @@ def _value(arguments: list[str], index: int) -> str:
     return value if sign else "".join(arguments[index + 1 : index + 2])
 
 
-def refuse_unquoted(context: Any) -> None:
-    """Refuses words after the first that are no recordings, as the parser does where a command takes a single text."""
-    from attnviz.cli.subject import ARRAYS, RECORDING
-
-    first_word, other_words = str(context.params.get("text")), context.params.get("recordings") or ()
-    if other_words and not all(word.lower().endswith((RECORDING, *ARRAYS)) for word in (first_word, *other_words)):
-        context.fail(f"Got unexpected extra argument(s) ({' '.join(other_words)})")
-
-
-def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
+def extra_words_line(path: str, words: Sequence[str], extra_words: Sequence[str]) -> str:
     """Returns the line for superfluous words, with a proposal to quote the text or to leave the words out."""
     from attnviz.cli.subject import is_file, is_saved
 
-    parameters = context.params
-    texts = [str(parameters[name]) for name in ("text", "second") if parameters.get(name) is not None]
+    texts = words[: -len(extra_words)]
+    if texts and (is_file(texts[0]) or any(map(is_saved, texts))):
+        extra, command_name = " ".join(extra_words), path.removeprefix("attnviz ")
+        return f"{command_name} takes no {extra!r} beside {' and '.join(texts)}; leave it out"
     command_name = path.removeprefix("attnviz ")
-    if not texts:
-        return f"{command_name} takes no {extra_words!r}; leave it out"
-    if is_file(texts[0]) or any(map(is_saved, texts)):
-        return f"{command_name} takes no {extra_words!r} beside {' and '.join(texts)}; leave it out"
-    words = " ".join([*texts, extra_words])
-    return f'{command_name} takes one text and was given several words; quote the text: {path} "{words}"'
+    return f'{command_name} takes one text and was given several words; quote the text: {path} "{" ".join(words)}"'
 
 
 def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:

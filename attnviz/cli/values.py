@@ -165,7 +165,7 @@ def _complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     from attnviz.maps.heads import head_name
     from attnviz.maps.saved import load
 
-    words = [context.params.get("text") or "", *context.args]  # typer stops parsing an incomplete line
+    words = [*(context.params.get("text") or ()), *context.args]  # typer stops parsing an incomplete line
     path = next((word for word in words if word.endswith(".safetensors")), None)
     if path is None:
         return []
@@ -194,7 +194,16 @@ def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
     return _names_starting_with(incomplete, (f"{typed_name}={value}" for value in values))
 
 
+def _complete_samples(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns ``sample:NAME`` for the samples whose names begin with the typed text; the shell completes files."""
+    from attnviz.text.samples import sample_pictures, samples
+
+    names = (f"sample:{name}" for name in (*samples(), *sample_pictures()))
+    return _names_starting_with(incomplete, names) if incomplete else []
+
+
 COMPLETERS: dict[str, Completer] = {
+    "text": _complete_samples,
     "assignments": _complete_settings,
     "output": complete_output,
     "heads": _complete_heads,

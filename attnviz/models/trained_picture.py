@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import find_device
 from attnviz.models.digit_picture import (
     CELLS,
@@ -161,9 +161,7 @@ class TrainedPictureReader(Reader):
         """Returns the example's picture without a remark; the sample picture with a remark if the example has none."""
         sources = example.images if example.image is None else (example.image,)
         if len(sources) > 1:
-            raise AttnvizError(
-                f"{self.name} reads one picture, and there are {len(sources)}; give one {option('image')}"
-            )
+            raise AttnvizError(f"{self.name} reads one picture, and there are {len(sources)}; give one")
         if sources:
             return sources[0], ()
         sample = sample_picture()

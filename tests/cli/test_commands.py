@@ -54,7 +54,7 @@ def test_text_comes_from_a_file_a_sample_or_standard_input(
     assert attnviz.run("show", "notes.txt") == expected
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Life is short\n")))
     assert attnviz.run("show", "-") == expected
-    assert "Life is short, eat" in attnviz.run("show", "--sample", "life")
+    assert "Life is short, eat" in attnviz.run("show", "sample:life")
 
 
 def test_a_pipe_is_read_without_being_named(in_folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_each_change_can_be_compared(attnviz: Streams, change: tuple[str, ...]) 
 
 def test_two_texts_are_compared_over_the_same_picture(attnviz: Streams, in_folder: Path) -> None:
     Image.new("RGB", (24, 24), "white").save(in_folder / "white.png")
-    words = "compare", "top-left", "--with", "top-right", "--image", "white.png", "--model", "trained-picture"
+    words = "compare", "top-left", "--with", "top-right", "white.png", "--model", "trained-picture"
     assert "sample picture" not in attnviz.run(*words)
 
 
@@ -138,7 +138,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "--file", "binary.bin"), "'binary.bin' is binary"),
         (("show", "--file", "latin.txt"), "'latin.txt' is not UTF-8 text"),
         (("show", "Life", "--file", "latin.txt"), "TEXT and --file both give the input"),
-        (("show", "--sample", "lief"), "unknown sample 'lief'; did you mean life? choose life"),
+        (("show", "sample:lief"), "unknown sample 'lief'; did you mean life? choose life"),
         (
             ("show", "Life", "--set", "tokenizer=words"),
             "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
@@ -218,7 +218,7 @@ def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_closed_pipe_is_silent() -> None:
-    command = f"{sys.executable} -m attnviz show --sample pronoun --style both | head -1"
+    command = f"{sys.executable} -m attnviz show sample:pronoun --style both | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, cwd=ROOT, env=plain_environment(), check=False)
     assert result.stdout.decode() == f"{read_sample('pronoun')}\n"
     assert result.stderr == b""

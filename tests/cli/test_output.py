@@ -78,8 +78,8 @@ def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (("show", "a b"), "attnviz show --sample repeat --model trained"),
-        (("info", "samples"), "attnviz show --sample pronoun"),
+        (("show", "a b"), "attnviz show sample:repeat --model trained"),
+        (("info", "samples"), "attnviz show sample:pronoun"),
         (("explain", "a b"), "--step softmax; for all in full: --all or -o notes.html"),
     ],
 )

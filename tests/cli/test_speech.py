@@ -106,9 +106,7 @@ def test_words_are_written_and_heads_are_measured_against_them(
     assert all(head["values"]["alignment"] < 0.05 for head in heads)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["And so my fellow Americans", "--sound", SOUND], [SOUND, "And so my fellow Americans"]]
-)
+@pytest.mark.parametrize("arguments", [["And so my fellow Americans", SOUND], [SOUND, "And so my fellow Americans"]])
 def test_a_known_text_is_aligned(tmp_path: Path, arguments: list[str | Path]) -> None:
     file = tmp_path / "words.vtt"
     assert main(["show", *map(str, arguments), "--model", str(MODEL), "-o", str(file)]) == 0

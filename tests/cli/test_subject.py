@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.cli.subject import DRAWABLE_KINDS, Kind, Subject
+from attnviz.cli.subject import DRAWABLE_KINDS, Kind, Subject, place_words
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 
@@ -125,4 +125,40 @@ def test_an_image_needs_a_vision_model(files: Path, capsys: pytest.CaptureFixtur
 
 def test_a_picture_given_as_a_texts_file_is_called_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--file", "picture.png"]) == 1
-    assert "'picture.png' is a picture; give a text, or use --image with a vision model" in capsys.readouterr().err
+    assert "'picture.png' is a picture; give a text, or give the picture to a vision model" in capsys.readouterr().err
+
+
+PICTURE, OTHER_PICTURE, SOUND = "picture.png", "other.png", "words.wav"
+RECORDINGS = ["run.safetensors", "other.safetensors", "third.npz"]
+
+
+@pytest.mark.parametrize(
+    ("words", "placed", "extra"),
+    [
+        (["a cat"], {"text": "a cat"}, []),
+        (["sample:life"], {"sample": "life"}, []),
+        (["sample:life", "sample:long"], {"sample": "life", "text": "sample:long"}, []),
+        ([PICTURE], {"image": [Path(PICTURE)]}, []),
+        ([PICTURE, "a cat", OTHER_PICTURE], {"image": [Path(PICTURE), Path(OTHER_PICTURE)], "text": "a cat"}, []),
+        (["so my", SOUND], {"text": "so my", "sound": Path(SOUND)}, []),
+        (["Life", "is", "short"], {"text": "Life"}, ["is", "short"]),
+        (RECORDINGS, {"text": RECORDINGS[0], "recordings": RECORDINGS[1:]}, []),
+        (["run.safetensors", "Life"], {"text": "run.safetensors"}, ["Life"]),
+    ],
+)
+def test_words_in_the_place_of_a_text_are_what_they_name(
+    files: Path, words: list[str], placed: dict[str, object], extra: list[str]
+) -> None:
+    for name in (OTHER_PICTURE, SOUND):
+        Path(name).write_bytes(b"a file")
+    assert place_words(words, ("text", "recordings")) == (placed, extra)
+
+
+@pytest.mark.parametrize("words", [["run.safetensors", "Life"], [PICTURE, "picture.png"]])
+def test_a_comparison_takes_a_second_word(files: Path, words: list[str]) -> None:
+    assert place_words(words, ("text", "second")) == ({"text": words[0], "second": words[1]}, [])
+
+
+def test_a_missing_file_beside_a_text_is_said_to_be_missing(files: Path) -> None:
+    with pytest.raises(AttnvizError, match=r"there is no file 'absent\.png'"):
+        place_words(["a cat", "absent.png"], ("text",))

@@ -13,7 +13,7 @@ from attnviz.cli.commands import app as program
 from attnviz.cli.commands import main
 from attnviz.cli.values import complete_output, convert_plain_values
 from attnviz.metrics.metrics import METRICS
-from attnviz.text.samples import samples
+from attnviz.text.samples import sample_pictures, samples
 
 app = typer.Typer()
 
@@ -98,8 +98,11 @@ def completed(*words: str) -> list[str]:
 
 
 def test_options_and_the_names_they_take_are_completed(in_folder: Path) -> None:
-    assert completed("show", "--sam") == ["--sample"]
-    assert completed("show", "--sample", "") == list(samples())
+    assert completed("show", "--cau") == ["--causal"]
+    assert completed("show", "sam") == [f"sample:{name}" for name in (*samples(), *sample_pictures())]
+    assert completed("show", "--set", "num-h") == ["num-heads="]
+    assert completed("show", "--set", "pool=") == ["pool=mean", "pool=max"]
+    assert completed("show", "--style", "p") == ["pairs", "points:…"]
     assert completed("show", "--theme", "d") == ["dark"]
     assert completed("explain", "--step", "so") == ["softmax"]
     assert completed("info", "d") == ["devices"]

@@ -217,7 +217,7 @@ def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not
     bits = {}
     for width in ("16", "32", "64"):
         model = ["--set", "num-heads=4", "--set", "embed-dim=64", "--set", f"qk-dim={width}", "--device", "cpu"]
-        assert main(["compare", "--sample", "life", *model, "--set", "scale=none", "--json"]) == 0
+        assert main(["compare", "sample:life", *model, "--set", "scale=none", "--json"]) == 0
         changes = [head["change"] for head in json.loads(capsysbinary.readouterr().out)["heads"]]
         bits[width] = [np.mean([change[name] for change in changes]) for name in ("entropy_a", "entropy_b")]
     scaled, unscaled = zip(*bits.values(), strict=True)

@@ -142,9 +142,8 @@ def test_a_picture_without_words_is_asked_for_all_nine_digits() -> None:
 
 
 def test_a_new_user_needs_no_file(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "middle-right", "--image", "digits.png", "--model", "trained-picture"]) == 0
+    assert main(["show", "middle-right", "sample:digits.png", "--model", "trained-picture"]) == 0
     named = capsys.readouterr()
-    assert "no file 'digits.png' here: using the sample picture of this name" in named.err
     assert main(["show", "--model", "trained-picture"]) == 0
     unnamed = capsys.readouterr()
     assert "no text given: using “middle-right”" in unnamed.err
@@ -153,7 +152,7 @@ def test_a_new_user_needs_no_file(in_folder: Path, capsys: pytest.CaptureFixture
 
 def test_a_file_of_the_user_goes_before_the_sample_picture(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Pillow.new("RGB", (24, 24), "white").save("digits.png")
-    assert main(["show", "middle-right", "--image", "digits.png", "--model", "trained-picture"]) == 0
+    assert main(["show", "middle-right", "digits.png", "--model", "trained-picture"]) == 0
     assert "sample picture" not in capsys.readouterr().err
 
 
@@ -167,7 +166,7 @@ def test_ablation_names_the_first_four_heads(capsys: pytest.CaptureFixture[str])
 def test_ablation_of_a_picture_measures_the_answer_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Pillow.open(sample_picture()) as picture:
         picture.rotate(180).save(tmp_path / "turned.png")
-    command = ["ablate", "--image", str(tmp_path / "turned.png"), "--model", "trained-picture", "--sets", "0,1"]
+    command = ["ablate", str(tmp_path / "turned.png"), "--model", "trained-picture", "--sets", "0,1"]
     assert main(command) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "all words (turned.png)" in printed

@@ -76,7 +76,7 @@ def test_the_wheel_of_the_sdist_runs_without_the_checkout(built: Path, tmp_path:
     place = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
     where = run("-c", "import attnviz; print(attnviz.__file__)", folder=tmp_path, **place)
     assert Path(where.strip()).is_relative_to(tmp_path / "site")
-    drawn = run("-m", "attnviz", "show", "--sample", "repeat", "--model", "trained", folder=tmp_path, **place)
+    drawn = run("-m", "attnviz", "show", "sample:repeat", "--model", "trained", folder=tmp_path, **place)
     assert "induction" in drawn
     show = ("-m", "attnviz", "show", "a b", "--model", "trained", "-o", "view.html", "--force")
     run(*show, folder=tmp_path, **place)

@@ -79,7 +79,7 @@ SHOWN = (
     Shown(
         "picture",
         "A word and a picture",
-        "show middle-right --image digits.png --model trained-picture",
+        "show middle-right sample:digits.png --model trained-picture",
         "Each of the first four heads fetches one quarter of the digit that “middle-right” names. From the four "
         "quarters the model reads a 9. The heads of layer 1 show no such pattern.",
         ("What “middle-right” .36. looks at in the image", "The model answers 9", "largest weight is 100%"),
@@ -88,7 +88,7 @@ SHOWN = (
     Shown(
         "repeat",
         "A longer text",
-        "show --sample repeat --model trained",
+        "show sample:repeat --model trained",
         "The same model with 21 tokens. The cells are too small for numbers. Induction is the diagonal in heads "
         "1.1 and 1.0: it begins where the text first repeats.",
         ("induction 1.00", "21 queries", "Use --all for all"),
@@ -170,7 +170,7 @@ SHOWN = (
         "The exact numbers of a small part of a long map. Each has two digits, although all are below 1 %.",
         (r" \.\d\d ", "exactly|largest weight is 0?\\.\\d"),
         fits=False,
-        before=("attnviz show --sample long --causal --set num-heads=1 --set dense=false -o long.safetensors",),
+        before=("attnviz show sample:long --causal --set num-heads=1 --set dense=false -o long.safetensors",),
     ),
     Shown(
         "causal-128",

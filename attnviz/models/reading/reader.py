@@ -133,7 +133,6 @@ class Reader(ABC):
                 f"wrote it, such as {option('model', './llama')}"
             )
         if unread_part is not None:
-            # A command gives several images by repeating --image.
             name, *names = ("image" if part == "images" else part for part in (unread_part, *self.reads))
             raise AttnvizError(f"{self.name} does not read {option(name)}; give {or_list(dict.fromkeys(names))}")
 

@@ -193,7 +193,7 @@ def test_a_loaded_model_is_ablated_explained_and_generates_as_its_folder_does(
     expected = recorded(folder, photo, generate=2)
     assert reading.maps[-1].query_tokens.labels == expected.maps[-1].query_tokens.labels
     assert any("The last 2 tokens were generated" in remark for remark in reading.remarks)
-    command = [QUESTION, "--image", str(photo), "--model", str(folder)]
+    command = [QUESTION, str(photo), "--model", str(folder)]
     file = tmp_path / "effects.json"
     assert main(["ablate", *command, "--generate", "2", "--layers", "1", "-o", str(file)]) == 0
     effects = attnviz.ablate(model, reading, heads=Selection(layers=(1,)))
@@ -490,7 +490,7 @@ def test_ablation_removes_heads_of_the_text_or_of_the_tower(
         model.get_submodule(module).weight[:, 8:16] = 0  # the columns that read head 1
         change = float(model(**inputs).logits[0, -1, token] - logits[token])
     out, chosen = tmp_path / "effects.json", [] if attention is None else ["--attention", attention]
-    assert main(["ablate", QUESTION, "--image", str(photo), "--model", str(folder), "-o", str(out), *chosen]) == 0
+    assert main(["ablate", QUESTION, str(photo), "--model", str(folder), "-o", str(out), *chosen]) == 0
     effects = json.loads(out.read_text())
     assert effects["baseline"] == pytest.approx(float(logits[token]), abs=1e-5)
     assert sorted(row["heads"] for row in effects["effects"]) == [
@@ -505,7 +505,7 @@ def test_ablation_removes_heads_of_the_text_or_of_the_tower(
 def test_heads_name_their_tower(
     tower: str, has_vision_modules: bool, llava: Path, photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = [QUESTION, "--image", str(photo), "--model", str(llava), "--heads", f"{tower} 1.2,1.3"]
+    model = [QUESTION, str(photo), "--model", str(llava), "--heads", f"{tower} 1.2,1.3"]
     numbers, figure = tmp_path / "numbers.json", tmp_path / "heads.svg"
     assert main(["show", *model, "-o", str(numbers)]) == 0
     written = json.loads(numbers.read_text())
@@ -537,9 +537,9 @@ def test_a_recording_refuses_heads_of_its_other_tower(tower: str, llava: Path, p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--image", "PHOTO", "--attention", "text"], "the picture tower, which --attention text is not; leave one"),
-        ([], "this is the text tower of MODEL; add --image photo.jpg"),
-        (["--image", "PHOTO", "--model", "trained-picture"], "heads of trained-picture have no tower; leave out"),
+        (["PHOTO", "--attention", "text"], "the picture tower, which --attention text is not; leave one"),
+        ([], "this is the text tower of MODEL; add photo.jpg"),
+        (["PHOTO", "--model", "trained-picture"], "heads of trained-picture have no tower; leave out"),
         (["--model", "trained"], "heads of trained have no tower; leave out 'picture', as in 0.3"),
     ],
 )

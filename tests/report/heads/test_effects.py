@@ -159,7 +159,7 @@ def test_the_command_compares_two_files_and_refuses_one(tmp_path: Path, capsys: 
         (first, "--with", "a text"): "holds effects of heads; attnviz compare takes two such files",
         (first, second, "--model", "trained"): "without a model; leave the options of the model out",
         (first, second, "--passages", "missing.txt"): "saved effects are compared; leave --passages out",
-        (first, second, "--sample", "missing"): "saved effects are compared; leave --sample out",
+        (first, second, "sample:missing"): "saved effects are compared; leave the sample out",
         (first, second, "--with", "c"): "saved effects are compared; leave --with out",
         (first, second, "--layers", "0"): "--layers does not apply to tables of effects",
     }.items():
