@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.arrays import ByteArray
-from attnviz.render.figure.page import Area, Bar, Box, Content, Page, Strokes, TextLine, Word, arrange_page
-from attnviz.render.figure.picture import Picture, page_size
+from attnviz.render.figure.page import Bar, Box, Content, Page, Strokes, TextLine, Word, arrange_page
+from attnviz.render.figure.picture import PageSize, Picture, page_size
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Heading, Panel
@@ -51,7 +51,7 @@ PANEL_TITLE_SIZE = 0.85  # font size of a head's title over its text, relative t
 PARAGRAPH_STEP = 1.4  # rows from the last line of a text to the title of the next
 WORD_HEIGHT = 0.9  # height of the rectangle behind a token, in rows
 
-ContentAt = Callable[[Picture, float, Area, Ruler], Content]
+ContentAt = Callable[[Picture, float, PageSize, Ruler], Content]
 
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> Page:
@@ -70,7 +70,7 @@ def arrange_text(picture: Picture, ruler: Ruler) -> Page:
 def arrange_tokens(picture: Picture, content: ContentAt, ruler: Ruler, legend: Sequence[Bar] | None = None) -> Page:
     """Returns a page whose tokens have the largest font size at which their content fits."""
 
-    def fill(picture: Picture, area: Area, ruler: Ruler) -> Content:
+    def fill(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
         chosen_size = picture.look.font_size
         largest = math.inf if area.is_fixed else MAX_DEFAULT_TOKEN_POINTS
         max_height = area.height if area.is_fixed else math.inf
@@ -84,9 +84,9 @@ def arrange_tokens(picture: Picture, content: ContentAt, ruler: Ruler, legend: S
     return arrange_page(picture, page_size(picture.look), fill, ruler, legend)
 
 
-def _arcs_content(picture: Picture, points: float, area: Area, ruler: Ruler) -> Content:
+def _arcs_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns the arcs of heads: queries at the left, keys at the right, and lines for the weights between them."""
-    scale, width, page_grows = area.scale, area.width, not (area.is_fixed or area.is_column)
+    scale, width, page_grows = area.scale, area.width, area.grows
     row_height, max_label_width = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     name_points, padding = points * AXIS_NAME_SIZE, COLUMN_PADDING * scale
@@ -144,7 +144,7 @@ def _arcs_content(picture: Picture, points: float, area: Area, ruler: Ruler) -> 
     return Content(total_width, height, points, words=tuple(words), strokes=tuple(strokes), lines=tuple(lines))
 
 
-def _overlaid_arcs(picture: Picture, points: float, area: Area, ruler: Ruler) -> Content:
+def _overlaid_arcs(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns the arcs of several heads between the same two columns of tokens, each head in its hue."""
     row_height = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
@@ -164,7 +164,7 @@ def _overlaid_arcs(picture: Picture, points: float, area: Area, ruler: Ruler) ->
     return replace(moved, width=width, height=content.height + depth, words=(*names, *moved.words))
 
 
-def _overlaid_text(picture: Picture, points: float, area: Area, ruler: Ruler) -> Content:
+def _overlaid_text(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns one paragraph under the heads' names; a token's colour mixes the hues of the heads that look at it."""
     row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
@@ -230,7 +230,7 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_h
     return Strokes(np.stack([starts, stops], axis=1), strengths[order])
 
 
-def _text_content(picture: Picture, points: float, area: Area, ruler: Ruler) -> Content:
+def _text_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight."""
     row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     title_points = points * PANEL_TITLE_SIZE

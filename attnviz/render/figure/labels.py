@@ -133,27 +133,18 @@ def _places_on_axis(axis: Axis, positions: Any) -> Any:
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
-    start, stop = axis.edges[0], axis.edges[-1]
-    min_tokens = min_distance * (stop - start) / len(axis.labels)
-    if axis.seconds is not None and axis.seconds[1] > 0:
-        return _labels_of_seconds(axis, axis.seconds, min_tokens)
-    round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
-    step = next(round_step for round_step in round_steps if round_step >= min_tokens)
-    positions = np.arange(math.ceil(start / step) * step, stop, step)
-    places = _places_on_axis(axis, positions)
-    texts = tuple(map(str, positions.tolist()))
-    return Labels(tuple(places.tolist()), texts, is_turned=False, name=f"{axis.name}, by position")
-
-
-def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
-    start, seconds_per_frame = seconds
-    round_steps = (size * 10.0**power for power in range(-2, 6) for size in ROUND_STEPS)
-    step = next(round_step for round_step in round_steps if round_step >= min_tokens * seconds_per_frame)
-    first, last = (start + edge * seconds_per_frame for edge in (axis.edges[0], axis.edges[-1]))
-    times = np.arange(math.ceil(first / step) * step, last, step)
-    places = _places_on_axis(axis, (times - start) / seconds_per_frame)
-    texts = tuple(f"{time:g}" for time in times.tolist())
-    return Labels(tuple(places.tolist()), texts, is_turned=False, name=f"{axis.name}, in seconds")
+    """Returns labels at round positions, or at round seconds if the tokens are frames of a sound."""
+    start, token_seconds = axis.seconds if axis.seconds is not None and axis.seconds[1] > 0 else (0.0, 0.0)
+    unit, powers = (token_seconds, range(-2, 6)) if token_seconds else (1, range(12))
+    first, last = (start + edge * unit for edge in (axis.edges[0], axis.edges[-1]))
+    min_step = min_distance * (axis.edges[-1] - axis.edges[0]) / len(axis.labels) * unit
+    round_steps = (size * 10**power for power in powers for size in ROUND_STEPS)
+    step = next(round_step for round_step in round_steps if round_step >= min_step)
+    positions = np.arange(math.ceil(first / step) * step, last, step)
+    places = _places_on_axis(axis, (positions - start) / unit)
+    texts = tuple(f"{position:g}" if token_seconds else f"{position:.0f}" for position in positions.tolist())
+    name = f"{axis.name}, in seconds" if token_seconds else f"{axis.name}, by position"
+    return Labels(tuple(places.tolist()), texts, is_turned=False, name=name)
 
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:

@@ -19,7 +19,6 @@ from attnviz.render.figure.labels import (
 from attnviz.render.figure.page import (
     AXIS_NAME_POINTS,
     LABEL_PADDING,
-    Area,
     Box,
     Content,
     Page,
@@ -27,7 +26,7 @@ from attnviz.render.figure.page import (
     arrange_page,
     fitting_title,
 )
-from attnviz.render.figure.picture import Picture, page_size
+from attnviz.render.figure.picture import PageSize, Picture, page_size
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.panels import Axis, Panel
 
@@ -137,7 +136,7 @@ def _legible_page(picture: Picture, ruler: Ruler) -> Page:
     return page
 
 
-def _maps_body(picture: Picture, area: Area, ruler: Ruler) -> Content:
+def _maps_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     panels, scale = picture.panels, area.scale
     grid = _fit_grid(picture, area, int(any(panel.title for panel in panels)), ruler)
     short_titles = [(panel.heading.shortened().text, grid.size(index, panel)[0]) for index, panel in enumerate(panels)]
@@ -212,7 +211,7 @@ def _axis_labels(axis: Axis, grid: _Grid, cell: float, length: float, scale: flo
     return replace(labels, name=ruler.cut(axis.name, points, max(length, MIN_AXIS_NAME_WIDTH * scale)))
 
 
-def _fit_grid(picture: Picture, area: Area, title_lines: int, ruler: Ruler) -> _Grid:
+def _fit_grid(picture: Picture, area: PageSize, title_lines: int, ruler: Ruler) -> _Grid:
     """Returns the grid whose cells are largest, with panels that belong together side by side."""
     count, group = len(picture.panels), picture.across or 1
     candidates = [
@@ -221,7 +220,7 @@ def _fit_grid(picture: Picture, area: Area, title_lines: int, ruler: Ruler) -> _
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
-def _grid_across(picture: Picture, area: Area, across: int, title_lines: int, ruler: Ruler) -> _Grid:
+def _grid_across(picture: Picture, area: PageSize, across: int, title_lines: int, ruler: Ruler) -> _Grid:
     """Returns the grid in the first style in which all labels fit; else one with positions or every nth label.
 
     If both axes have positions, the font may grow.
@@ -247,7 +246,7 @@ def _grid_across(picture: Picture, area: Area, across: int, title_lines: int, ru
     return _grid_with(picture, area, across, labelling, title_lines, ruler)
 
 
-def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
+def _labellings(picture: Picture, area: PageSize) -> Iterator[Labelling]:
     """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels."""
     font_size = picture.look.font_size
     has_positions = any(panel.pooled for panel in picture.panels)
@@ -266,7 +265,7 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
 
 
 def _grid_with(
-    picture: Picture, area: Area, across: int, labelling: Labelling, title_lines: int, ruler: Ruler
+    picture: Picture, area: PageSize, across: int, labelling: Labelling, title_lines: int, ruler: Ruler
 ) -> _Grid:
     """Returns the grid with the largest cells that leave space for their labels: all labels, or every nth."""
 
@@ -291,7 +290,7 @@ def _grid_with(
 
 def _grid_at_strides(
     picture: Picture,
-    area: Area,
+    area: PageSize,
     across: int,
     labelling: Labelling,
     title_lines: int,
@@ -368,16 +367,16 @@ def _cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
     return tuple(min(max(sides) / side, MAX_FACTOR_OF_OTHER_AXES if has_other_axes else math.inf) for side in sides)
 
 
-def _cell_size(picture: Picture, area: Area, grid: _Grid, ruler: Ruler) -> tuple[float, float]:
-    ratio = _cell_ratio(picture, ruler)
+def _cell_size(picture: Picture, area: PageSize, grid: _Grid, ruler: Ruler) -> tuple[float, float]:
+    ratio, dpi = _cell_ratio(picture, ruler), picture.look.pixels_per_inch
     width = max((area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
     height = max((area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
     side = min(height, width / ratio)
     if not area.is_fixed:
         side = min(side, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
-        return _whole_pixels(side * ratio, area.dpi), _whole_pixels(side, area.dpi)
+        return _whole_pixels(side * ratio, dpi), _whole_pixels(side, dpi)
     longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
-    return _whole_pixels(min(width, longest * ratio), area.dpi), _whole_pixels(min(height, longest), area.dpi)
+    return _whole_pixels(min(width, longest * ratio), dpi), _whole_pixels(min(height, longest), dpi)
 
 
 def _whole_pixels(inches: float, dpi: int) -> float:

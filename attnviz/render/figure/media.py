@@ -10,8 +10,8 @@ import numpy as np
 
 from attnviz.media.sound import Sound
 from attnviz.render.figure.arcs_and_text import arrange_tokens
-from attnviz.render.figure.page import Area, Box, Content, Page, Place, TextLine, fitting_title
-from attnviz.render.figure.picture import Picture, Theme, page_size
+from attnviz.render.figure.page import Box, Content, Page, Place, TextLine, fitting_title
+from attnviz.render.figure.picture import PageSize, Picture, Theme
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.render.terminal.maps import ROUND_SECONDS
 from attnviz.report.picture.overlays import band_tops, outline_segments, panel_image, query_box
@@ -78,7 +78,7 @@ def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
         matplotlib_figure.add_artist(frame)
 
 
-def _images_content(picture: Picture, points: float, area: Area, ruler: Ruler) -> Content:
+def _images_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     panels, width, scale = picture.panels, area.width, area.scale
     across = _images_across([panel.group for panel in panels])
     gap = min(IMAGE_GAP * scale, MAX_GAP_SHARE * width / across)
@@ -206,9 +206,9 @@ def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
     return float(edges[0]), float(edges[-1])
 
 
-def _sounds_content(picture: Picture, points: float, area: Area, ruler: Ruler) -> Content:
+def _sounds_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     scale = area.scale
-    margin = max(0.0, SOUND_MARGIN * scale - page_size(picture.look).margin)
+    margin = max(0.0, SOUND_MARGIN * scale - area.margin)
     sound_width = min(area.width, SOUND_WIDTH * points / LARGEST_FONT)
     height = SOUND_HEIGHT * scale * min(MAX_GROWTH, max(1.0, points / (LARGEST_FONT * scale)))
     title_points = SOUND_TITLE_POINTS * scale

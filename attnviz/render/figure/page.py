@@ -168,18 +168,6 @@ class Bar:
         return self.ticks if self.quantity is None else self.quantity.ticks(self.scale, max_ticks)
 
 
-@dataclass(frozen=True)
-class Area:
-    """The area that a content may fill."""
-
-    width: float
-    height: float
-    scale: float  # the size of fonts relative to those of a slide
-    dpi: int  # pixels per inch
-    is_fixed: bool  # True if the content should fill the area; False if it has a size that suits it
-    is_column: bool = False  # True if the page is a column of a journal
-
-
 @dataclass(frozen=True, eq=False)
 class Page:
     """A page with everything on it in its place."""
@@ -192,7 +180,7 @@ class Page:
     lines: tuple[TextLine, ...]  # the lines of the title, the summary and the remarks
 
 
-Fill = Callable[[Picture, Area, Ruler], Content]
+Fill = Callable[[Picture, PageSize, Ruler], Content]
 
 
 def arrange_page(
@@ -220,14 +208,7 @@ def arrange_page(
             legend_height = _height_below(bars, width - 2 * margin, legend_points, scale, ruler)
         elif bars:
             legend_width = max(bar.box.width for bar in bars) + BAR_GAP * scale
-        area = Area(
-            width=width - 2 * margin - legend_width,
-            height=area_height - legend_height,
-            scale=scale,
-            dpi=dpi,
-            is_fixed=size.is_fixed,
-            is_column=size.is_column,
-        )
+        area = replace(size, width=width - 2 * margin - legend_width, height=area_height - legend_height)
         return fill(picture, area, ruler), legend_width, legend_height
 
     content, legend_width, legend_height = filled(is_legend_below=size.is_column)

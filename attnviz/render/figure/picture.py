@@ -86,7 +86,7 @@ def picture_of(report: DrawnReport) -> Picture:
 
 @dataclass(frozen=True)
 class PageSize:
-    """A page, in inches."""
+    """A page, or the area of its content, in inches."""
 
     width: float  # the width, or the greatest width if the content chooses it
     height: float  # the height, or the greatest height if the content chooses it

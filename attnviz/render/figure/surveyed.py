@@ -11,8 +11,8 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.media.image import Image
 from attnviz.render.figure.media import draw_image
-from attnviz.render.figure.page import Area, Bar, Box, Content, Page, Place, arrange_page
-from attnviz.render.figure.picture import THEME_COLORS, Picture, page_size, with_readable_texts
+from attnviz.render.figure.page import Bar, Box, Content, Page, Place, arrange_page
+from attnviz.render.figure.picture import THEME_COLORS, PageSize, Picture, page_size, with_readable_texts
 from attnviz.render.figure.words import Fonts, Ruler, choose_fonts
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, colormap, ink_on
 from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel, Quantity
@@ -101,7 +101,7 @@ class SurveySheet:
         self.page = arrange_page(picture, page_size(self.report.look), self.fill, self.ruler, legend)
         return self.page
 
-    def fill(self, picture: Picture, area: Area, ruler: Ruler) -> Content:
+    def fill(self, picture: Picture, area: PageSize, ruler: Ruler) -> Content:
         """Returns the space of the points or cards; they are scaled to an area of a given size."""
         height = POINTS_HEIGHT + AXIS_HEIGHT
         if self.report.cards:

@@ -13,9 +13,10 @@ from PIL.PngImagePlugin import PngInfo
 
 from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.render.figure.page import LABEL_PADDING, Area, Box, Content, Page, Place, TextLine, arrange_page
+from attnviz.render.figure.page import LABEL_PADDING, Box, Content, Page, Place, TextLine, arrange_page
 from attnviz.render.figure.picture import (
     THEME_COLORS,
+    PageSize,
     Picture,
     page_size,
     rgb,
@@ -244,9 +245,9 @@ def _write_mark(pixels: ByteArray, mark: Mark) -> None:
             x += round(font.getlength(characters))
 
 
-def _thumbnails_body(picture: Picture, area: Area, ruler: Ruler) -> Content:
+def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
-    dpi, scale = area.dpi, area.scale
+    dpi, scale = picture.look.pixels_per_inch, area.scale
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
     name_points, number_points = ROW_NAME_POINTS * scale, COLUMN_NUMBER_POINTS * scale
     number_points = max(number_points, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
@@ -258,7 +259,7 @@ def _thumbnails_body(picture: Picture, area: Area, ruler: Ruler) -> Content:
     for left in lefts:
         size = (int(area.height * dpi), int((area.width - left) * dpi))
         rows = _rows_in_order(picture.panels, size) if picture.filled else _rows_in_bands(groups, size)
-        frame = _thumbnail_frame(rows, size, area, ruler)
+        frame = _thumbnail_frame(rows, size, area, dpi, ruler)
         if picture.filled:
             frame = _frame_for_titles(rows, size, frame, ruler)
         if frame.title_size:
@@ -268,7 +269,7 @@ def _thumbnails_body(picture: Picture, area: Area, ruler: Ruler) -> Content:
     if not frame.title_size:
         header = LINE_SPACING * number_points / POINTS_PER_INCH if numbers else 0.0
         size = (int((area.height - header) * dpi), size[1])
-        frame = replace(_thumbnail_frame(rows, size, area, ruler), title_size=0)
+        frame = replace(_thumbnail_frame(rows, size, area, dpi, ruler), title_size=0)
     title_points = frame.title_size * POINTS_PER_INCH / dpi
     lines, places = [], []
     for row, panels in enumerate(rows):
@@ -350,13 +351,15 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
     return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
-def _thumbnail_frame(groups: list[list[Panel]], size: tuple[int, int], area: Area, ruler: Ruler) -> _Frame:
+def _thumbnail_frame(
+    groups: list[list[Panel]], size: tuple[int, int], area: PageSize, dpi: int, ruler: Ruler
+) -> _Frame:
     """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels."""
-    unit, has_given_width = area.scale * area.dpi / PAGE_DPI, area.is_fixed or area.is_column
+    unit, has_given_width = area.scale * dpi / PAGE_DPI, area.is_fixed or area.is_column
     rows, columns = len(groups), max(map(len, groups))
     shapes = [panel.values.shape for panels in groups for panel in panels]
     max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
-    gap = max(MIN_GAP_PIXELS, round(GAP * area.scale * area.dpi))
+    gap = max(MIN_GAP_PIXELS, round(GAP * area.scale * dpi))
     space = min(size[0] / rows, size[1] / columns) - gap
     if has_given_width and space < MIN_THUMBNAIL_PIXELS:
         if len(shapes) == 1:
