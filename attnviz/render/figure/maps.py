@@ -138,11 +138,11 @@ def _legible_page(picture: Picture, ruler: Ruler) -> Page:
 
 def _maps_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     panels, scale = picture.panels, area.scale
-    grid = _fit_grid(picture, area, int(any(panel.title for panel in panels)), ruler)
+    grid = _GridPlan(picture, area, int(any(panel.title for panel in panels)), ruler).largest()
     short_titles = [(panel.heading.shortened().text, grid.size(index, panel)[0]) for index, panel in enumerate(panels)]
     smallest_points = MIN_PANEL_TITLE_POINTS * scale
     if any(ruler.width(title, smallest_points) > width + ROUNDING_INCHES for title, width in short_titles):
-        grid = _fit_grid(picture, area, MAX_PANEL_TITLE_LINES, ruler)  # else a title would be cut
+        grid = _GridPlan(picture, area, MAX_PANEL_TITLE_LINES, ruler).largest()  # else a title would be cut
     title_points = _title_points(panels, grid, scale, ruler)
     name_points = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, title_points))
     places = []
@@ -211,141 +211,170 @@ def _axis_labels(axis: Axis, grid: _Grid, cell: float, length: float, scale: flo
     return replace(labels, name=ruler.cut(axis.name, points, max(length, MIN_AXIS_NAME_WIDTH * scale)))
 
 
-def _fit_grid(picture: Picture, area: PageSize, title_lines: int, ruler: Ruler) -> _Grid:
-    """Returns the grid whose cells are largest, with panels that belong together side by side."""
-    count, group = len(picture.panels), picture.across or 1
-    candidates = [
-        _grid_across(picture, area, across, title_lines, ruler) for across in range(group, count + group, group)
-    ]
-    return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
+@dataclass(frozen=True)
+class _GridPlan:
+    """Finds the grid of a picture's panels in an area."""
 
+    picture: Picture
+    area: PageSize
+    title_lines: int  # of the longest title of a panel; 0 if no panel has a title
+    ruler: Ruler
 
-def _grid_across(picture: Picture, area: PageSize, across: int, title_lines: int, ruler: Ruler) -> _Grid:
-    """Returns the grid in the first style in which all labels fit; else one with positions or every nth label.
+    def largest(self) -> _Grid:
+        """Returns the grid whose cells are largest, with panels that belong together side by side."""
+        count, group = len(self.picture.panels), self.picture.across or 1
+        candidates = [self.grid_across(across) for across in range(group, count + group, group)]
+        return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
-    If both axes have positions, the font may grow.
-    """
-    for labelling in _labellings(picture, area):
-        grid = _grid_with(picture, area, across, labelling, title_lines, ruler)
-        axes = {id(axis): (axis, cell) for axis, cell in grid.axes(picture.panels)}
-        if all(labels_fit(axis, labelling, cell, ruler) for axis, cell in axes.values()):
+    def grid_across(self, across: int) -> _Grid:
+        """Returns the grid in the first style in which all labels fit; else one with positions or every nth label.
+
+        If both axes have positions, the font may grow.
+        """
+        for labelling in self.labellings():
+            grid = self.grid_with(across, labelling)
+            axes = {id(axis): (axis, cell) for axis, cell in grid.axes(self.picture.panels)}
+            if all(labels_fit(axis, labelling, cell, self.ruler) for axis, cell in axes.values()):
+                return grid
+        dense_axes = [
+            axis
+            for axis, cell in grid.axes(self.picture.panels)
+            if prefers_positions(axis, grid.labelling, cell, self.ruler)
+        ]
+        position_axes = frozenset(axis.name for axis in dense_axes)
+        points = grid.labelling.points
+        if len(position_axes) == 2 and self.picture.look.font_size is None and not self.area.is_column:
+            points = max(points, MIN_FLAT_LABEL_POINTS * self.area.scale)
+        labelling = replace(
+            grid.labelling,
+            position_axes=position_axes,
+            min_position_tokens=min((len(axis.labels) for axis in dense_axes), default=0),
+            points=points,
+        )
+        return self.grid_with(across, labelling)
+
+    def labellings(self) -> Iterator[Labelling]:
+        """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels."""
+        font_size = self.picture.look.font_size
+        has_positions = any(panel.pooled for panel in self.picture.panels)
+        needs_small_labels = self.picture.look.mark is not None or self.area.is_column or has_positions
+        limit = min(MAX_LABEL_INCHES * self.area.scale, MAX_LABEL_SHARE * self.area.width)
+        smallest_points = MIN_LABEL_POINTS if self.picture.look.frame is None else MIN_FRAME_POINTS
+        if font_size is not None:
+            yield from (Labelling(font_size, is_turned, limit) for is_turned in (False, True))
+            return
+        first_size = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if needs_small_labels else 0
+        for is_turned in (False, True):
+            for points in LABEL_POINTS[first_size:]:
+                is_large_enough = is_turned or points >= MIN_FLAT_LABEL_POINTS
+                if is_large_enough and points * self.area.scale >= smallest_points:
+                    yield Labelling(points * self.area.scale, is_turned, limit)
+
+    def grid_with(self, across: int, labelling: Labelling) -> _Grid:
+        """Returns the grid with the largest cells that leave space for their labels: all labels, or every nth."""
+
+        def strides_of(grid: _Grid) -> dict[int, int]:
+            """Returns the step from one labelled token to the next on each axis, by ``id`` of the axis."""
+            return {
+                id(axis): label_stride(axis, labelling, cell, self.ruler)
+                for axis, cell in grid.axes(self.picture.panels)
+            }
+
+        grid = self.grid_at(across, labelling, {})
+        strides = first_strides = strides_of(grid)
+        if max(first_strides.values()) == 1:  # every token has its label
             return grid
-    dense_axes = [
-        axis for axis, cell in grid.axes(picture.panels) if prefers_positions(axis, grid.labelling, cell, ruler)
-    ]
-    position_axes = frozenset(axis.name for axis in dense_axes)
-    points = grid.labelling.points
-    if len(position_axes) == 2 and picture.look.font_size is None and not area.is_column:
-        points = max(points, MIN_FLAT_LABEL_POINTS * area.scale)
-    labelling = replace(
-        grid.labelling,
-        position_axes=position_axes,
-        min_position_tokens=min((len(axis.labels) for axis in dense_axes), default=0),
-        points=points,
-    )
-    return _grid_with(picture, area, across, labelling, title_lines, ruler)
+        for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
+            tighter_grid = self.grid_at(across, labelling, strides)
+            earlier_strides, strides = strides, strides_of(tighter_grid)
+            if strides == earlier_strides:
+                return tighter_grid
+        return replace(self.grid_at(across, labelling, first_strides), cell=grid.cell)
 
+    def grid_at(self, across: int, labelling: Labelling, strides: dict[int, int]) -> _Grid:
+        """Returns the grid with the largest cells that leave space for labels at the ``strides``."""
+        panels, scale = self.picture.panels, self.area.scale
+        count, factors = len(panels), _cell_factors(panels)
+        column_count = min(across, count)
+        row_count = math.ceil(count / column_count)
+        lefts, column_cells = [0.0] * column_count, [1.0] * column_count
+        bottoms, row_cells = [0.0] * row_count, [1.0] * row_count
+        has_rows = tuple(
+            index % column_count == 0 or not labelling.are_alike(panels[index - 1].rows, panel.rows)
+            for index, panel in enumerate(panels)
+        )
+        has_columns = tuple(
+            index + column_count >= count
+            or not labelling.are_alike(panels[index + column_count].columns, panel.columns)
+            for index, panel in enumerate(panels)
+        )
 
-def _labellings(picture: Picture, area: PageSize) -> Iterator[Labelling]:
-    """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels."""
-    font_size = picture.look.font_size
-    has_positions = any(panel.pooled for panel in picture.panels)
-    needs_small_labels = picture.look.mark is not None or area.is_column or has_positions
-    limit = min(MAX_LABEL_INCHES * area.scale, MAX_LABEL_SHARE * area.width)
-    smallest_points = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
-    if font_size is not None:
-        yield from (Labelling(font_size, is_turned, limit) for is_turned in (False, True))
-        return
-    first_size = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if needs_small_labels else 0
-    for is_turned in (False, True):
-        for points in LABEL_POINTS[first_size:]:
-            is_large_enough = is_turned or points >= MIN_FLAT_LABEL_POINTS
-            if is_large_enough and points * area.scale >= smallest_points:
-                yield Labelling(points * area.scale, is_turned, limit)
+        def depth(axis: Axis) -> float:
+            """Returns the inches beside a panel for an axis' name and its labels in the style of ``labelling``."""
+            name_depth = 2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH
+            return label_depth(axis, labelling, self.ruler, strides.get(id(axis), 1)) + name_depth * scale
 
+        for index, panel in enumerate(panels):
+            row, column = divmod(index, column_count)
+            column_cells[column] = max(column_cells[column], len(panel.columns.labels) * factors[index])
+            row_cells[row] = max(row_cells[row], len(panel.rows.labels) * factors[index])
+            if has_rows[index]:
+                lefts[column] = max(lefts[column], depth(panel.rows))
+            if has_columns[index]:
+                bottoms[row] = max(bottoms[row], depth(panel.columns))
+        group = self.picture.across or 1
+        gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(column_count)]
+        title_height = PANEL_GAP / 4
+        if self.title_lines:
+            title_height = PANEL_TITLE_POINTS * self.title_lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2
+        grid = _Grid(
+            across=column_count,
+            labelling=labelling,
+            has_rows=has_rows,
+            has_columns=has_columns,
+            lefts=tuple(lefts),
+            bottoms=tuple(bottoms),
+            column_cells=tuple(column_cells),
+            row_cells=tuple(row_cells),
+            gaps=(0.0, *(gap * scale for gap in gaps[1:])),
+            title_lines=self.title_lines,
+            title_height=(title_height + strip_height(panels)) * scale,
+            factors=factors,
+        )
+        return replace(grid, cell=self.cell_size(grid))
 
-def _grid_with(
-    picture: Picture, area: PageSize, across: int, labelling: Labelling, title_lines: int, ruler: Ruler
-) -> _Grid:
-    """Returns the grid with the largest cells that leave space for their labels: all labels, or every nth."""
+    def cell_size(self, grid: _Grid) -> tuple[float, float]:
+        """Returns the width and height of the largest cells for which a grid has space, in whole pixels."""
+        ratio, dpi = self.cell_ratio(), self.picture.look.pixels_per_inch
+        width = max((self.area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
+        height = max((self.area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
+        side = min(height, width / ratio)
+        if not self.area.is_fixed:
+            side = min(side, MAX_CELL_INCHES * self.area.scale / max(ratio, 1.0))
+            return _whole_pixels(side * ratio, dpi), _whole_pixels(side, dpi)
+        longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
+        return _whole_pixels(min(width, longest * ratio), dpi), _whole_pixels(min(height, longest), dpi)
 
-    def grid_at(strides: dict[int, int]) -> _Grid:
-        return _grid_at_strides(picture, area, across, labelling, title_lines, ruler, strides)
+    def cell_ratio(self) -> float:
+        """Returns the width of a cell divided by its height.
 
-    def strides_of(grid: _Grid) -> dict[int, int]:
-        """Returns the step from one labelled token to the next on each axis of the panels, by ``id`` of the axis."""
-        return {id(axis): label_stride(axis, labelling, cell, ruler) for axis, cell in grid.axes(picture.panels)}
-
-    grid = grid_at({})
-    strides = first_strides = strides_of(grid)
-    if max(first_strides.values()) == 1:  # every token has its label
-        return grid
-    for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
-        tighter_grid = grid_at(strides)
-        earlier_strides, strides = strides, strides_of(tighter_grid)
-        if strides == earlier_strides:
-            return tighter_grid
-    return replace(grid_at(first_strides), cell=grid.cell)
-
-
-def _grid_at_strides(
-    picture: Picture,
-    area: PageSize,
-    across: int,
-    labelling: Labelling,
-    title_lines: int,
-    ruler: Ruler,
-    strides: dict[int, int],
-) -> _Grid:
-    """Returns the grid with the largest cells that leave space for labels at the ``strides``."""
-    panels, scale = picture.panels, area.scale
-    count, factors = len(panels), _cell_factors(panels)
-    column_count = min(across, count)
-    row_count = math.ceil(count / column_count)
-    lefts, column_cells = [0.0] * column_count, [1.0] * column_count
-    bottoms, row_cells = [0.0] * row_count, [1.0] * row_count
-    has_rows = tuple(
-        index % column_count == 0 or not labelling.are_alike(panels[index - 1].rows, panel.rows)
-        for index, panel in enumerate(panels)
-    )
-    has_columns = tuple(
-        index + column_count >= count or not labelling.are_alike(panels[index + column_count].columns, panel.columns)
-        for index, panel in enumerate(panels)
-    )
-
-    def depth(axis: Axis) -> float:
-        """Returns the inches beside a panel for an axis' name and its labels in the style of ``labelling``."""
-        name_depth = 2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH
-        return label_depth(axis, labelling, ruler, strides.get(id(axis), 1)) + name_depth * scale
-
-    for index, panel in enumerate(panels):
-        row, column = divmod(index, column_count)
-        column_cells[column] = max(column_cells[column], len(panel.columns.labels) * factors[index])
-        row_cells[row] = max(row_cells[row], len(panel.rows.labels) * factors[index])
-        if has_rows[index]:
-            lefts[column] = max(lefts[column], depth(panel.rows))
-        if has_columns[index]:
-            bottoms[row] = max(bottoms[row], depth(panel.columns))
-    group = picture.across or 1
-    gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(column_count)]
-    title_height = PANEL_GAP / 4
-    if title_lines:
-        title_height = PANEL_TITLE_POINTS * title_lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2
-    grid = _Grid(
-        across=column_count,
-        labelling=labelling,
-        has_rows=has_rows,
-        has_columns=has_columns,
-        lefts=tuple(lefts),
-        bottoms=tuple(bottoms),
-        column_cells=tuple(column_cells),
-        row_cells=tuple(row_cells),
-        gaps=(0.0, *(gap * scale for gap in gaps[1:])),
-        title_lines=title_lines,
-        title_height=(title_height + strip_height(panels)) * scale,
-        factors=factors,
-    )
-    return replace(grid, cell=_cell_size(picture, area, grid, ruler))
+        Cells with numbers are wide enough for them. Other cells are square, unless one side of the maps has more than
+        `MAX_ASPECT_RATIO` times as many cells as the other (`MAX_SOUND_RATIO` times for a sound). Then cells are longer
+        along the side with fewer cells.
+        """
+        if self.picture.numbers:
+            number_width = (
+                _widest_number(self.picture, self.ruler) + 0.8 / POINTS_PER_INCH
+            )  # 0.8 font sizes of space, per point
+            return max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
+        rows = max(len(panel.rows.labels) for panel in self.picture.panels)
+        columns = max(len(panel.columns.labels) for panel in self.picture.panels)
+        is_timed = any(
+            panel.columns.seconds is not None and panel.rows.seconds is None for panel in self.picture.panels
+        )
+        limit = MAX_SOUND_RATIO if is_timed else MAX_ASPECT_RATIO
+        stretch = max(rows / columns, columns / rows, limit) / limit
+        return stretch if rows > columns else 1 / stretch
 
 
 def strip_height(panels: tuple[Panel, ...]) -> float:
@@ -367,39 +396,9 @@ def _cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
     return tuple(min(max(sides) / side, MAX_FACTOR_OF_OTHER_AXES if has_other_axes else math.inf) for side in sides)
 
 
-def _cell_size(picture: Picture, area: PageSize, grid: _Grid, ruler: Ruler) -> tuple[float, float]:
-    ratio, dpi = _cell_ratio(picture, ruler), picture.look.pixels_per_inch
-    width = max((area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
-    height = max((area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
-    side = min(height, width / ratio)
-    if not area.is_fixed:
-        side = min(side, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
-        return _whole_pixels(side * ratio, dpi), _whole_pixels(side, dpi)
-    longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
-    return _whole_pixels(min(width, longest * ratio), dpi), _whole_pixels(min(height, longest), dpi)
-
-
 def _whole_pixels(inches: float, dpi: int) -> float:
     pixels = inches * dpi
     return math.floor(pixels) / dpi if pixels >= 2 else inches
-
-
-def _cell_ratio(picture: Picture, ruler: Ruler) -> float:
-    """Returns the width of a cell divided by its height.
-
-    Cells with numbers are wide enough for them. Other cells are square, unless one side of the maps has more than
-    `MAX_ASPECT_RATIO` times as many cells as the other (`MAX_SOUND_RATIO` times for a sound). Then cells are longer
-    along the side with fewer cells.
-    """
-    if picture.numbers:
-        number_width = _widest_number(picture, ruler) + 0.8 / POINTS_PER_INCH  # 0.8 font sizes of space, per point
-        return max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
-    rows = max(len(panel.rows.labels) for panel in picture.panels)
-    columns = max(len(panel.columns.labels) for panel in picture.panels)
-    is_timed = any(panel.columns.seconds is not None and panel.rows.seconds is None for panel in picture.panels)
-    limit = MAX_SOUND_RATIO if is_timed else MAX_ASPECT_RATIO
-    stretch = max(rows / columns, columns / rows, limit) / limit
-    return stretch if rows > columns else 1 / stretch
 
 
 def _widest_number(picture: Picture, ruler: Ruler) -> float:
