@@ -35,20 +35,15 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     first_picture, *other_pictures = _with_one_palette([_padded(picture, size) for picture in pictures])
     milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
     film_file = io.BytesIO()
-    if suffix == ".gif":
-        first_picture.save(
-            film_file,
-            format="GIF",
-            save_all=True,
-            append_images=other_pictures,
-            duration=milliseconds,
-            loop=0,
-            comment=film.caption.encode(errors="replace"),
-        )
-    else:
-        first_picture.save(
-            film_file, format="PNG", save_all=True, append_images=other_pictures, duration=milliseconds, loop=0
-        )
+    first_picture.save(
+        film_file,
+        format=suffix[1:].upper(),
+        save_all=True,
+        append_images=other_pictures,
+        duration=milliseconds,
+        loop=0,
+        **({"comment": film.caption.encode(errors="replace")} if suffix == ".gif" else {}),
+    )
     file.write(film_file.getvalue())
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,7 @@ MAX_NAMED_BARS = 9  # bars with a label in a chart by offset
 SPACE_WIDTH, TOKEN_PADDING = 0.05, 0.06  # before a token with a space, and at both sides of its letters together
 TOKEN_HEIGHT = 0.22
 PICTURE_WORDS_LINE = 0.18  # height of a line of words above a picture
+PICTURE_WORDS_HEIGHT = 2 * PICTURE_WORDS_LINE
 PICTURE_GAP, MAX_PICTURES_ACROSS = 0.15, 6  # inches between pictures, and pictures in a row
 MAX_PICTURE_RATIO = 1.4  # of a picture's height to its width; a taller one is narrower
 
@@ -71,15 +72,6 @@ def fonts_of(report: SurveyedHeads) -> Fonts:
             *(" ".join((*report.texts[text].labels, report.texts[text].place)) for text in text_indices),
         )
     )
-
-
-class _PicturePlace(NamedTuple):
-    """The place of a picture below its words, in inches from the upper left corner of all pictures of a card."""
-
-    left: float
-    top: float  # of the words
-    width: float
-    height: float
 
 
 @dataclass(eq=False)
@@ -292,10 +284,24 @@ class SurveySheet:
             text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
             y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
 
-    def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[_PicturePlace], float]:
-        """Returns the places of example pictures, and the height of them all in inches."""
+    def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[Box], float]:
+        """Returns the places of example pictures in rows, and the height of all rows.
+
+        A place is a picture with its words above it, on a sheet from the upper left corner of all pictures.
+        """
         images = [_shown_image(self.picture_tokens(example)) for example in pictures]
-        return _picture_places(images, WIDTH, words_height=2 * PICTURE_WORDS_LINE) if images else ([], 0.0)
+        across = min(max(len(images), 1), MAX_PICTURES_ACROSS)
+        column_width = (WIDTH - PICTURE_GAP * (across - 1)) / across
+        places, top = list[Box](), 0.0
+        for first in range(0, len(images), across):
+            bottom = top
+            for column, image in enumerate(images[first : first + across]):
+                height = min(column_width * image.height / image.width, column_width * MAX_PICTURE_RATIO)
+                left, width = column * (column_width + PICTURE_GAP), height * image.width / image.height
+                places.append(Box(left, top, width, PICTURE_WORDS_HEIGHT + height))
+                bottom = max(bottom, top + PICTURE_WORDS_HEIGHT + height)
+            top = bottom + PICTURE_GAP
+        return places, top
 
     def picture_tokens(self, example: HeadExample) -> Tokens:
         """Returns the tokens of an example's picture."""
@@ -310,10 +316,9 @@ class SurveySheet:
             words = f"{example.reason}  {name} {example.value:.3f}", self.report.texts[example.text].place
             for line, text in enumerate(words):
                 shown_text = self.ruler.cut(text, TINY, place.width)
-                y = top + place.top + line * PICTURE_WORDS_LINE
-                self.write_text(place.left, y, shown_text, TINY, "faint")
-            bottom = top + place.top + len(words) * PICTURE_WORDS_LINE + place.height
-            box = self.box_at(place.left, bottom - place.height, place.width, place.height)
+                self.write_text(place.x, top + place.y + line * PICTURE_WORDS_LINE, shown_text, TINY, "faint")
+            top_of_picture, height = top + place.y + PICTURE_WORDS_HEIGHT, place.height - PICTURE_WORDS_HEIGHT
+            box = self.box_at(place.x, top_of_picture, place.width, height)
             weights, tokens = _query_weights(example), self.picture_tokens(example)
             panel = _picture_panel(tokens, weights, example.query, self.report.look.cmap)
             draw_image(self.drawn, Place(panel, box), self.theme)
@@ -435,22 +440,6 @@ def _scaled_to_unit(numbers: Float64Array) -> Float64Array:
     """Returns numbers scaled to 0 for the smallest and 1 for the largest; all 0 if all are equal; NaN stays NaN."""
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))
-
-
-def _picture_places(images: list[Image], width: float, words_height: float) -> tuple[list[_PicturePlace], float]:
-    """Returns the places of pictures in rows, each below its words, and the height of all rows in inches."""
-    across = min(len(images), MAX_PICTURES_ACROSS)
-    column_width = (width - PICTURE_GAP * (across - 1)) / across
-    places, top = list[_PicturePlace](), 0.0
-    for first in range(0, len(images), across):
-        bottom = top
-        for column, image in enumerate(images[first : first + across]):
-            height = min(column_width * image.height / image.width, column_width * MAX_PICTURE_RATIO)
-            left, picture_width = column * (column_width + PICTURE_GAP), height * image.width / image.height
-            places.append(_PicturePlace(left, top, picture_width, height))
-            bottom = max(bottom, top + words_height + height)
-        top = bottom + PICTURE_GAP
-    return places, top
 
 
 def _shown_image(tokens: Tokens) -> Image:
