@@ -16,6 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from attnviz.attention.kernels import EXACT_DTYPES
 from attnviz.capture.assembly.output_projection import added_bias, operand_places
 from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.products import PRODUCTS
@@ -343,7 +344,7 @@ def _scaled_gradient(factor: Tensor, gradient: Tensor) -> Tensor:
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
     """Returns a tensor in float32; a tensor in float32 or float64 is returned unchanged."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    return tensor if tensor.dtype in EXACT_DTYPES else tensor.float()
 
 
 def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from attnviz.attention.kernels import EXACT_DTYPES
+
 MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no score is that low
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
-EXACT_DTYPES = (torch.float32, torch.float64)
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
