@@ -204,7 +204,7 @@ def test_commands_survey_list_and_draw_pictures(
     ("arguments", "line"),
     [
         (["--model", "vit", "--column", "text"], "--column is for texts, and the corpus holds pictures; leave it out"),
-        (["--model", "vit", "--set", "labels=1k"], "--set labels=is for texts"),
+        (["--model", "vit", "--tokens", "1k"], "--tokens is for texts"),
         (["--model", "trained"], "the trained model reads text; for an image use --model trained-picture"),
     ],
 )

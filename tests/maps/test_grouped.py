@@ -136,7 +136,7 @@ def test_tokens_are_joined_to_nothing_else_by_their_name() -> None:
 
 def test_refuses_words_and_others_together() -> None:
     assert Grouping(words=True, by="words").units == "words"
-    with pytest.raises(AttnvizError, match="words=True and by='lines' join different tokens; choose one of them"):
+    with pytest.raises(AttnvizError, match="by='lines' and words=True join different tokens; choose one of them"):
         Grouping(words=True, by="lines")
 
 
