@@ -1,4 +1,4 @@
-"""Defines a type for arrays of each dtype, and an array of bfloat16, which numpy lacks."""
+"""Defines a type for arrays of each dtype, arrays of tensors, and an array of bfloat16, which numpy lacks."""
 
 from typing import Any
 
@@ -10,6 +10,12 @@ Float64Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 ByteArray = NDArray[np.uint8]
+
+
+def array_of(values: Any) -> FloatArray:
+    """Returns the values of a tensor as an array of float32, on the CPU."""
+    array: FloatArray = values.detach().float().cpu().numpy()
+    return array
 
 
 class HalfArray:

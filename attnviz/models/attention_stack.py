@@ -6,17 +6,19 @@ The weights are those that the capture would record, to the bit, and the scores 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from attnviz.attention.modules import AttentionOutput, MultiHeadAttention
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray, array_of
 from attnviz.base.errors import overflow_error
 from attnviz.maps.dense import DenseMaps
-from attnviz.models.reading.computation import Computation, array_of
 from attnviz.text.tokens import Tokens
+
+if TYPE_CHECKING:
+    from attnviz.models.reading.computation import Computation
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +92,10 @@ class LayerRun:
         norms = value_norms(self.module, steps.values[item : item + 1], chosen_heads)
         return replace(maps, value_norms=norms, value_norms_fidelity=largest_error)
 
-    def computation(self, queries: Tokens, keys: Tokens, visible: BoolArray, **fields: Any) -> Computation:
+    def computation(self, queries: Tokens, keys: Tokens, visible: BoolArray, **fields: Any) -> "Computation":
         """Returns every number of the layer over the first text; ``fields`` are what the layer does not know."""
+        from attnviz.models.reading.computation import Computation
+
         steps, bias = self.attention, self.module.query.bias
         names = ("queries", "keys", "values", "scores", "weights", "output")
         numbers: dict[str, Any] = {name: array_of(getattr(steps, name)[0]) for name in names}

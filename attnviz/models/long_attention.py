@@ -10,10 +10,10 @@ from torch.nn import functional
 from attnviz.attention.kernels import flash_attention, fused_attention, has_fused_attention, has_logsumexp_kernel
 from attnviz.attention.mask import Mask
 from attnviz.attention.modules import MultiHeadAttention
+from attnviz.base.arrays import array_of
 from attnviz.base.errors import overflow_error
 from attnviz.maps.factored import FactoredMaps
 from attnviz.models.attention_stack import heads_of, value_norms
-from attnviz.models.reading.computation import array_of
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 

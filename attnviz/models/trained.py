@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from attnviz.base.arrays import array_of
 from attnviz.base.machine import find_device, refuse_without_memory
 from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.reader import Use
@@ -150,7 +151,6 @@ class TrainedReader(StackReader):
         import torch
 
         from attnviz.models.attention_stack import value_norms
-        from attnviz.models.reading.computation import array_of
 
         *earlier_runs, run = runs
         feature_parts = {"embedding": runs[0].tokens}  # they sum to the input of the layer

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnviz.base.arrays import array_of
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import is_out_of_memory, refuse_without_memory
 from attnviz.maps.visibility import shared_or_per_head
-from attnviz.models.reading.computation import Computation, array_of
+from attnviz.models.reading.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
 
 if TYPE_CHECKING:

@@ -1,13 +1,9 @@
 """Defines the computation of one attention layer over a text, with every intermediate number."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.text.tokens import Tokens
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,9 +80,3 @@ class Computation:
         """Returns the visible cells of one head, ``(queries, keys)``; all heads may share them."""
         is_shared = self.visible.ndim == 2
         return self.visible if is_shared else self.visible[head]
-
-
-def array_of(values: "torch.Tensor") -> FloatArray:
-    """Returns the values of a tensor as a numpy array of float32, on the CPU."""
-    array: FloatArray = values.detach().float().cpu().numpy()
-    return array
