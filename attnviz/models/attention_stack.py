@@ -1,6 +1,6 @@
 """A small transformer of this package's attention modules, with the maps and the computation of each of its layers.
 
-They are made of the layers' own steps, and not by the capture, whose import makes ``attnviz show TEXT`` a tenth slower.
+They are made of the layers' own steps, and not by the capture, whose files would slow down ``attnviz show TEXT``.
 The weights are those that the capture would record, to the bit, and the scores of hidden cells are known too.
 """
 
