@@ -98,21 +98,19 @@ def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recor
         assert f"“{shown}" in texts(title)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(None, (13.333, 7.5)), ("4:3", (10, 7.5))])
-def test_deck_is_16_to_9_unless_told_otherwise(
-    recording: Recording, size: str | None, expected: tuple[float, float]
+@pytest.mark.parametrize(
+    ("look", "size", "paper"),
+    [({}, (13.333, 7.5), "FFFFFF"), ({"size": "4:3", "theme": "dark"}, (10, 7.5), "14151A")],
+)
+def test_deck_has_its_size_and_theme_and_everything_on_a_slide_stands_within_it(
+    causal_recording: Recording, look: dict[str, Any], size: tuple[float, float], paper: str
 ) -> None:
-    opened = Presentation(io.BytesIO(deck(recording, heads="0.0", size=size)))
-    assert (opened.slide_width, opened.slide_height) == tuple(Inches(side) for side in expected)
-
-
-def test_everything_on_a_slide_stands_within_it(causal_recording: Recording) -> None:
-    content = deck(causal_recording, heads="0.0,0.1", title="long " * 60)
-    opened: Any = Presentation(io.BytesIO(content))
+    opened: Any = Presentation(io.BytesIO(deck(causal_recording, heads="0.0,0.1", title="long " * 60, **look)))
+    assert (opened.slide_width, opened.slide_height) == tuple(map(Inches, size))
     for slide in opened.slides:
+        assert str(slide.background.fill.fore_color.rgb) == paper
         for shape in slide.shapes:
-            assert shape.left >= 0
-            assert shape.top >= 0
+            assert min(shape.left, shape.top) >= 0
             assert shape.left + shape.width <= opened.slide_width + 2
             assert shape.top + shape.height <= opened.slide_height + 2
 
@@ -147,12 +145,27 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
             assert all(paragraph.font.size.pt >= 14 for paragraph in shape.text_frame.paragraphs)
 
 
-def test_per_slide_puts_several_heads_on_one(recording: Recording) -> None:
-    [_, *heads] = slides(deck(recording, per_slide=4))
-    assert [slide.shapes.title.text for slide in heads] == [
-        "Heads 0.0, 0.1, 0.2, 1.0",
-        "Heads 1.1, 1.2",
-    ]
+@pytest.mark.parametrize(
+    ("options", "headings", "said"),
+    [
+        ({"per_slide": 4}, ["Heads 0.0, 0.1, 0.2, 1.0", "Heads 1.1, 1.2"], "Heads 0.0, 0.1, 0.2, 1.0"),
+        ({"heads": "1.2,0.1", "style": "text", "per_slide": 2}, ["Heads 1.2, 0.1"], "Heads 1.2, 0.1"),
+        (
+            {"heads": "1.2,0.1", "style": "arcs"},
+            ["Head 1.2", "Head 0.1"],
+            "Head 1.2: 5 queries (left) over 7 keys (right)",
+        ),
+        ({"heads": "1.2", "style": "text"}, None, "Head 1.2: “q4” (4) attends to; the largest"),
+    ],
+    ids=["four on a slide", "two texts", "arcs", "text"],
+)
+def test_each_slide_has_a_picture_of_its_heads_which_is_said_in_words(
+    recording: Recording, options: dict[str, Any], headings: list[str] | None, said: str
+) -> None:
+    [_, *heads] = slides(deck(recording, **options))
+    assert headings in (None, [slide.shapes.title.text for slide in heads])
+    assert [len(pictures(slide)) for slide in heads] == [1] * len(heads)
+    assert pictures(heads[0])[0]._element.nvPicPr.cNvPr.get("descr").startswith(said)
 
 
 def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
@@ -187,12 +200,6 @@ def test_a_slide_of_one_head_says_what_is_known_of_it() -> None:
     recording = open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection())
     [_, first, *_] = slides(deck(recording))
     assert first.shapes.title.text == "Head 0.0 · previous token 1.00"
-
-
-def test_theme_is_the_slides_background(recording: Recording) -> None:
-    for theme, color in (("light", "FFFFFF"), ("dark", "14151A")):
-        for slide in slides(deck(recording, heads="0.0", theme=theme)):
-            assert str(slide.background.fill.fore_color.rgb) == color
 
 
 def test_same_recording_gives_same_bytes_without_a_date(recording: Recording) -> None:
@@ -250,23 +257,6 @@ def test_libreoffice_opens_the_deck_and_finds_every_slide(causal_recording: Reco
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     content = (tmp_path / "deck.pdf").read_bytes()
     assert content.count(b"/Type/Page/") + content.count(b"/Type/Page\n") + content.count(b"/Type /Page\n") == 3
-
-
-@pytest.mark.parametrize("style", ["arcs", "text"])
-def test_a_style_is_a_picture_on_each_slide_and_said_in_words(recording: Recording, style: str) -> None:
-    [_, *heads] = slides(deck(recording, heads="1.2,0.1", style=style))
-    assert [len(pictures(slide)) for slide in heads] == [1, 1]
-    said = pictures(heads[0])[0]._element.nvPicPr.cNvPr.get("descr")
-    words = {
-        "arcs": "Head 1.2: 5 queries (left) over 7 keys (right)",
-        "text": "Head 1.2: “q4” (4) attends to; the largest",
-    }
-    assert said.startswith(words[style])
-
-
-def test_several_texts_on_a_slide_are_named_by_their_heads(recording: Recording) -> None:
-    [_, both] = slides(deck(recording, heads="1.2,0.1", style="text", per_slide=2))
-    assert both.shapes.title.text == "Heads 1.2, 0.1"
 
 
 def test_picture_is_drawn_as_shapes_wherever_a_program_shows_svg(recording: Recording) -> None:
