@@ -258,7 +258,7 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     )
     for left in lefts:
         size = (int(area.height * dpi), int((area.width - left) * dpi))
-        rows = _rows_in_order(picture.panels, size) if picture.filled else _rows_in_bands(groups, size)
+        rows = _rows_of([list(picture.panels)] if picture.filled else groups, size, is_filled=picture.filled)
         frame = _thumbnail_frame(rows, size, area, dpi, ruler)
         if picture.filled:
             frame = _frame_for_titles(rows, size, frame, ruler)
@@ -326,29 +326,20 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
     return [number for [number] in numbers_of_columns]
 
 
-def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns rows of panels, each group in one row, or in several if thumbnails then are at least twice as large."""
-    height, width = area
+def _rows_of(groups: list[list[Panel]], size: tuple[int, int], *, is_filled: bool) -> list[list[Panel]]:
+    """Returns rows of panels, each group in as many rows as make thumbnails largest.
+
+    Unless rows are filled in order, a group stays in one row if more would make thumbnails less than twice as large.
+    """
+    height_with_title = 1 + LINE_SPACING * NUMBER_SHARE if is_filled else 1.0  # in heights of the map
+    height, width = size[0] / height_with_title / len(groups), size[1]
     columns = max(map(len, groups))
     sides = [
-        min(height / (len(groups) * rows), width / math.ceil(columns / rows), MAX_THUMBNAIL_PIXELS)
-        for rows in range(1, columns + 1)
+        min(height / rows, width / math.ceil(columns / rows), MAX_THUMBNAIL_PIXELS) for rows in range(1, columns + 1)
     ]
-    rows_of_group = 1 + sides.index(max(sides)) if max(sides) >= 2 * sides[0] else 1
+    rows_of_group = 1 + sides.index(max(sides)) if is_filled or max(sides) >= 2 * sides[0] else 1
     across = math.ceil(columns / rows_of_group)
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
-
-
-def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns the panels in rows, in their order, in as many rows as make thumbnails largest."""
-    height, width = area
-    height_with_title = 1 + LINE_SPACING * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
-    sides = [
-        min(height / rows / height_with_title, width / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
-        for rows in range(1, len(panels) + 1)
-    ]
-    across = math.ceil(len(panels) / (1 + sides.index(max(sides))))
-    return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
 def _thumbnail_frame(
