@@ -205,7 +205,7 @@ def arrange_page(
         """Returns the content, the width of a legend beside it, and the height of a legend below it."""
         legend_width = legend_height = 0.0
         if bars and is_legend_below:
-            legend_height = _height_below(bars, width - 2 * margin, legend_points, scale, ruler)
+            legend_height = _bars_below(bars, width - 2 * margin, legend_points, scale, ruler)[1]
         elif bars:
             legend_width = max(bar.box.width for bar in bars) + BAR_GAP * scale
         area = replace(size, width=width - 2 * margin - legend_width, height=area_height - legend_height)
@@ -218,7 +218,7 @@ def arrange_page(
         title_width = min(ruler.width(picture.title, MIN_TITLE_POINTS, bold=True), MAX_TITLE_WIDTH)
         width = max(content.width + legend_width, title_width, MIN_PAGE_WIDTH) + 2 * margin
         if legend_height:  # on the narrower page
-            legend_height = _height_below(bars, width - 2 * margin, legend_points, scale, ruler)
+            legend_height = _bars_below(bars, width - 2 * margin, legend_points, scale, ruler)[1]
     if not size.is_fixed:
         title = _title_block(picture, width - 2 * margin, scale, ruler)
         foot = _remarks_block(picture, width - 2 * margin, scale, ruler, height)
@@ -234,9 +234,9 @@ def arrange_page(
     # A legend is no larger than the names of the axes.
     bars = [replace(bar, points=content.name_points or bar.points) for bar in bars]
     if legend_height:
-        points = COLUMN_LEGEND_POINTS * scale if size.is_column else bars[0].points
-        legend_area = Box(margin, top - content.height - legend_height, width - 2 * margin, legend_height)
-        bars = _bars_below(bars, legend_area, points, scale, ruler)
+        points = legend_points if size.is_column else bars[0].points
+        bars, _ = _bars_below(bars, width - 2 * margin, points, scale, ruler)
+        bars = [replace(bar, box=bar.box.moved(margin, top - content.height - legend_height)) for bar in bars]
     elif bars:
         boxes = [place.box for place in placed_content.places] or [
             Box(left, top - content.height, content.width, content.height)
@@ -372,30 +372,21 @@ def _bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sc
     return placed_bars
 
 
-def _height_below(bars: list[Bar], width: float, points: float, scale: float, ruler: Ruler) -> float:
-    """Returns the height of colour bars side by side under the content, with names and ticks."""
-    name_lines = max(len(_name_below(bar, width / len(bars), points, ruler)) for bar in bars)
-    text_height = (name_lines + 1) * points * LINE_HEIGHT / POINTS_PER_INCH  # the names, and a line of ticks
-    return text_height + (BAR_WIDTH + LEGEND_PADDINGS * LABEL_PADDING) * scale
-
-
-def _name_below(bar: Bar, width: float, points: float, ruler: Ruler) -> tuple[str, ...]:
-    return tuple(ruler.wrap(" ".join(bar.name), points, NAME_SHARE * width))
-
-
-def _bars_below(bars: list[Bar], area: Box, points: float, scale: float, ruler: Ruler) -> list[Bar]:
-    """Returns the bars placed side by side in an area under the content, each horizontal and under its name."""
+def _bars_below(bars: list[Bar], width: float, points: float, scale: float, ruler: Ruler) -> tuple[list[Bar], float]:
+    """Returns the bars side by side, each horizontal and under its name, from (0, 0) upwards, and their height."""
     placed_bars = []
-    share_of_width = area.width / len(bars)
+    share_of_width, tick_height = width / len(bars), points * LINE_HEIGHT / POINTS_PER_INCH
     for bar_index, bar in enumerate(bars):
         tick_width = ruler.longest_width((text for _, text in bar.ticks), points)
-        width = min(share_of_width - tick_width - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
-        y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
-        x = area.x + bar_index * share_of_width + (share_of_width - width) / 2
-        name = _name_below(bar, share_of_width, points, ruler)
-        ticks = bar.with_ticks(min(max(int(width / tick_width / MIN_TICK_GAP), 1), MAX_LEGEND_TICKS))
-        placed_bars.append(replace(bar, box=Box(x, y, width, BAR_WIDTH * scale), name=name, ticks=ticks, points=points))
-    return placed_bars
+        length = min(share_of_width - tick_width - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
+        x = bar_index * share_of_width + (share_of_width - length) / 2
+        box = Box(x, tick_height + 2 * LABEL_PADDING * scale, length, BAR_WIDTH * scale)
+        name = tuple(ruler.wrap(" ".join(bar.name), points, NAME_SHARE * share_of_width))
+        ticks = bar.with_ticks(min(max(int(length / tick_width / MIN_TICK_GAP), 1), MAX_LEGEND_TICKS))
+        placed_bars.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
+    name_lines = max(len(bar.name) for bar in placed_bars)
+    height = (name_lines + 1) * tick_height + (BAR_WIDTH + LEGEND_PADDINGS * LABEL_PADDING) * scale
+    return placed_bars, height
 
 
 def fitting_title(heading: Heading, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
