@@ -37,7 +37,7 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     film_file = io.BytesIO()
     first_picture.save(
         film_file,
-        format=suffix[1:].upper(),
+        format="GIF" if suffix == ".gif" else "PNG",
         save_all=True,
         append_images=other_pictures,
         duration=milliseconds,
