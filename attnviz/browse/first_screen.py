@@ -59,6 +59,9 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     with cleanup_on_signals(restore_terminal):
         try:
             tty.setcbreak(0, termios.TCSANOW)  # without echo, so that keys wait for textual
+            modes = termios.tcgetattr(0)
+            modes[0] &= ~termios.ICRNL  # an Enter that waits stays Enter and becomes no line feed
+            termios.tcsetattr(0, termios.TCSANOW, modes)
             size = os.get_terminal_size(terminal.fileno())
             terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii) + ASK_ATTRIBUTES)
             terminal.flush()

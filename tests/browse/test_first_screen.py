@@ -112,6 +112,19 @@ def test_pixels_are_drawn_where_the_terminal_says_it_has_them(
         assert not any(introduced in written for introduced in (b"\x1b_G", b"\x1bP"))
 
 
+def test_enter_typed_at_the_first_screen_opens_a_head(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    save(recording, path)
+    child, terminal = started(path)
+    read_until(terminal, b"q quit")
+    os.write(terminal, b"\r")
+    assert b"zoom" in read_until(terminal, b"zoom")
+    os.write(terminal, b"q")
+    read_until(terminal, b"never written")
+    os.waitpid(child, 0)
+    os.close(terminal)
+
+
 def test_it_ends_when_its_terminal_has_gone(recording: Recording, tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     save(recording, path)
