@@ -74,6 +74,7 @@ show 'a b a' --model trained --logits a -o -.svg
 show 'a b. a b' --model trained --by sentences --check 1 -o -.svg
 steps run.safetensors -o -.svg
 steps run.safetensors -o -.gif
+show run.safetensors run.safetensors --heads 0.0 -o -.gif
 ablate 'a b a b' --model trained -o -.svg
 explain 'a b a b' -o -.html
 """
