@@ -381,11 +381,6 @@ def from_arrays(
     Returns:
         A recording of the given numbers; a remark says that they were not compared with a model's output.
 
-    Raises:
-        AttnvizError: if no arrays are given, queries or keys are given without the other or with weights or scores, a
-            shape does not fit, a number is NaN or a query or key infinite (scores beside weights are not checked), a
-            weight is negative, a row does not sum to 1, or the number of labels differs.
-
     Example:
         >>> import attnviz, numpy
         >>> recording = attnviz.from_arrays(weights=numpy.full((2, 3, 3), 1 / 3), tokens=["a", "b", "c"])

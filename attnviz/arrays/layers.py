@@ -21,23 +21,14 @@ Labels = Sequence[str]
 
 
 class ArrayText(NamedTuple):
-    """The array of one text in one layer.
+    """The array of one text in one layer."""
 
-    Attributes:
-        layer_index: the index of the layer among all, which a mask with an axis of layers is read by.
-        layer: the number of the layer, from 0.
-        module: the name of the layer in the recording.
-        item: the index of the text.
-        location: the layer, and the text if there are several, for messages.
-        array: ``(heads, queries, keys)``, or ``(heads, tokens, features)``.
-    """
-
-    layer_index: int
-    layer: int
-    module: str
-    item: int
-    location: str
-    array: NDArray[Any]
+    layer_index: int  # the index of the layer among all, which a mask with an axis of layers is read by
+    layer: int  # the number of the layer, from 0
+    module: str  # the name of the layer in the recording
+    item: int  # the index of the text
+    location: str  # the layer, and the text if there are several, for messages
+    array: NDArray[Any]  # ``(heads, queries, keys)``, or ``(heads, tokens, features)``
 
 
 class AxisLabels:

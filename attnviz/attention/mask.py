@@ -13,19 +13,13 @@ MAX_COUNTED_ROWS = 256  # rows of an explicit mask that are counted at once, whi
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """A position-dependent term that is added to the scores after scale and soft cap: the sum of its parts.
+    """A position-dependent term that is added to the scores after scale and soft cap: the sum of its parts."""
 
-    Attributes:
-        relative: ``(heads, distances)``, one number per distance key − query, from ``-origin`` upwards.
-        origin: index of the distance 0 in ``relative``.
-        by_key: ``(heads, keys)``, one number per key, the same for every query.
-        explicit: ``(heads, queries, keys)``, one number per cell.
-    """
-
+    # ``(heads, distances)``, one number per distance key − query, from ``-origin`` upwards
     relative: FloatArray | None = None
-    origin: int = 0
-    by_key: FloatArray | None = None
-    explicit: FloatArray | None = None
+    origin: int = 0  # index of the distance 0 in ``relative``
+    by_key: FloatArray | None = None  # ``(heads, keys)``, one number per key, the same for every query
+    explicit: FloatArray | None = None  # ``(heads, queries, keys)``, one number per cell
 
     def __bool__(self) -> bool:
         """True if the bias has any part."""
@@ -82,23 +76,15 @@ class Mask:
 
     A cell is visible if every rule allows it. Keys of the ``prefix`` are exempt from
     ``causal``, ``window`` and ``chunk``, but not from ``padding`` or ``explicit``.
-
-    Attributes:
-        causal: a query sees only its own position and those before it.
-        window: a query sees keys less than this many tokens away (``None``: no limit).
-        chunk: a query sees only keys in its own chunk of this many tokens (``None``: no limit).
-        prefix: number of first keys that every query sees.
-        offset: position of the first query, counted in keys; above 0 if earlier keys come from a cache.
-        padding: ``(keys,)``, true where the key is real; ``None`` if all are.
-        explicit: ``(queries, keys)``, true where a cell is visible; ``None`` if the other rules suffice.
     """
 
-    causal: bool = False
-    window: int | None = None
-    chunk: int | None = None
-    prefix: int = 0
-    offset: int = 0
-    padding: BoolArray | None = None
+    causal: bool = False  # a query sees only its own position and those before it
+    window: int | None = None  # a query sees keys less than this many tokens away (``None``: no limit)
+    chunk: int | None = None  # a query sees only keys in its own chunk of this many tokens (``None``: no limit)
+    prefix: int = 0  # number of first keys that every query sees
+    offset: int = 0  # position of the first query, counted in keys; above 0 if earlier keys come from a cache
+    padding: BoolArray | None = None  # ``(keys,)``, true where the key is real; ``None`` if all are
+    # ``(queries, keys)``, true where a cell is visible; ``None`` if the other rules suffice
     explicit: BoolArray | None = None
 
     def __post_init__(self) -> None:

@@ -13,10 +13,8 @@ Init = Literal["linear", "uniform"]
 
 
 def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
-    """Returns a projection from ``(..., features)`` to ``(..., width)``, with weights drawn from torch's random state.
-
-    Raises:
-        AttnvizError: if ``init`` is unknown.
+    """Returns a projection from ``(..., features)`` to ``(..., width)``, with weights drawn from torch's random
+    state.
     """
     if init == "linear":
         return nn.Linear(features, width, bias=bias)

@@ -13,27 +13,20 @@ Check = Callable[[str, Any], object]
 
 @dataclass(frozen=True)
 class Option:
-    """An option that users give by name, declared in the ``Annotated`` type of a field or parameter.
+    """An option that users give by name, declared in the ``Annotated`` type of a field or parameter."""
 
-    Attributes:
-        help: the sentence of ``--help``.
-        check: raises for an invalid value, given the option's name and the value; never called with ``None``.
-        panel: the panel of ``--help`` that lists it; ``None`` for the panel of the options declared with it.
-        inspector: True if the full-screen inspector uses it.
-        media: the media (text, image) that show its effect; empty for all.
-        needs: another option without which it has no effect, and an example of that option's value.
-        brief: the sentence of ``-h``; empty for options that ``-h`` does not list.
-        names: returns the names that it takes, each with its meaning, if the check does not list them. It is called
-            only for help and completion, so that the modules of these names are imported late.
-    """
-
-    help: str
+    help: str  # the sentence of ``--help``
+    # raises for an invalid value, given the option's name and the value; never called with ``None``
     check: Check | None = None
+    # the panel of ``--help`` that lists it; ``None`` for the panel of the options declared with it
     panel: str | None = None
-    inspector: bool = True
-    media: tuple[str, ...] = ()
+    inspector: bool = True  # True if the full-screen inspector uses it
+    media: tuple[str, ...] = ()  # the media (text, image) that show its effect; empty for all
+    # another option without which it has no effect, and an example of that option's value
     needs: tuple[str, str] | None = None
-    brief: str = ""
+    brief: str = ""  # the sentence of ``-h``; empty for options that ``-h`` does not list
+    # returns the names that it takes, each with its meaning, if the check does not list them. It is called only for
+    # help and completion, so that the modules of these names are imported late.
     names: Callable[[], Mapping[str, str]] | None = None
 
     @property
@@ -49,17 +42,11 @@ class Option:
 
 
 class DeclaredOption(NamedTuple):
-    """An option as a parameter declares it.
+    """An option as a parameter declares it."""
 
-    Attributes:
-        option: the option.
-        type: the type of the value that a user gives.
-        default: the default of the parameter.
-    """
-
-    option: Option
-    type: Any
-    default: Any
+    option: Option  # the option
+    type: Any  # the type of the value that a user gives
+    default: Any  # the default of the parameter
 
 
 @cache
@@ -96,14 +83,10 @@ def check_options(values: object) -> None:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A check that accepts only listed names.
+    """A check that accepts only listed names."""
 
-    Attributes:
-        known: the names that the option takes.
-        noun_of: returns the noun for the option in the message, given the option's name.
-    """
-
-    known: Sequence[str]
+    known: Sequence[str]  # the names that the option takes
+    # returns the noun for the option in the message, given the option's name
     noun_of: Callable[[str], str] = lambda name: name.replace("_", "-")
 
     def __call__(self, name: str, value: object) -> None:

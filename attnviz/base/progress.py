@@ -45,17 +45,11 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
 
 
 class TextProgress(NamedTuple):
-    """The progress of work on texts.
+    """The progress of work on texts."""
 
-    Attributes:
-        texts: the number of texts that are done.
-        tokens: the number of their tokens.
-        share: the share of all work that is done, 0 to 1; ``None`` if the amount of work is unknown.
-    """
-
-    texts: int
-    tokens: int
-    share: float | None
+    texts: int  # the number of texts that are done
+    tokens: int  # the number of their tokens
+    share: float | None  # the share of all work that is done, 0 to 1; ``None`` if the amount of work is unknown
 
 
 @contextmanager

@@ -26,15 +26,10 @@ T = TypeVar("T")
 
 
 class Tensors(ABC):
-    """Arrays with a JSON header, from a file or in memory; every value is checked when it is read.
+    """Arrays with a JSON header, from a file or in memory; every value is checked when it is read."""
 
-    Attributes:
-        what: the name of the file in refusals.
-        header: the JSON object that describes the arrays.
-    """
-
-    what: str
-    header: "Entry"
+    what: str  # the name of the file in refusals
+    header: "Entry"  # the JSON object that describes the arrays
 
     @abstractmethod
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -240,10 +235,8 @@ class StoredEntry(Entry):
 
 
 def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes arrays as safetensors, one after another, without the copy of all arrays that the library's writer makes.
-
-    Raises:
-        AttnvizError: if the header exceeds `MAX_HEADER_BYTES`.
+    """Writes arrays as safetensors, one after another, without the copy of all arrays that the library's writer
+    makes.
     """
     # The widest items first, so that every array is aligned.
     sorted_arrays = sorted(arrays.items(), key=lambda item: -item[1].itemsize)

@@ -30,15 +30,10 @@ MANY_TEXTS = 200  # for more texts the two distributions differ by less than 1 %
 
 @dataclass(frozen=True, kw_only=True)
 class HeadType(Measure):
-    """A known type of heads, with the score that tests for it.
+    """A known type of heads, with the score that tests for it."""
 
-    Attributes:
-        control: the control that the score is compared with, in words.
-        source: the paper that defines the type.
-    """
-
-    control: str
-    source: str
+    control: str  # the control that the score is compared with, in words
+    source: str  # the paper that defines the type
 
 
 def _share_type(name: str, score: str, control: str, source: str) -> HeadType:
@@ -80,24 +75,16 @@ Scores = Mapping[HeadName, Float64Array]  # by head, one score per text
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadTypes:
-    """The results of the battery for one model.
+    """The results of the battery for one model."""
 
-    Attributes:
-        model: the name of the model.
-        tested: the scores and the controls of each tested type.
-        skipped: the reason why each other type but ``localization`` was not tested.
-        detected: the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head.
-        texts: the token ids of these texts.
-        remarks: notes about the tests for the reader.
-        predicted: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
-    """
-
-    model: str
-    tested: Mapping[str, tuple[Scores, Scores]]
-    skipped: Mapping[str, str]
+    model: str  # the name of the model
+    tested: Mapping[str, tuple[Scores, Scores]]  # the scores and the controls of each tested type
+    skipped: Mapping[str, str]  # the reason why each other type but ``localization`` was not tested
+    # the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head
     detected: Mapping[str, Scores]
-    texts: Sequence[Sequence[int]]
-    remarks: tuple[str, ...] = ()
+    texts: Sequence[Sequence[int]]  # the token ids of these texts
+    remarks: tuple[str, ...] = ()  # notes about the tests for the reader
+    # ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts
     predicted: tuple[tuple[int, float, float], ...] = ()
 
     @cached_property

@@ -38,43 +38,29 @@ ANSWER = " a green lantern under seven grey stones."
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A text, and the cells whose weight is the score of a head on it.
+    """A text, and the cells whose weight is the score of a head on it."""
 
-    Attributes:
-        ids: the ids of the tokens, ``(tokens,)``.
-        cells: the cells that count, ``(queries, keys)``; the score is the mean, over queries with any such cell, of
-            the weight on their cells.
-    """
-
-    ids: IntArray
+    ids: IntArray  # the ids of the tokens, ``(tokens,)``
+    # the cells that count, ``(queries, keys)``; the score is the mean, over queries with any such cell, of the weight
+    # on their cells
     cells: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
 class ProbedModel:
-    """A model that the battery runs on token ids.
+    """A model that the battery runs on token ids."""
 
-    Attributes:
-        module: the model.
-        name: the name of the model.
-        read: tokenizes a text; ``None`` if the vocabulary is not that of a language.
-        ordinary_ids: the ids of the ordinary tokens.
-        prefix_ids: the ids of the special tokens before a text.
-        suffix_ids: the ids of the special tokens after a text.
-        limit: the length in tokens of the longest text that the model reads; ``None`` for no limit.
-        inputs_of: returns the keyword arguments of the module for token ids, ``(texts, tokens)``.
-        region_probes: texts whose words name parts of a picture, with the cells of these parts, and their controls;
-            ``None`` if the model has no such words.
-    """
-
-    module: nn.Module
-    name: str
-    read: Callable[[str], Tokens] | None
-    ordinary_ids: IntArray
-    prefix_ids: IntArray
-    suffix_ids: IntArray
-    limit: int | None
+    module: nn.Module  # the model
+    name: str  # the name of the model
+    read: Callable[[str], Tokens] | None  # tokenizes a text; ``None`` if the vocabulary is not that of a language
+    ordinary_ids: IntArray  # the ids of the ordinary tokens
+    prefix_ids: IntArray  # the ids of the special tokens before a text
+    suffix_ids: IntArray  # the ids of the special tokens after a text
+    limit: int | None  # the length in tokens of the longest text that the model reads; ``None`` for no limit
+    # returns the keyword arguments of the module for token ids, ``(texts, tokens)``
     inputs_of: Callable[[Tensor], dict[str, Any]]
+    # texts whose words name parts of a picture, with the cells of these parts, and their controls; ``None`` if the
+    # model has no such words
     region_probes: tuple[list[Probe], list[Probe]] | None = None
 
     def framed(self, ids: IntArray) -> IntArray:
@@ -198,38 +184,26 @@ def probed_model(reader: Reader) -> ProbedModel:
 
 @dataclass(frozen=True, eq=False)
 class _Haystack:
-    """A text with a needle in it, followed by a question and its answer.
+    """A text with a needle in it, followed by a question and its answer."""
 
-    Attributes:
-        ids: the ids of all tokens.
-        needle: the first key of the needle, and the key after its last; in a text of words, of the answer in it.
-        answer: the positions of the answer's tokens.
-        length: the number of tokens before the question; in a text of words, the most that there may be.
-        depth: the place of the needle, from 0 for the start to 1 for the end.
-    """
-
-    ids: IntArray
+    ids: IntArray  # the ids of all tokens
+    # the first key of the needle, and the key after its last; in a text of words, of the answer in it
     needle: tuple[int, int]
-    answer: IntArray
-    length: int
-    depth: float
+    answer: IntArray  # the positions of the answer's tokens
+    length: int  # the number of tokens before the question; in a text of words, the most that there may be
+    depth: float  # the place of the needle, from 0 for the start to 1 for the end
 
 
 @dataclass(frozen=True, eq=False)
 class RetrievalScores:
-    """The retrieval scores of the heads.
+    """The retrieval scores of the heads."""
 
-    Attributes:
-        scores: by head, the share of the answer's tokens that it retrieves from the needle, one per haystack.
-        controls: by head, the share of the answer's tokens for which it attends to another token of the needle.
-        predicted_share: the share of the answer's tokens that the model itself predicts, one per haystack.
-        haystacks: the haystacks.
-    """
-
+    # by head, the share of the answer's tokens that it retrieves from the needle, one per haystack
     scores: dict[HeadName, Float64Array]
+    # by head, the share of the answer's tokens for which it attends to another token of the needle
     controls: dict[HeadName, Float64Array]
-    predicted_share: Float64Array
-    haystacks: list[_Haystack]
+    predicted_share: Float64Array  # the share of the answer's tokens that the model itself predicts, one per haystack
+    haystacks: list[_Haystack]  # the haystacks
 
     @property
     def predictions(self) -> tuple[tuple[int, float, float], ...]:

@@ -23,10 +23,8 @@ Table = list[list[str]]
 
 
 def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
-    """Returns the text that a key copies, and a message about it; for other keys "", and a message that lists the keys.
-
-    Raises:
-        AttnvizError: if the text of a cell, a row or a table has more than ``MAX_COPIED`` bytes.
+    """Returns the text that a key copies, and a message about it; for other keys "", and a message that lists the
+    keys.
     """
     part = COPIED_PARTS.get(key)
     if part is None:

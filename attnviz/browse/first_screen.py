@@ -37,9 +37,6 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     """Shows the first screen until textual draws; restores the terminal's mode at the end of the block.
 
     After an exception or a signal it also leaves the alternate screen. Ctrl-Z is ignored until textual starts.
-
-    Raises:
-        AttnvizError: if the terminal is closed.
     """
     terminal = sys.__stderr__
     assert terminal is not None

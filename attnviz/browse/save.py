@@ -22,11 +22,7 @@ MAX_NAMED_ROWS = 24  # of a picture in which each row has its head's name; with 
 
 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
-    """Writes what the screen shows to a new file, with as many cells as the format can show.
-
-    Raises:
-        AttnvizError: if the suffix is not a picture format's, or the file exists or cannot be written.
-    """
+    """Writes what the screen shows to a new file, with as many cells as the format can show."""
     refuse_picture(path)
     save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look).max_cells, look), path)
 

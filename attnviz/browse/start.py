@@ -51,11 +51,6 @@ def browse(
 
     Returns:
         The exit code.
-
-    Raises:
-        AttnvizError: if the two recordings differ in heads, queries or keys, the recording lacks the units of the
-            grouping or a selected head, a file of names or effects cannot be used, the address is not a place, or there
-            is no terminal to read keys from.
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.process.terminal import tolerated_terminal
@@ -103,11 +98,7 @@ def browse(
 
 
 def names_to_begin_with(look: Look) -> "HeadNames":
-    """Returns the names of heads in the look's file of names; an empty mapping if there is no such file.
-
-    Raises:
-        AttnvizError: if the file cannot be read.
-    """
+    """Returns the names of heads in the look's file of names; an empty mapping if there is no such file."""
     from attnviz.report.words.notes import read_names
 
     return read_names(look.names) if look.names is not None and Path(look.names).exists() else {}
@@ -130,9 +121,6 @@ def browse_survey(
 
     Returns:
         The example to open, or ``None`` if the user quit; and the exit code.
-
-    Raises:
-        AttnvizError: if there is no terminal to read keys from.
     """
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.survey.app import SurveyBrowser

@@ -53,11 +53,7 @@ def _show_page(
 
 
 def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: Output) -> None:
-    """Writes a film with the maps of several recordings, one recording after another.
-
-    Raises:
-        AttnvizError: if the output is no film, there are fewer than two paths, or one is not of a recording or arrays.
-    """
+    """Writes a film with the maps of several recordings, one recording after another."""
     if film_suffix(output) is None:
         raise AttnvizError("several recordings are a film; use -o film.gif or film.apng, or attnviz compare for two")
     if len(paths) < 2:
@@ -112,9 +108,6 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
     """Writes the words that a decoder read or wrote, each with its seconds in the sound.
 
     The chosen heads align the words; without a choice, the alignment heads that the model's folder lists.
-
-    Raises:
-        AttnvizError: if no head attends from words to a sound, or none is chosen and the folder lists none.
     """
     from attnviz.media.sound import Sound
     from attnviz.media.timed_words import words_bytes

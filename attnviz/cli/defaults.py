@@ -64,20 +64,12 @@ def read_defaults() -> dict[str, _Default]:
     """Returns every default that is set, by the name of its option.
 
     Environment variables have precedence over the files of a project, and these over the user's file.
-
-    Raises:
-        AttnvizError: if a file cannot be read, or a name or value is not valid.
     """
     return {**_file_defaults(_user_file()), **_folder_defaults(), **_environment_defaults(os.environ)}
 
 
 def parse_settings(words: Iterable[str], settings: Mapping[str, DeclaredOption]) -> dict[str, Any]:
-    """Returns the values of ``--set NAME=VALUE`` by the names of their options; NAME alone turns a switch on.
-
-    Raises:
-        AttnvizError: for a name that is not among the settings of the command or is given twice, or for a value that
-            its option refuses.
-    """
+    """Returns the values of ``--set NAME=VALUE`` by the names of their options; NAME alone turns a switch on."""
     values: dict[str, Any] = {}
     for word in words:
         typed_name, sign, text = word.partition("=")
@@ -260,11 +252,7 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, _Default]
 
 
 def converted_word(name: str, text: str, declaration: DeclaredOption) -> Any:
-    """Returns the text of a variable or setting as a value of its option: a boolean, number or path if it takes one.
-
-    Raises:
-        AttnvizError: if it is of another type, or the option refuses it.
-    """
+    """Returns the text of a variable or setting as a value of its option: a boolean, number or path if it takes one."""
     types = _value_types(declaration)
     if Path in types:
         return Path(text)

@@ -74,12 +74,7 @@ class Command(TyperCommand):
     """A command with the help of this module, which refuses an option that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the arguments.
-
-        Raises:
-            AttnvizError: if an option is given twice.
-            TyperException: if there are words, options or values that the command does not take.
-        """
+        """Parses the arguments."""
         from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
@@ -115,11 +110,7 @@ class Program(TyperGroup):
     """The program with all commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the words before the command; returns the others, the command first.
-
-        Raises:
-            TyperException: if a word is an option that the program does not have.
-        """
+        """Parses the words before the command; returns the others, the command first."""
         convert_plain_values(self.get_params(ctx))
         return super().parse_args(ctx, args)
 

@@ -29,11 +29,7 @@ INPUT_NAMES = {
 
 
 def read_input(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input of a command, with the token labels of arrays and the passages before a text.
-
-    Raises:
-        AttnvizError: if the input is refused, or cannot have the given labels or passages.
-    """
+    """Returns the input of a command, with the token labels of arrays and the passages before a text."""
     return _read_subject(input, settings).with_labels(input.labels).with_passages(input.passages)
 
 
@@ -140,11 +136,7 @@ def _piped_subject(tokenizer: str) -> Subject:
 
 
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
-    """Returns the inputs of a command: the lines of a batch, the texts of several files, or a single input.
-
-    Raises:
-        AttnvizError: if options contradict each other, passages stand before several texts, or an input is refused.
-    """
+    """Returns the inputs of a command: the lines of a batch, the texts of several files, or a single input."""
     from attnviz.base.reading import read_text
 
     files = input.file or []
@@ -163,11 +155,7 @@ def read_survey(subjects: list[Subject]) -> "Survey | None":
 
 
 def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | None":
-    """Returns the surveys that two inputs hold; ``None`` if neither is a survey.
-
-    Raises:
-        AttnvizError: if only one of the two is a survey.
-    """
+    """Returns the surveys that two inputs hold; ``None`` if neither is a survey."""
     if first.survey is not None and second.survey is not None:
         return first.survey, second.survey
     if first.survey is not None or second.survey is not None:
@@ -178,11 +166,7 @@ def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | No
 
 
 def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, Effects] | None":
-    """Returns the tables of effects that two inputs hold; ``None`` if neither holds effects.
-
-    Raises:
-        AttnvizError: if only one of the two holds effects.
-    """
+    """Returns the tables of effects that two inputs hold; ``None`` if neither holds effects."""
     subjects = [Subject.of(words) for words in (first, second) if words is not None]
     effect_files = [subject for subject in subjects if subject.kind is Kind.EFFECTS]
     if not effect_files:
@@ -199,12 +183,7 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
 
 
 def read_batch(path: Path, input: Input) -> list[str]:
-    """Returns the texts of a file, one per line, without blank lines.
-
-    Raises:
-        AttnvizError: if another option gives an input, passages or labels too, or there are no texts or more than
-            ``MAX_BATCH_TEXTS``.
-    """
+    """Returns the texts of a file, one per line, without blank lines."""
     from attnviz.base.reading import read_text
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
@@ -226,11 +205,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
 
 
 def read_comparison(other: str | None, second: str | None) -> Subject | None:
-    """Returns the input to compare with; ``None`` if there is none.
-
-    Raises:
-        AttnvizError: if both are given, the second argument is a text, or the file is not of a kind that can be drawn.
-    """
+    """Returns the input to compare with; ``None`` if there is none."""
     if other is not None and second is not None:
         raise AttnvizError("SECOND and --with both give what to compare with; use one of them")
     if second is None:
@@ -242,11 +217,7 @@ def read_comparison(other: str | None, second: str | None) -> Subject | None:
 
 
 def _refuse_blank(text: str, tokenizer: str) -> str:
-    """Returns the text unchanged if it has a token.
-
-    Raises:
-        AttnvizError: if the text is empty, or only white space when tokens are words.
-    """
+    """Returns the text unchanged if it has a token."""
     if not text or (tokenizer == "word" and not text.strip()):
         raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; give a text with a word in it")
     return text

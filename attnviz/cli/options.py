@@ -489,11 +489,7 @@ def _split_values(
     declarations: Mapping[str, DeclaredOption],
     own_options: Mapping[str, DeclaredOption],
 ) -> None:
-    """Gives typed values such as ``rollout:0.3`` to the options that Python has for them; changes both collections.
-
-    Raises:
-        AttnvizError: for a value that is neither one of the option nor of an option that is a value of it.
-    """
+    """Gives typed values such as ``rollout:0.3`` to the options that Python has for them; changes both collections."""
     for inner, (host, pattern) in VALUES_OF.items():
         prefix, slot, _ = pattern.partition("{}")
         if inner not in declarations or host not in typed_options or not slot:

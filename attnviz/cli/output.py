@@ -64,11 +64,7 @@ def words_suffix(output: Output) -> str | None:
 
 
 def medium(output: Output) -> str:
-    """Returns the suffix of the format that is written.
-
-    Raises:
-        AttnvizError: if the options name two formats or an unknown one, or none for ``-o -``.
-    """
+    """Returns the suffix of the format that is written."""
     from attnviz.render.formats import TERMINAL, format_of
 
     return format_of(_suffix(output) or TERMINAL).suffix
@@ -82,12 +78,7 @@ def reads_all(output: Output) -> bool:
 
 
 def explanation_suffix(output: Output) -> str:
-    """Returns the suffix of the format of an explanation; the terminal's if the options name no format.
-
-    Raises:
-        AttnvizError: for ``--json`` or a format in which explanations are not written, or if the output cannot be
-            written.
-    """
+    """Returns the suffix of the format of an explanation; the terminal's if the options name no format."""
     from attnviz.explain.files import FORMATS, refuse_format
     from attnviz.render.formats import TERMINAL
 
@@ -104,11 +95,7 @@ def explanation_suffix(output: Output) -> str:
 
 
 def recording_path(output: Output) -> Path | None:
-    """Returns the path to write a recording to; ``None`` if the options name another format.
-
-    Raises:
-        AttnvizError: if the options name the format of a recording and no file.
-    """
+    """Returns the path to write a recording to; ``None`` if the options name another format."""
     from attnviz.maps.saved import SUFFIX
 
     if _suffix(output) != SUFFIX:

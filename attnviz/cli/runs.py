@@ -40,11 +40,7 @@ def record(
     values: bool = False,
     factors: bool = False,
 ) -> "Recording":
-    """Returns a new recording of a text, an image or a sound, or the saved recording that the subject names.
-
-    Raises:
-        AttnvizError: if the file is no recording, or the model does not exist or does not read such an input.
-    """
+    """Returns a new recording of a text, an image or a sound, or the saved recording that the subject names."""
     if not subject.is_run:
         return subject.recording(whole)
     from attnviz.models.sources import open_reader
@@ -57,11 +53,7 @@ def record(
 def record_batch(
     texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
 ) -> "Recording":
-    """Returns one recording of several texts, run as a batch.
-
-    Raises:
-        AttnvizError: if the model reads one text at a time, or a text has no tokens.
-    """
+    """Returns one recording of several texts, run as a batch."""
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
@@ -70,11 +62,7 @@ def record_batch(
 
 
 def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":
-    """Returns every intermediate result of one layer of a model over a text, an image, or a text with images.
-
-    Raises:
-        AttnvizError: for a saved file or a sound, or if the layer does not exist.
-    """
+    """Returns every intermediate result of one layer of a model over a text, an image, or a text with images."""
     refusal = "explain computes from a text, and a saved file holds no model; give a text"
     is_image = subject.kind is Kind.IMAGE
     example = subject.example_of_any_medium(settings) if is_image else subject.example(settings, refusal)
@@ -95,9 +83,6 @@ def record_both(
 
     With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
     With any other model, only the text differs. If an input is not a text, both are recorded by `_record_each`.
-
-    Raises:
-        AttnvizError: if there is nothing to compare: no second text, and no changed setting of the seeded model.
     """
     if not (text.is_text and (other is None or other.is_text)):
         return _record_each(text, other, settings, selection, whole, values)
@@ -162,11 +147,7 @@ def record_models(
     selection: Selection,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two models, over one input or two, and the change in words.
-
-    Raises:
-        AttnvizError: if an input is a saved file, or a model cannot record its input.
-    """
+    """Returns the recordings of two models, over one input or two, and the change in words."""
     if not (text.is_run and (other is None or other.is_run)):
         raise AttnvizError(
             "--with-model runs models, and a saved file holds none; give a text, or leave out --with-model"
@@ -187,11 +168,7 @@ def _record_each(
     whole: bool,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two inputs, each new or saved, and the change in words.
-
-    Raises:
-        AttnvizError: if there is no second input, or an input cannot be recorded or read.
-    """
+    """Returns the recordings of two inputs, each new or saved, and the change in words."""
     if other is None:
         raise AttnvizError(f"nothing to compare {text.source} with; give an input of the same kind after --with")
     recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
@@ -199,11 +176,7 @@ def _record_each(
 
 
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
-    """Returns the parts of a token's logit at the last selected query.
-
-    Raises:
-        AttnvizError: for any input but a text, an untrained model, or what `logit_attribution` refuses.
-    """
+    """Returns the parts of a token's logit at the last selected query."""
     refusal = f"{option('logits')} runs the model on a text, and a saved file holds no model; give a text"
     example = subject.example(settings, refusal)
     from attnviz.models.sources import open_reader, refuse_untrained
@@ -253,12 +226,7 @@ def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: 
 def checked_units(
     count: int, subject: Subject, settings: "ModelSettings", options: ReportOptions
 ) -> "tuple[Recording, UnitChecks]":
-    """Returns the recording of a text, and what its answer loses without each of ``count`` units.
-
-    Raises:
-        AttnvizError: for an image, a sound or a saved file, for single tokens as units or options that do not apply, or
-            if the model is not trained, predicts no tokens or takes no mask.
-    """
+    """Returns the recording of a text, and what its answer loses without each of ``count`` units."""
     from attnviz.models.sources import open_reader, refuse_untrained
 
     refuse_map_options(replace(options, grouping=Grouping()), None, option("check"))
@@ -290,11 +258,7 @@ def ablation_effects(
     sets: str | None,
     top: int | None,
 ) -> "Effects":
-    """Returns how a metric changes in each text without a head, or without a set of heads.
-
-    Raises:
-        AttnvizError: for a saved file, a sound or an untrained model, or for what `ablate` refuses.
-    """
+    """Returns how a metric changes in each text without a head, or without a set of heads."""
     from attnviz.models.sources import open_reader, refuse_untrained
 
     examples = _examples(input, settings, batch)

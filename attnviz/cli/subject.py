@@ -208,23 +208,15 @@ DRAWABLE_KINDS = (
 
 @dataclass(frozen=True)
 class Subject:
-    """The input of a command.
+    """The input of a command."""
 
-    Attributes:
-        source: a text, or the path of a file.
-        kind: text, or the kind of the file.
-        tokens: a file with the labels of the tokens of arrays; ``None`` if they have labels of their own.
-        passages: a pattern of files whose texts stand before the text; ``None`` for none.
-        images: the files of pictures that belong to the text.
-        sound: the file of a sound in which the text is said; ``None`` for none.
-    """
-
-    source: str
-    kind: Kind = Kind.TEXT
+    source: str  # a text, or the path of a file
+    kind: Kind = Kind.TEXT  # text, or the kind of the file
+    # a file with the labels of the tokens of arrays; ``None`` if they have labels of their own
     tokens: Path | None = None
-    passages: str | None = None
-    images: tuple[Path, ...] = ()
-    sound: Path | None = None
+    passages: str | None = None  # a pattern of files whose texts stand before the text; ``None`` for none
+    images: tuple[Path, ...] = ()  # the files of pictures that belong to the text
+    sound: Path | None = None  # the file of a sound in which the text is said; ``None`` for none
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
@@ -260,11 +252,7 @@ class Subject:
         return "images" if self.kind is Kind.IMAGE else "maps"
 
     def example_of_any_medium(self, settings: "ModelSettings") -> "Example":
-        """Returns the example of this text, image or sound, or of this text with its images or sound.
-
-        Raises:
-            AttnvizError: for a saved file, or if the text cannot be read; commands that read only texts use `example`.
-        """
+        """Returns the example of this text, image or sound, or of this text with its images or sound."""
         from attnviz.models.reading.example import Example
 
         if self.kind is Kind.IMAGE:
@@ -289,12 +277,7 @@ class Subject:
         return None if self.is_run else Path(self.source)
 
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
-        """Returns the example of this text, chat or server's answer, with its passages or images.
-
-        Raises:
-            AttnvizError: if this is a saved file, an image, a sound or a text with a sound, or if its passages, its
-                chat or its answer cannot be read.
-        """
+        """Returns the example of this text, chat or server's answer, with its passages or images."""
         from attnviz.models.reading.example import Example
 
         if self.kind in (Kind.IMAGE, Kind.SOUND) or self.sound is not None:
@@ -326,11 +309,7 @@ class Subject:
             raise AttnvizError(f"{self.source!r} is saved already; attnviz show {self.source} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":
-        """Returns the saved recording, or the recording of arrays that another program saved.
-
-        Raises:
-            AttnvizError: if the file is not a recording, or cannot be read.
-        """
+        """Returns the saved recording, or the recording of arrays that another program saved."""
         if self.kind is Kind.ARRAYS:
             from attnviz.arrays.file import read_arrays
 
@@ -358,11 +337,7 @@ class Subject:
         return Effects.load(Path(self.source))
 
     def with_labels(self, labels: Path | None) -> "Subject":
-        """Returns a copy of this subject with a file of labels for its tokens; with none for ``None``.
-
-        Raises:
-            AttnvizError: if a file is given and this subject is not an array file; only array files lack labels.
-        """
+        """Returns a copy of this subject with a file of labels for its tokens; with none for ``None``."""
         if labels is not None and self.kind is not Kind.ARRAYS:
             quoted_source = self.source[:MAX_QUOTED]
             raise AttnvizError(
@@ -371,22 +346,14 @@ class Subject:
         return replace(self, tokens=labels)
 
     def with_passages(self, passages: str | None) -> "Subject":
-        """Returns a copy of this subject with passages before its text; without passages for ``None``.
-
-        Raises:
-            AttnvizError: if a pattern is given and this subject is not a plain text.
-        """
+        """Returns a copy of this subject with passages before its text; without passages for ``None``."""
         if passages is not None and self.kind is not Kind.TEXT:
             quoted_source = self.source[:MAX_QUOTED]
             raise AttnvizError(f"--passages come before a text, and {quoted_source!r} is no plain text; leave them out")
         return replace(self, passages=passages)
 
     def drawable(self, is_comparison: bool = False) -> "Subject":
-        """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`.
-
-        Raises:
-            AttnvizError: for any other file or folder; the message says how to use it.
-        """
+        """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`."""
         if self.kind in DRAWABLE_KINDS:
             return self
         source = self.source

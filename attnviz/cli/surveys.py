@@ -24,21 +24,13 @@ MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 
 @dataclass(frozen=True)
 class Corpora:
-    """The texts or pictures to survey, as the user typed them; ``None`` for options that are not given.
+    """The texts or pictures to survey, as the user typed them; ``None`` for options that are not given."""
 
-    Attributes:
-        paths: files, folders, patterns, or ``-``.
-        column: the column of a table that holds the texts.
-        tokens: the number of tokens after which the survey stops, such as ``10M``.
-        window: the most tokens of one text; longer ones are cut into windows.
-        token_class: the user's own classes of tokens, such as ``years=[0-9]{4}``.
-    """
-
-    paths: tuple[str, ...]
-    column: str | None
-    tokens: str | None
-    window: int | None
-    token_class: tuple[str, ...]
+    paths: tuple[str, ...]  # files, folders, patterns, or ``-``
+    column: str | None  # the column of a table that holds the texts
+    tokens: str | None  # the number of tokens after which the survey stops, such as ``10M``
+    window: int | None  # the most tokens of one text; longer ones are cut into windows
+    token_class: tuple[str, ...]  # the user's own classes of tokens, such as ``years=[0-9]{4}``
 
     def refuse_text_options(self) -> None:
         """Raises AttnvizError if an option for texts was given; called for a corpus of pictures."""
@@ -48,12 +40,7 @@ class Corpora:
 
 
 def survey_path(output: Output, resume: bool) -> Path:
-    """Returns the path of the file to write the survey to.
-
-    Raises:
-        AttnvizError: if the options name no file of a survey or of tables, a library for it is missing, the survey to
-            continue is finished, or the file cannot be written.
-    """
+    """Returns the path of the file to write the survey to."""
     from attnviz.base.files import refuse_target
 
     advice = f"use -o survey{SUFFIX}, or {or_list(TABLES)} for tables"
@@ -71,11 +58,7 @@ def survey_path(output: Output, resume: bool) -> Path:
 
 
 def _parse_count(name: str, text: str) -> int:
-    """Returns the number that ``500k`` or ``10M`` stands for.
-
-    Raises:
-        AttnvizError: if the text is not such a number, or the number is less than one.
-    """
+    """Returns the number that ``500k`` or ``10M`` stands for."""
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
     number = int(float(match[1]) * MULTIPLES[match[2]]) if match else 0
     if number < 1:
@@ -89,10 +72,6 @@ def write_survey(
     """Surveys a corpus and writes the survey; returns False if another process of the run writes it, else True.
 
     Prints remarks on a replaced checkpoint, and on texts and metrics that were left out.
-
-    Raises:
-        AttnvizError: if no corpus is given, an option cannot be parsed, the corpus or the model cannot be read, the
-            checkpoint is of another survey, or a file cannot be written.
     """
     from attnviz.corpus.batches import CorpusPictures, picture_files
     from attnviz.corpus.read import STANDARD_INPUT, CorpusReader
@@ -165,9 +144,6 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     """Shows a survey full-screen until the user quits, and returns the exit code.
 
     A text that the user opens is recorded and shown in the inspector.
-
-    Raises:
-        AttnvizError: if the file is no survey, it lacks a chosen head, or the selection chooses parts of a text.
     """
     from attnviz.browse.start import browse, browse_survey, names_to_begin_with
     from attnviz.browse.survey.listing import SurveyView

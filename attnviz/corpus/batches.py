@@ -34,26 +34,19 @@ DAMAGED, REFUSED = "damaged or of another format", "refused by the model"
 
 @dataclass(frozen=True, kw_only=True)
 class SurveyOptions:
-    """The options of a survey.
+    """The options of a survey."""
 
-    Attributes:
-        selection: the surveyed layers and heads.
-        custom_classes: the regular expression of each class of tokens that the user defined, by its name.
-        tokens: the number of tokens after which the survey ends; ``None`` for the whole corpus.
-        window: the most tokens of a text that run at once, longer texts are split; ``None`` skips texts that are too
-            long for the model.
-        settings: the settings to keep in the survey's file, as JSON values.
-        corpus: the names of the files.
-        pictures: True if the corpus holds pictures instead of texts.
-    """
-
-    selection: Selection = field(default_factory=Selection)
+    selection: Selection = field(default_factory=Selection)  # the surveyed layers and heads
+    # the regular expression of each class of tokens that the user defined, by its name
     custom_classes: Mapping[str, str] = field(default_factory=dict)
-    tokens: int | None = None
+    tokens: int | None = None  # the number of tokens after which the survey ends; ``None`` for the whole corpus
+    # the most tokens of a text that run at once, longer texts are split; ``None`` skips texts that are too long for the
+    # model
     window: int | None = None
+    # the settings to keep in the survey's file, as JSON values
     settings: Mapping[str, Any] = field(default_factory=dict)
-    corpus: tuple[str, ...] = ()
-    pictures: bool = False
+    corpus: tuple[str, ...] = ()  # the names of the files
+    pictures: bool = False  # True if the corpus holds pictures instead of texts
 
     def __post_init__(self) -> None:
         """Raises AttnvizError for parts of the model, which a survey of texts does not tell apart."""
@@ -73,19 +66,12 @@ class SurveyOptions:
 
 
 class TextWindow(NamedTuple):
-    """A text, or the part of a long one, that the model reads at once.
+    """A text, or the part of a long one, that the model reads at once."""
 
-    Attributes:
-        id: the number of the window in the corpus.
-        text: the whole text.
-        number: the number of the window in its text, from 0.
-        tokens: the tokens of the window.
-    """
-
-    id: int
-    text: CorpusText
-    number: int
-    tokens: Tokens
+    id: int  # the number of the window in the corpus
+    text: CorpusText  # the whole text
+    number: int  # the number of the window in its text, from 0
+    tokens: Tokens  # the tokens of the window
 
     @property
     def example(self) -> ExampleText:
@@ -94,32 +80,20 @@ class TextWindow(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Windows that run together.
+    """Windows that run together."""
 
-    Attributes:
-        windows: the windows.
-        masks: for each window, ``(classes, tokens)``, true for the tokens of a class that the user defined; empty for
-            pictures.
-    """
-
-    windows: list[TextWindow]
+    windows: list[TextWindow]  # the windows
+    # for each window, ``(classes, tokens)``, true for the tokens of a class that the user defined; empty for pictures
     masks: list[BoolArray]
 
 
 class PackedChunk(NamedTuple):
-    """The batches of a chunk of texts.
+    """The batches of a chunk of texts."""
 
-    Attributes:
-        batches: the batches.
-        windows: the number of their windows.
-        tokens: the number of their tokens, without padding.
-        too_long: the number of texts that were skipped because the model cannot read them whole.
-    """
-
-    batches: list[Batch]
-    windows: int
-    tokens: int
-    too_long: int
+    batches: list[Batch]  # the batches
+    windows: int  # the number of their windows
+    tokens: int  # the number of their tokens, without padding
+    too_long: int  # the number of texts that were skipped because the model cannot read them whole
 
 
 def batches_of(
@@ -214,19 +188,13 @@ def _picture_files_of(path: str) -> list[str]:
 
 @dataclass(eq=False)
 class CorpusPictures:
-    """Pictures that are read lazily; those that are damaged or that the model refuses are counted.
+    """Pictures that are read lazily; those that are damaged or that the model refuses are counted."""
 
-    Attributes:
-        pictures: paths of files, PIL images, or arrays.
-        reader: the reader of the model.
-        report: called with a line about each picture that is skipped; ``None`` for no lines.
-        skipped: the number of pictures that are skipped, by the reason.
-    """
-
-    pictures: Iterable[Any]
-    reader: Reader
+    pictures: Iterable[Any]  # paths of files, PIL images, or arrays
+    reader: Reader  # the reader of the model
+    # called with a line about each picture that is skipped; ``None`` for no lines
     report: Callable[[str], object] | None = None
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)  # the number of pictures that are skipped, by the reason
 
     def __post_init__(self) -> None:
         self.pictures_done = 0

@@ -13,23 +13,14 @@ MAX_GATHERED_SHARE_OF_ONE = 1 / 64  # lower for a single text, whose cells the p
 
 @dataclass(frozen=True, eq=False)
 class _RelatedCells:
-    """The cells of relations: sparse relations gather their cells, and dense ones multiply by a mask.
+    """The cells of relations: sparse relations gather their cells, and dense ones multiply by a mask."""
 
-    Attributes:
-        sparse: the numbers of the relations with few cells.
-        texts: the text of each gathered cell, ``(cells,)``.
-        cells: its flat index among queries x keys, ``(cells,)``.
-        sums: the flat index of the sum that it adds to, among queries x sparse x texts, ``(cells,)``.
-        dense: the numbers of the other relations.
-        factors: their masks of 1 and 0, ``(texts x queries, dense, keys)``.
-    """
-
-    sparse: list[int]
-    texts: Tensor
-    cells: Tensor
-    sums: Tensor
-    dense: list[int]
-    factors: Tensor
+    sparse: list[int]  # the numbers of the relations with few cells
+    texts: Tensor  # the text of each gathered cell, ``(cells,)``
+    cells: Tensor  # its flat index among queries x keys, ``(cells,)``
+    sums: Tensor  # the flat index of the sum that it adds to, among queries x sparse x texts, ``(cells,)``
+    dense: list[int]  # the numbers of the other relations
+    factors: Tensor  # their masks of 1 and 0, ``(texts x queries, dense, keys)``
 
     @classmethod
     def of(cls, is_related: Tensor) -> Self:
@@ -72,15 +63,12 @@ class _RelatedCells:
 
 
 class TextsCells(NamedTuple):
-    """The cells that a metric counts, in several texts; hidden cells may be among them, since their weight is 0.
+    """The cells that a metric counts, in several texts; hidden cells may be among them, since their weight is 0."""
 
-    Attributes:
-        varies: how the cells vary: ``by key`` if they are the same for all queries of a text, ``by place`` if they are
-            the same in all texts, ``by text`` if neither.
-        mask: True for the cells, ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)`` respectively.
-    """
-
+    # how the cells vary: ``by key`` if they are the same for all queries of a text, ``by place`` if they are the same
+    # in all texts, ``by text`` if neither
     varies: Literal["by key", "by place", "by text"]
+    # True for the cells, ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)`` respectively
     mask: Tensor
 
     def broadcast_mask(self) -> Tensor:
@@ -93,25 +81,15 @@ class TextsCells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CellSums:
-    """The factors that sum weights over the cells of metrics; columns are the metrics in the order of computation.
+    """The factors that sum weights over the cells of metrics; columns are the metrics in the order of computation."""
 
-    Attributes:
-        row_metrics: the numbers of the metrics that are computed for whole rows; their columns come first.
-        order: the column of each metric.
-        distances: the distance from query to key in tokens, and its square, ``(queries, 2, keys)``.
-        by_place: cells that are the same in all texts, ``(queries, columns, keys)``.
-        relations: the cells that differ by text and query.
-        by_key: cells that are the same for all queries of a text, ``(texts, columns, keys)``.
-        present_by_text: True if a query sees a cell of ``relations``, ``(texts, queries, columns)``.
-    """
-
-    row_metrics: list[int]
-    order: list[int]
-    distances: Tensor
-    by_place: Tensor
-    relations: _RelatedCells
-    by_key: Tensor
-    present_by_text: Tensor
+    row_metrics: list[int]  # the numbers of the metrics that are computed for whole rows; their columns come first
+    order: list[int]  # the column of each metric
+    distances: Tensor  # the distance from query to key in tokens, and its square, ``(queries, 2, keys)``
+    by_place: Tensor  # cells that are the same in all texts, ``(queries, columns, keys)``
+    relations: _RelatedCells  # the cells that differ by text and query
+    by_key: Tensor  # cells that are the same for all queries of a text, ``(texts, columns, keys)``
+    present_by_text: Tensor  # True if a query sees a cell of ``relations``, ``(texts, queries, columns)``
 
     @classmethod
     def of(

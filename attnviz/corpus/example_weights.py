@@ -35,19 +35,12 @@ SIDE = 224  # pixels of the longer side of an example's picture
 
 
 class WeightsRequest(NamedTuple):
-    """A request for weights of one head over one text of a survey.
+    """A request for weights of one head over one text of a survey."""
 
-    Attributes:
-        text: the text's number in the survey.
-        head: the head's index in ``Survey.heads``.
-        queries: the range ``(start, stop)`` of queries; ``None`` for the mean over all queries.
-        keys: the range ``(start, stop)`` of keys.
-    """
-
-    text: int
-    head: int
-    queries: tuple[int, int] | None
-    keys: tuple[int, int]
+    text: int  # the text's number in the survey
+    head: int  # the head's index in ``Survey.heads``
+    queries: tuple[int, int] | None  # the range ``(start, stop)`` of queries; ``None`` for the mean over all queries
+    keys: tuple[int, int]  # the range ``(start, stop)`` of keys
 
 
 def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mapping[WeightsRequest, FloatArray]:
@@ -159,17 +152,13 @@ def _weights(call: AttentionCall, head: int, request: WeightsRequest, token_coun
 
 
 class _DrawnPictures(NamedTuple):
-    """Example pictures as the model reads them.
+    """Example pictures as the model reads them."""
 
-    Attributes:
-        weights: the weights of each request, ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries.
-        tokens: the tokens of each picture, with the picture reduced to at most `SIDE` pixels a side, by its number.
-        missing: the names of pictures whose files are gone.
-    """
-
+    # the weights of each request, ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries
     weights: Mapping[WeightsRequest, FloatArray]
+    # the tokens of each picture, with the picture reduced to at most `SIDE` pixels a side, by its number
     tokens: Mapping[int, Tokens]
-    missing: Sequence[str]
+    missing: Sequence[str]  # the names of pictures whose files are gone
 
 
 def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _DrawnPictures:

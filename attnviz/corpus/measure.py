@@ -34,23 +34,14 @@ UNDEFINED = -1.0  # less than the number of any row
 
 
 class SoftmaxRows(NamedTuple):
-    """The softmax of rows of several texts, with the entropy and peak of each row.
+    """The softmax of rows of several texts, with the entropy and peak of each row."""
 
-    Attributes:
-        weights: the weights, ``(texts, heads, queries, keys)``; 0 where hidden.
-        scores: the scores, ``(texts, heads, queries, keys)``; 0 where hidden.
-        entropy: the entropy of each row in bits, ``(texts, heads, queries)``.
-        peak: the largest weight of each row, ``(texts, heads, queries)``.
-        hidden: the share of the softmax that a causal mask hides, ``(texts, heads, queries)``; 0 if it is unknown.
-        logsumexp: the log-sum-exp of the scores of each row, ``(texts, heads, queries)``; NaN if the model computed the
-            weights.
-    """
-
-    weights: Tensor
-    scores: Tensor
-    entropy: Tensor
-    peak: Tensor
-    hidden: Tensor
+    weights: Tensor  # the weights, ``(texts, heads, queries, keys)``; 0 where hidden
+    scores: Tensor  # the scores, ``(texts, heads, queries, keys)``; 0 where hidden
+    entropy: Tensor  # the entropy of each row in bits, ``(texts, heads, queries)``
+    peak: Tensor  # the largest weight of each row, ``(texts, heads, queries)``
+    hidden: Tensor  # the share of the softmax that a causal mask hides, ``(texts, heads, queries)``; 0 if it is unknown
+    # the log-sum-exp of the scores of each row, ``(texts, heads, queries)``; NaN if the model computed the weights
     logsumexp: Tensor
 
 
@@ -58,11 +49,10 @@ class TextsRows(Rows):
     """Rows of heads over some texts, with the numbers ``(texts, heads, queries)`` that metrics read.
 
     Attributes:
-        grid: the visible cells.
         softmax: the weights, scores, entropies and largest weights of the rows.
     """
 
-    grid: TextsGrid
+    grid: TextsGrid  # the visible cells
 
     def __init__(self, grid: TextsGrid, softmax: SoftmaxRows) -> None:
         self.grid, self.softmax = grid, softmax
@@ -197,32 +187,20 @@ def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
 
 
 class CallNumbers(NamedTuple):
-    """The numbers of each text in one call.
+    """The numbers of each text in one call."""
 
-    Attributes:
-        values: the metrics except those of columns, ``(texts, heads, metrics)``; NaN where one is undefined.
-        places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it.
-        received: the weight on each key, ``(texts, heads, keys)``: the mean over queries that see two keys or more; NaN
-            where there are none.
-        visible_keys: True for keys that any query sees, ``(texts, keys)``.
-        weights: weights summed over pairs of query and key, ``(texts, heads, offset bins)``.
-        scores: scores summed in the same way.
-        pairs: the number of these pairs, ``(texts, offset bins)``.
-        entropies: entropies in bits summed over queries, ``(texts, heads, position bins)``.
-        rows: the number of these queries, ``(texts, position bins)``.
-        beside_sink: the metrics beside each head's sink that decide patterns, ``(texts, heads, metrics)``.
-    """
-
-    values: Tensor
-    places: Tensor
+    values: Tensor  # the metrics except those of columns, ``(texts, heads, metrics)``; NaN where one is undefined
+    places: Tensor  # the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it
+    # the weight on each key, ``(texts, heads, keys)``: the mean over queries that see two keys or more; NaN where there
+    # are none
     received: Tensor
-    visible_keys: Tensor
-    weights: Tensor
-    scores: Tensor
-    pairs: Tensor
-    entropies: Tensor
-    rows: Tensor
-    beside_sink: Float64Array
+    visible_keys: Tensor  # True for keys that any query sees, ``(texts, keys)``
+    weights: Tensor  # weights summed over pairs of query and key, ``(texts, heads, offset bins)``
+    scores: Tensor  # scores summed in the same way
+    pairs: Tensor  # the number of these pairs, ``(texts, offset bins)``
+    entropies: Tensor  # entropies in bits summed over queries, ``(texts, heads, position bins)``
+    rows: Tensor  # the number of these queries, ``(texts, position bins)``
+    beside_sink: Float64Array  # the metrics beside each head's sink that decide patterns, ``(texts, heads, metrics)``
 
 
 def measure_call(

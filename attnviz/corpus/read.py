@@ -32,36 +32,22 @@ Chooser = Callable[[Sequence[str]], str]  # returns the column that holds the te
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A text or picture of the corpus.
+    """A text or picture of the corpus."""
 
-    Attributes:
-        source: the name of its file.
-        row: its line or row in the file, from 1; 0 for a picture, which is the whole file.
-        text: the text itself; of a picture, a digest of its file or its pixels.
-        tokens: the tokens of a picture; ``None`` for a text, which is tokenized later.
-        image: the picture or its file; ``None`` for a text.
-    """
-
-    source: str
-    row: int
-    text: str
-    tokens: "Tokens | None" = None
-    image: "ImageSource | None" = None
+    source: str  # the name of its file
+    row: int  # its line or row in the file, from 1; 0 for a picture, which is the whole file
+    text: str  # the text itself; of a picture, a digest of its file or its pixels
+    tokens: "Tokens | None" = None  # the tokens of a picture; ``None`` for a text, which is tokenized later
+    image: "ImageSource | None" = None  # the picture or its file; ``None`` for a text
 
 
 @dataclass(eq=False)
 class CorpusReader:
-    """The texts of some files, read lazily; rows without a text are counted.
+    """The texts of some files, read lazily; rows without a text are counted."""
 
-    Attributes:
-        paths: files, folders, patterns such as ``data/*.txt``, names of cached datasets, or ``-``.
-        column: the column of a table that holds the text; ``None`` for the only column, or ``text``.
-        skipped: the number of rows that hold no text, by the reason.
-    """
-
-    paths: Sequence[str]
-    column: str | None = None
-    skipped: Counter[str] = field(default_factory=Counter)
+    paths: Sequence[str]  # files, folders, patterns such as ``data/*.txt``, names of cached datasets, or ``-``
+    column: str | None = None  # the column of a table that holds the text; ``None`` for the only column, or ``text``
+    skipped: Counter[str] = field(default_factory=Counter)  # the number of rows that hold no text, by the reason
 
     def __post_init__(self) -> None:
         self.files = [file for path in self.paths for file in _corpus_files(path)]
@@ -108,17 +94,11 @@ class CorpusReader:
 
 @dataclass(eq=False)
 class PassedTexts:
-    """Texts that a caller passes one by one, checked like those of files.
+    """Texts that a caller passes one by one, checked like those of files."""
 
-    Attributes:
-        texts: the texts.
-        skipped: the number of values that were no text, by the reason.
-        share: ``None``, since the number of texts is unknown.
-    """
-
-    texts: Iterable[Any]
-    skipped: Counter[str] = field(default_factory=Counter)
-    share: float | None = None
+    texts: Iterable[Any]  # the texts
+    skipped: Counter[str] = field(default_factory=Counter)  # the number of values that were no text, by the reason
+    share: float | None = None  # ``None``, since the number of texts is unknown
 
     def __iter__(self) -> Iterator[CorpusText]:
         """Yields each text with its number, from 1; counts the values that are no text or blank in ``skipped``."""
@@ -134,13 +114,9 @@ class PassedTexts:
 
 @dataclass(frozen=True)
 class _Skipped:
-    """A row that holds no text.
+    """A row that holds no text."""
 
-    Attributes:
-        reason: the reason, such as ``not UTF-8``.
-    """
-
-    reason: str
+    reason: str  # the reason, such as ``not UTF-8``
 
 
 def _corpus_files(path: str) -> list[str]:
@@ -263,15 +239,10 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
 
 @dataclass
 class _TableLines:
-    """The lines of a table, with bytes that are not UTF-8 as lone surrogates, which `_text_of` skips.
+    """The lines of a table, with bytes that are not UTF-8 as lone surrogates, which `_text_of` skips."""
 
-    Attributes:
-        file: the file, open for reading.
-        row_bytes: the number of bytes since the end of the last row; a quoted field may span many lines.
-    """
-
-    file: IO[bytes]
-    row_bytes: int = 0
+    file: IO[bytes]  # the file, open for reading
+    row_bytes: int = 0  # the number of bytes since the end of the last row; a quoted field may span many lines
 
     def __iter__(self) -> Iterator[str]:
         """Yields each line with its line ending, without a byte order mark before the first."""

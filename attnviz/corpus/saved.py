@@ -338,23 +338,14 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a survey through its corpus.
+    """The progress of a survey through its corpus."""
 
-    Attributes:
-        chunks: the number of chunks of the corpus that are done.
-        batches: the number of batches of the next chunk that are done.
-        windows: the number of windows in the chunks that are done.
-        tokens: the number of tokens in them.
-        too_long: the number of their texts that were longer than the model reads.
-        digest: the hexadecimal BLAKE2 digest of their texts.
-    """
-
-    chunks: int = 0
-    batches: int = 0
-    windows: int = 0
-    tokens: int = 0
-    too_long: int = 0
-    digest: str = ""
+    chunks: int = 0  # the number of chunks of the corpus that are done
+    batches: int = 0  # the number of batches of the next chunk that are done
+    windows: int = 0  # the number of windows in the chunks that are done
+    tokens: int = 0  # the number of tokens in them
+    too_long: int = 0  # the number of their texts that were longer than the model reads
+    digest: str = ""  # the hexadecimal BLAKE2 digest of their texts
 
 
 def checkpoint_path(path: Path) -> Path:

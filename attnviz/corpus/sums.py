@@ -39,16 +39,11 @@ VARIOUS_SINKS = -3  # in place of a label's number if the sinks of texts differ
 
 @dataclass(frozen=True, eq=False)
 class ExactSums:
-    """Fixed-point sums of numbers: each is ``(high * 2**32 + low) * 2**-bits``.
+    """Fixed-point sums of numbers: each is ``(high * 2**32 + low) * 2**-bits``."""
 
-    Attributes:
-        high: the upper words.
-        low: the lower words, from 0 to ``2**32 - 1``; of the same shape.
-        bits: the number of bits after the binary point: one number for all sums, or one for each along the last axis.
-    """
-
-    high: IntArray
-    low: IntArray
+    high: IntArray  # the upper words
+    low: IntArray  # the lower words, from 0 to ``2**32 - 1``; of the same shape
+    # the number of bits after the binary point: one number for all sums, or one for each along the last axis
     bits: int | IntArray
 
     @classmethod
@@ -178,70 +173,45 @@ def position_spans() -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextNumbers:
-    """The numbers of each text of a batch.
+    """The numbers of each text of a batch."""
 
-    Attributes:
-        values: the metrics, ``(texts, heads, metrics)``; NaN where one is undefined.
-        places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 for none.
-        sinks: a number for the label of the token that receives the most weight, ``(texts, heads)``.
-        beside_sink: the metrics beside the sink that decide patterns, ``(texts, heads, REST_METRICS)``; NaN where one
-            is undefined.
-        weights: weights summed over pairs of query and key, ``(texts, heads, offsets)``, in the middle bins of offsets
-            that the batch reaches.
-        scores: scores summed in the same way.
-        pairs: the number of these pairs in all texts, ``(heads, offsets)``.
-        entropies: entropies summed over queries, ``(texts, heads, positions)``, in the first bins of positions that
-            the batch reaches.
-        rows: the number of these queries in all texts, ``(heads, positions)``.
-    """
-
-    values: Float64Array
-    places: IntArray
-    sinks: IntArray
+    values: Float64Array  # the metrics, ``(texts, heads, metrics)``; NaN where one is undefined
+    places: IntArray  # the query where each metric is largest, ``(texts, heads, metrics)``; -1 for none
+    sinks: IntArray  # a number for the label of the token that receives the most weight, ``(texts, heads)``
+    # the metrics beside the sink that decide patterns, ``(texts, heads, REST_METRICS)``; NaN where one is undefined
     beside_sink: Float64Array
+    # weights summed over pairs of query and key, ``(texts, heads, offsets)``, in the middle bins of offsets that the
+    # batch reaches
     weights: Float64Array
-    scores: Float64Array
-    pairs: IntArray
+    scores: Float64Array  # scores summed in the same way
+    pairs: IntArray  # the number of these pairs in all texts, ``(heads, offsets)``
+    # entropies summed over queries, ``(texts, heads, positions)``, in the first bins of positions that the batch
+    # reaches
     entropies: Float64Array
-    rows: IntArray
+    rows: IntArray  # the number of these queries in all texts, ``(heads, positions)``
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tallies:
-    """Counts and sums over texts; ``+`` returns exactly those over the texts of both.
+    """Counts and sums over texts; ``+`` returns exactly those over the texts of both."""
 
-    Attributes:
-        texts: the number of texts, ``()``.
-        tokens: the number of their tokens, ``()``.
-        count: the number of texts in which a metric is defined, ``(heads, metrics)``.
-        sums: the sums of a metric over texts, ``(heads, metrics)``.
-        squares: the sums of its squares, ``(heads, metrics)``.
-        histogram: the number of texts in each bin of a metric, ``(heads, metrics, bins)``.
-        weights: the sums of weights over all visible pairs of query and key, ``(heads, offset bins)``.
-        scores: the sums of scores over the same pairs, ``(heads, offset bins)``.
-        pairs: the number of these pairs, ``(heads, offset bins)``.
-        entropies: the sums of entropies in bits over all queries that see two keys or more, ``(heads, position bins)``.
-        rows: the number of these queries, ``(heads, position bins)``.
-        sinks: the number of the label that receives the most weight in every text, ``(heads,)``; `VARIOUS_SINKS` if
-            texts differ, `NO_SINK` before the first text.
-        beside_sums: the sums of the metrics beside the sink over texts, ``(heads, REST_METRICS)``.
-        beside_count: the number of texts in which they are defined, in the same shape.
-    """
-
-    texts: IntArray
-    tokens: IntArray
-    count: IntArray
-    sums: ExactSums
-    squares: ExactSums
-    histogram: IntArray
-    weights: ExactSums
-    scores: ExactSums
-    pairs: IntArray
+    texts: IntArray  # the number of texts, ``()``
+    tokens: IntArray  # the number of their tokens, ``()``
+    count: IntArray  # the number of texts in which a metric is defined, ``(heads, metrics)``
+    sums: ExactSums  # the sums of a metric over texts, ``(heads, metrics)``
+    squares: ExactSums  # the sums of its squares, ``(heads, metrics)``
+    histogram: IntArray  # the number of texts in each bin of a metric, ``(heads, metrics, bins)``
+    weights: ExactSums  # the sums of weights over all visible pairs of query and key, ``(heads, offset bins)``
+    scores: ExactSums  # the sums of scores over the same pairs, ``(heads, offset bins)``
+    pairs: IntArray  # the number of these pairs, ``(heads, offset bins)``
+    # the sums of entropies in bits over all queries that see two keys or more, ``(heads, position bins)``
     entropies: ExactSums
-    rows: IntArray
+    rows: IntArray  # the number of these queries, ``(heads, position bins)``
+    # the number of the label that receives the most weight in every text, ``(heads,)``; `VARIOUS_SINKS` if texts
+    # differ, `NO_SINK` before the first text
     sinks: IntArray
-    beside_sums: ExactSums
-    beside_count: IntArray
+    beside_sums: ExactSums  # the sums of the metrics beside the sink over texts, ``(heads, REST_METRICS)``
+    beside_count: IntArray  # the number of texts in which they are defined, in the same shape
 
     @classmethod
     def zeros(cls, heads: int, metrics: tuple[Metric, ...]) -> Self:

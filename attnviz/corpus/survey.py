@@ -28,19 +28,12 @@ TRAINED_MODELS = ("trained", "trained-picture")  # they come with the package
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExampleText:
-    """A text or picture of the corpus as the model read it.
+    """A text or picture of the corpus as the model read it."""
 
-    Attributes:
-        source: the name of its file, with control characters escaped.
-        row: its line or row in the file, from 1; 0 for a picture, which is the whole file.
-        window: the number of its window, from 0; a long text is read in several.
-        tokens: its tokens; those of a picture have labels and no places.
-    """
-
-    source: str
-    row: int
-    window: int
-    tokens: Tokens
+    source: str  # the name of its file, with control characters escaped
+    row: int  # its line or row in the file, from 1; 0 for a picture, which is the whole file
+    window: int  # the number of its window, from 0; a long text is read in several
+    tokens: Tokens  # its tokens; those of a picture have labels and no places
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", printable(self.source))
@@ -63,23 +56,17 @@ class Examples:
     """The texts with the largest numbers of each head, and the numbers of a random sample of texts.
 
     Ties go to the text that comes first in the corpus.
-
-    Attributes:
-        values: the largest numbers, in descending order, ``(heads, metrics, TOP)``; -inf where texts are fewer.
-        ids: the number of the text of each value, ``(heads, metrics, TOP)``: its place in the corpus, plus a multiple
-            of ``2**CORPUS_BITS`` in merged surveys; ``NO_TEXT`` where texts are fewer.
-        places: the query with the largest number in that text, ``(heads, metrics, TOP)``; -1 for none.
-        sampled: the numbers of the sampled texts, ``(texts,)``.
-        sample: their values, ``(texts, heads, metrics)``.
-        texts: all texts of ``ids`` and ``sampled``, by their numbers.
     """
 
+    # the largest numbers, in descending order, ``(heads, metrics, TOP)``; -inf where texts are fewer
     values: FloatArray
+    # the number of the text of each value, ``(heads, metrics, TOP)``: its place in the corpus, plus a multiple of
+    # ``2**CORPUS_BITS`` in merged surveys; ``NO_TEXT`` where texts are fewer
     ids: IntArray
-    places: IntArray
-    sampled: IntArray
-    sample: FloatArray
-    texts: Mapping[int, ExampleText]
+    places: IntArray  # the query with the largest number in that text, ``(heads, metrics, TOP)``; -1 for none
+    sampled: IntArray  # the numbers of the sampled texts, ``(texts,)``
+    sample: FloatArray  # their values, ``(texts, heads, metrics)``
+    texts: Mapping[int, ExampleText]  # all texts of ``ids`` and ``sampled``, by their numbers
 
     @classmethod
     def none(cls, heads: int, metrics: int) -> Self:

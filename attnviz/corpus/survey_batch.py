@@ -88,17 +88,11 @@ def refuse_long_window(reader: Reader, window: int | None) -> None:
 
 
 class BatchMeasurements(NamedTuple):
-    """The numbers of every measured head in the texts of a batch.
+    """The numbers of every measured head in the texts of a batch."""
 
-    Attributes:
-        heads: the measured heads, whose part is not known.
-        numbers: their numbers, text by text.
-        sink_labels: the labels of the tokens that receive the most weight, by their numbers.
-    """
-
-    heads: tuple[KnownHead, ...]
-    numbers: TextNumbers
-    sink_labels: dict[int, str]
+    heads: tuple[KnownHead, ...]  # the measured heads, whose part is not known
+    numbers: TextNumbers  # their numbers, text by text
+    sink_labels: dict[int, str]  # the labels of the tokens that receive the most weight, by their numbers
 
 
 def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> BatchMeasurements:

@@ -52,15 +52,10 @@ MIN_ROUND_SECONDS = 1e-3  # in case that the clock has not moved since the last 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that share a survey, seen from one of them.
+    """The processes that share a survey, seen from one of them."""
 
-    Attributes:
-        rank: the rank of this process, from 0.
-        count: the number of processes.
-    """
-
-    rank: int = 0
-    count: int = 1
+    rank: int = 0  # the rank of this process, from 0
+    count: int = 1  # the number of processes
 
     @property
     def is_first(self) -> bool:

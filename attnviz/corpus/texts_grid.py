@@ -58,19 +58,13 @@ class Diagonals:
 
 @dataclass(frozen=True, eq=False)
 class TextBatch:
-    """Texts that run together, each padded at its end.
+    """Texts that run together, each padded at its end."""
 
-    Attributes:
-        texts: the tokens of each text.
-        device: the device of the model.
-        custom_classes: for each class that the user defined, by name, True for its tokens in each text, ``(tokens,)``.
-        diagonals: the buffers for sums over diagonals, which all layers use.
-    """
-
-    texts: Sequence[Tokens]
-    device: torch.device
+    texts: Sequence[Tokens]  # the tokens of each text
+    device: torch.device  # the device of the model
+    # for each class that the user defined, by name, True for its tokens in each text, ``(tokens,)``
     custom_classes: Mapping[str, Sequence[BoolArray]] = field(default_factory=dict)
-    diagonals: Diagonals = field(default_factory=Diagonals)
+    diagonals: Diagonals = field(default_factory=Diagonals)  # the buffers for sums over diagonals, which all layers use
 
     @cached_property
     def width(self) -> int:
@@ -148,48 +142,28 @@ def widest_dtype(device: torch.device) -> torch.dtype:
 
 
 class DefinedQueries(NamedTuple):
-    """The queries for which each metric is defined; metrics are in the order of computation.
+    """The queries for which each metric is defined; metrics are in the order of computation."""
 
-    Attributes:
-        has_number: True for queries that have each metric, ``(texts, queries, metrics)``.
-        counts: the number of queries that have each metric, ``(texts, metrics)``.
-        first_rows: the first query that has it, ``(texts, metrics)``; -1 for none.
-        partial_columns: the columns of the metrics of rows that some queries lack.
-    """
-
-    has_number: Tensor
-    counts: Tensor
-    first_rows: Tensor
-    partial_columns: list[int]
+    has_number: Tensor  # True for queries that have each metric, ``(texts, queries, metrics)``
+    counts: Tensor  # the number of queries that have each metric, ``(texts, metrics)``
+    first_rows: Tensor  # the first query that has it, ``(texts, metrics)``; -1 for none
+    partial_columns: list[int]  # the columns of the metrics of rows that some queries lack
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextsGrid(Grid):
-    """The cells of some queries and all keys of a self-attention call, in some texts of a batch.
+    """The cells of some queries and all keys of a self-attention call, in some texts of a batch."""
 
-    Attributes:
-        batch: the batch.
-        texts: the range of texts.
-        rows: the range of queries.
-        mask: the call's mask, ``(texts, queries, keys)``: True for visible cells, padding among them.
-        knows_hidden_scores: True if scores of hidden cells are known.
-        metrics: the measured metrics, without those of columns.
-        visible: the visible cells without padding, ``(texts, queries, keys)``.
-        keys: the position of each key, ``(keys,)``.
-        positions: the position of each query, ``(queries,)``.
-        in_sequence: True if the tokens of each text follow one another.
-    """
-
-    batch: TextBatch
-    texts: slice
-    rows: slice
-    mask: Tensor
-    knows_hidden_scores: bool
-    metrics: Sequence[Metric]
-    visible: Tensor
-    keys: Tensor
-    positions: Tensor
-    in_sequence: bool
+    batch: TextBatch  # the batch
+    texts: slice  # the range of texts
+    rows: slice  # the range of queries
+    mask: Tensor  # the call's mask, ``(texts, queries, keys)``: True for visible cells, padding among them
+    knows_hidden_scores: bool  # True if scores of hidden cells are known
+    metrics: Sequence[Metric]  # the measured metrics, without those of columns
+    visible: Tensor  # the visible cells without padding, ``(texts, queries, keys)``
+    keys: Tensor  # the position of each key, ``(keys,)``
+    positions: Tensor  # the position of each query, ``(queries,)``
+    in_sequence: bool  # True if the tokens of each text follow one another
     cross: bool = False
 
     @classmethod

@@ -177,10 +177,8 @@ def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
 
 
 def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[BoolArray]:
-    """Returns for each text a mask ``(classes, tokens)``, True for tokens that share a character with a class's match.
-
-    Raises:
-        AttnvizError: if a search takes longer than its limit.
+    """Returns for each text a mask ``(classes, tokens)``, True for tokens that share a character with a class's
+    match.
     """
     if not classes:
         return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]

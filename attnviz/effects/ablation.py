@@ -82,48 +82,29 @@ def _heads_of_set(name: str, model_heads: Sequence[KnownHead]) -> HeadSet:
 
 @dataclass(frozen=True)
 class _TextResult:
-    """The results of ablation on one text.
+    """The results of ablation on one text."""
 
-    Attributes:
-        sets: the sets of heads that were ablated.
-        values: the metric without each set.
-        baseline: the metric with all heads.
-        metric: the name of the metric.
-    """
-
-    sets: list[HeadSet]
-    values: list[float]
-    baseline: float
-    metric: str
+    sets: list[HeadSet]  # the sets of heads that were ablated
+    values: list[float]  # the metric without each set
+    baseline: float  # the metric with all heads
+    metric: str  # the name of the metric
 
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """An ablation of heads, which runs over any number of texts; `attnviz.ablate` describes its options.
+    """An ablation of heads, which runs over any number of texts; `attnviz.ablate` describes its options."""
 
-    Attributes:
-        model: the model.
-        metric: the name of the metric, or a function of the output; ``None`` for the default.
-        heads: the heads to ablate one by one; ``None`` for all.
-        sets: the names of sets of heads to ablate; ``None`` for none.
-        pairs: True to ablate every pair of the heads too.
-        top: the number of heads to ablate greedily; ``None`` to ablate each by itself.
-        by: ``zero``, ``mean``, or other inputs, whose outputs replace those of the heads.
-        attention: the part of an encoder-decoder whose heads are ablated; ``None`` for other models.
-        module: the path of the module whose heads are ablated; ``None`` for all heads.
-        positions: the tokens at which metrics of tokens are measured.
-    """
-
-    model: nn.Module
-    metric: Metric | None = None
-    heads: list[str] | Selection | None = None
-    sets: list[str] | None = None
-    pairs: bool = False
-    top: int | None = None
-    by: Any = "zero"
+    model: nn.Module  # the model
+    metric: Metric | None = None  # the name of the metric, or a function of the output; ``None`` for the default
+    heads: list[str] | Selection | None = None  # the heads to ablate one by one; ``None`` for all
+    sets: list[str] | None = None  # the names of sets of heads to ablate; ``None`` for none
+    pairs: bool = False  # True to ablate every pair of the heads too
+    top: int | None = None  # the number of heads to ablate greedily; ``None`` to ablate each by itself
+    by: Any = "zero"  # ``zero``, ``mean``, or other inputs, whose outputs replace those of the heads
+    # the part of an encoder-decoder whose heads are ablated; ``None`` for other models
     attention: AttentionPart | None = None
-    module: str | None = None
-    positions: slice = field(default_factory=lambda: slice(None))
+    module: str | None = None  # the path of the module whose heads are ablated; ``None`` for all heads
+    positions: slice = field(default_factory=lambda: slice(None))  # the tokens at which metrics of tokens are measured
 
     def __post_init__(self) -> None:
         """Raises AttnvizError if both ``pairs`` and ``top`` are set."""

@@ -35,15 +35,10 @@ CHANGES_FORMAT, CHANGES_VERSION = "attnviz effect changes", 1
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """The effect of ablating a set of heads.
+    """The effect of ablating a set of heads."""
 
-    Attributes:
-        heads: the names of the heads.
-        values: ``(texts,)``, the change of the metric without the heads.
-    """
-
-    heads: HeadSet
-    values: Float64Array
+    heads: HeadSet  # the names of the heads
+    values: Float64Array  # ``(texts,)``, the change of the metric without the heads
 
     @property
     def name(self) -> str:

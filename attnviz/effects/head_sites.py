@@ -40,18 +40,13 @@ Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], d
 
 @dataclass(eq=False)
 class _RunningModule:
-    """The state of a running module.
+    """The state of a running module."""
 
-    Attributes:
-        key: the key of its call.
-        calls: the number of times that it has called each module, by the module's ``id``.
-        products: the number of products that it has computed outside of other modules.
-        finished: the results of the modules that it called, by the keys of their calls.
-    """
-
-    key: Key
+    key: Key  # the key of its call
+    # the number of times that it has called each module, by the module's ``id``
     calls: Counter[int] = field(default_factory=Counter)
-    products: int = 0
+    products: int = 0  # the number of products that it has computed outside of other modules
+    # the results of the modules that it called, by the keys of their calls
     finished: dict[Key, Any] = field(default_factory=dict)
 
 
@@ -229,40 +224,26 @@ def _owned_buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Ten
 
 @dataclass(eq=False)
 class HeadSite:
-    """A matrix product that projects the outputs of some heads.
+    """A matrix product that projects the outputs of some heads."""
 
-    Attributes:
-        key: identifies the product in every run.
-        is_left: True if the heads' outputs are the left operand.
-        matrix: the operand with the heads' outputs, ``(rows, columns)``.
-        batch: the number of texts in the rows.
-        queries_first: True if the rows are ``(queries, texts)``, False if they are ``(texts, queries)``.
-        columns: for each head, the indices of the columns of the operand that hold its output.
-        cached_results: the results of the module calls that had returned before the product, by the keys of the calls.
-    """
-
-    key: Key
-    is_left: bool
-    matrix: Tensor
-    batch: int
-    queries_first: bool
+    key: Key  # identifies the product in every run
+    is_left: bool  # True if the heads' outputs are the left operand
+    matrix: Tensor  # the operand with the heads' outputs, ``(rows, columns)``
+    batch: int  # the number of texts in the rows
+    queries_first: bool  # True if the rows are ``(queries, texts)``, False if they are ``(texts, queries)``
+    # for each head, the indices of the columns of the operand that hold its output
     columns: dict[HeadName, Tensor] = field(default_factory=dict)
+    # the results of the module calls that had returned before the product, by the keys of the calls
     cached_results: dict[Key, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class CleanRun:
-    """A run of a model with all its heads.
+    """A run of a model with all its heads."""
 
-    Attributes:
-        output: the output of the model.
-        sites: the products that project heads, in the order of the run.
-        heads: all heads, in order of layer, number and part.
-    """
-
-    output: Any
-    sites: list[HeadSite]
-    heads: list[KnownHead]
+    output: Any  # the output of the model
+    sites: list[HeadSite]  # the products that project heads, in the order of the run
+    heads: list[KnownHead]  # all heads, in order of layer, number and part
 
 
 class SiteObserver(Observer):

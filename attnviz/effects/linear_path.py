@@ -38,43 +38,28 @@ INDEXING = frozenset(["__getitem__", "select", "narrow", "index_select"])
 
 @dataclass(eq=False)
 class PathValue:
-    """The value of a tensor of the run at the token.
+    """The value of a tensor of the run at the token."""
 
-    Attributes:
-        serial: its number in the order in which values were computed.
-        row: ``(features,)``, in float32 or float64; empty if the tensor has no row for the token.
-        rows: the number of tokens of the tensor; 1 if all tokens have the same row, 0 if it has no row for the token.
-        depends_on_input: True if it depends on the model's inputs.
-        place: the path of the module that computed it.
-        origin: the name of the parameter or buffer; "" for other tensors.
-        sources: the values of which it is a linear function, each with the function that maps a gradient at this
-            value to the gradient at the source; ``None`` if it is not linear in its inputs.
-        is_frozen: True if a factor that depends on the text was frozen to make it linear.
-        tanh_input: the input of the hyperbolic tangent that computed it; ``None`` for other functions.
-    """
-
-    serial: int
-    row: Tensor
-    rows: int
-    depends_on_input: bool
-    place: str
-    origin: str = ""
+    serial: int  # its number in the order in which values were computed
+    row: Tensor  # ``(features,)``, in float32 or float64; empty if the tensor has no row for the token
+    rows: int  # the number of tokens of the tensor; 1 if all tokens have the same row, 0 if it has no row for the token
+    depends_on_input: bool  # True if it depends on the model's inputs
+    place: str  # the path of the module that computed it
+    origin: str = ""  # the name of the parameter or buffer; "" for other tensors
+    # the values of which it is a linear function, each with the function that maps a gradient at this value to the
+    # gradient at the source; ``None`` if it is not linear in its inputs
     sources: list[tuple["PathValue", Pullback]] | None = None
-    is_frozen: bool = False
+    is_frozen: bool = False  # True if a factor that depends on the text was frozen to make it linear
+    # the input of the hyperbolic tangent that computed it; ``None`` for other functions
     tanh_input: "PathValue | None" = None
 
 
 @dataclass(frozen=True, eq=False)
 class PathLeaf:
-    """A value where the path begins, because it is not linear in its inputs.
+    """A value where the path begins, because it is not linear in its inputs."""
 
-    Attributes:
-        value: the value.
-        gradient: ``(features,)``, the gradient of the number at the end of the path with respect to the value.
-    """
-
-    value: PathValue
-    gradient: Tensor
+    value: PathValue  # the value
+    gradient: Tensor  # ``(features,)``, the gradient of the number at the end of the path with respect to the value
 
     @property
     def amount(self) -> float:
@@ -84,23 +69,15 @@ class PathLeaf:
 
 @dataclass(eq=False)
 class LinearPath:
-    """A recorder of the values that a run computes at one token.
+    """A recorder of the values that a run computes at one token."""
 
-    Attributes:
-        tokens: the number of tokens in the input.
-        position: the index of the token.
-        names: the names of parameters and buffers, by ``id``.
-        place: returns the path of the running module.
-        values_by_id: the values of tensors by ``id``, each with a weak reference that tells if the id was reused.
-        serials: the numbers of values.
-    """
-
-    tokens: int
-    position: int
-    names: dict[int, str]
-    place: Callable[[], str]
+    tokens: int  # the number of tokens in the input
+    position: int  # the index of the token
+    names: dict[int, str]  # the names of parameters and buffers, by ``id``
+    place: Callable[[], str]  # returns the path of the running module
+    # the values of tensors by ``id``, each with a weak reference that tells if the id was reused
     values_by_id: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
-    serials: Iterator[int] = field(default_factory=count)
+    serials: Iterator[int] = field(default_factory=count)  # the numbers of values
 
     def add_input(self, tensor: Tensor) -> None:
         """Records an input tensor of the model."""

@@ -12,22 +12,14 @@ PartKind = Literal["head", "mlp", "embedding", "bias", "other"]
 
 @dataclass(frozen=True, eq=False)
 class LogitPart:
-    """A part of a model with what it adds to the logit.
+    """A part of a model with what it adds to the logit."""
 
-    Attributes:
-        name: ``2.8`` for a head, ``2.mlp``, ``2.bias``, or the name of another part.
-        kind: the kind of the part.
-        adds: the number that the part adds to the logit.
-        layer: the number of its layer; ``None`` outside of layers.
-        head: the number of a head in its layer; ``None`` for other parts.
-        keys: ``(keys,)``, what a head adds for each key, which sums to ``adds``; ``None`` if unknown.
-    """
-
-    name: str
-    kind: PartKind
-    adds: float
-    layer: int | None = None
-    head: int | None = None
+    name: str  # ``2.8`` for a head, ``2.mlp``, ``2.bias``, or the name of another part
+    kind: PartKind  # the kind of the part
+    adds: float  # the number that the part adds to the logit
+    layer: int | None = None  # the number of its layer; ``None`` outside of layers
+    head: int | None = None  # the number of a head in its layer; ``None`` for other parts
+    # ``(keys,)``, what a head adds for each key, which sums to ``adds``; ``None`` if unknown
     keys: FloatArray | None = None
 
 

@@ -24,20 +24,13 @@ ID_ARGUMENTS = ("input_ids", "ids", "labels")  # names of arguments that hold to
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRun:
-    """The outputs of a run, ready to be measured.
+    """The outputs of a run, ready to be measured."""
 
-    Attributes:
-        output: the output of the model without some heads.
-        clean: its output with all heads.
-        ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
-        positions: the tokens at which the output is measured.
-        is_token: ``(batch, tokens)``, False for padding, which is never measured; ``None`` if no token is padding.
-    """
-
-    output: Any
-    clean: Any
-    ids: Tensor | None
-    positions: slice
+    output: Any  # the output of the model without some heads
+    clean: Any  # its output with all heads
+    ids: Tensor | None  # ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids
+    positions: slice  # the tokens at which the output is measured
+    # ``(batch, tokens)``, False for padding, which is never measured; ``None`` if no token is padding
     is_token: Tensor | None = None
 
     def rows(self, numbers: Tensor) -> Tensor:

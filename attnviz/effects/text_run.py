@@ -28,29 +28,20 @@ AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, re
 
 @dataclass(eq=False)
 class TextRun:
-    """A model on one text, which can run with the outputs of heads replaced.
+    """A model on one text, which can run with the outputs of heads replaced."""
 
-    Attributes:
-        model: the model.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        clean: the run with all heads.
-        measure: computes the metric of a run.
-        positions: the tokens at which the output is measured.
-        by: the replacement of a head's output: ``zero``, ``mean``, or a run on another text whose outputs are used.
-        resumes: True if runs resume after the modules that come before the first replaced head; ``None`` until a run
-            has been checked.
-        metric_without: the metric for each set of heads that was already run.
-    """
-
-    model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    clean: CleanRun
-    measure: Callable[[MeasuredRun], float]
-    positions: slice
+    model: nn.Module  # the model
+    args: tuple[Any, ...]  # its positional arguments
+    kwargs: dict[str, Any]  # its keyword arguments
+    clean: CleanRun  # the run with all heads
+    measure: Callable[[MeasuredRun], float]  # computes the metric of a run
+    positions: slice  # the tokens at which the output is measured
+    # the replacement of a head's output: ``zero``, ``mean``, or a run on another text whose outputs are used
     by: "str | CleanRun"
+    # True if runs resume after the modules that come before the first replaced head; ``None`` until a run has been
+    # checked
     resumes: bool | None = None
+    # the metric for each set of heads that was already run
     metric_without: dict[HeadSet, float] = field(default_factory=dict)
 
     @property

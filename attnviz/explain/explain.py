@@ -178,10 +178,6 @@ def explanation(
         step: the name of a single step, such as ``softmax``; ``None`` for all usual ones.
         pair: a query and a key, each as a token or its number; only their score is explained, feature by feature.
 
-    Raises:
-        AttnvizError: if the recording holds no model, the suffix, head, step or token is unknown, or the layer cannot
-            be explained.
-
     Example:
         >>> import attnviz, numpy, transformers
         >>> sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)

@@ -25,17 +25,11 @@ from attnviz.report.picture.colors import ColorScale
 
 @dataclass(frozen=True, eq=False)
 class HeadView:
-    """One head of a computation, and the width of its tables.
+    """One head of a computation, and the width of its tables."""
 
-    Attributes:
-        computation: the numbers of the head's layer.
-        number: the head's number in its layer, from 0.
-        line_width: the most characters on a line of a table.
-    """
-
-    computation: Computation
-    number: int
-    line_width: int
+    computation: Computation  # the numbers of the head's layer
+    number: int  # the head's number in its layer, from 0
+    line_width: int  # the most characters on a line of a table
 
     @property
     def width(self) -> int:

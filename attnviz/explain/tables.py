@@ -25,25 +25,15 @@ PAIRS = 20_000  # random pairs of q and k; the standard error of the measured va
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A matrix ready to be drawn: numbers written as text, and the middle left out if it does not fit.
+    """A matrix ready to be drawn: numbers written as text, and the middle left out if it does not fit."""
 
-    Attributes:
-        title: the title above the table.
-        rows: a label per row; ``…`` for the rows left out.
-        columns: a label per column; ``…`` for the columns left out.
-        cells: the numbers as text, ``(rows, columns)``; ``·`` where there is none.
-        values: the numbers, ``(rows, columns)``; NaN in the gap and where there is none.
-        scale: the colour scale; ``None`` for a table without colours.
-        cut: a sentence about the rows and columns left out; empty if there are none.
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    cells: tuple[tuple[str, ...], ...]
-    values: Float64Array
-    scale: ColorScale | None = None
-    cut: str = ""
+    title: str  # the title above the table
+    rows: tuple[str, ...]  # a label per row; ``…`` for the rows left out
+    columns: tuple[str, ...]  # a label per column; ``…`` for the columns left out
+    cells: tuple[tuple[str, ...], ...]  # the numbers as text, ``(rows, columns)``; ``·`` where there is none
+    values: Float64Array  # the numbers, ``(rows, columns)``; NaN in the gap and where there is none
+    scale: ColorScale | None = None  # the colour scale; ``None`` for a table without colours
+    cut: str = ""  # a sentence about the rows and columns left out; empty if there are none
 
     @property
     def gap(self) -> int | None:
@@ -59,29 +49,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the computation.
+    """One step of the computation."""
 
-    Attributes:
-        title: the heading.
-        sentence: the step in words.
-        formula: the step as a formula in Unicode.
-        latex: the formula in LaTeX.
-        before: the shapes of the inputs, with named axes.
-        after: the shapes of the outputs, with named axes.
-        tables: the numbers.
-        examples: sentences that work out one number of the tables, and measurements.
-        name: the value of ``--step`` that chooses this step.
-    """
-
-    title: str
-    sentence: str
-    formula: str
-    latex: str
-    before: str
-    after: str
-    tables: tuple[Table, ...] = ()
-    examples: tuple[str, ...] = ()
-    name: str = ""
+    title: str  # the heading
+    sentence: str  # the step in words
+    formula: str  # the step as a formula in Unicode
+    latex: str  # the formula in LaTeX
+    before: str  # the shapes of the inputs, with named axes
+    after: str  # the shapes of the outputs, with named axes
+    tables: tuple[Table, ...] = ()  # the numbers
+    examples: tuple[str, ...] = ()  # sentences that work out one number of the tables, and measurements
+    name: str = ""  # the value of ``--step`` that chooses this step
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,25 +91,15 @@ def shape(**sizes: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """The numbers of a table before it is cut to a width.
+    """The numbers of a table before it is cut to a width."""
 
-    Attributes:
-        title: the title of the table.
-        values: the numbers, ``(rows, columns)``.
-        rows: a label per row.
-        columns: a label per column.
-        visible: True where there is a number, ``(rows, columns)``; ``None`` for everywhere.
-        scale: the colour scale; ``None`` for a table without colours.
-        spec: Python's format specification of a number.
-    """
-
-    title: str
-    values: NDArray[Any]
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    visible: BoolArray | None = None
-    scale: ColorScale | None = None
-    spec: str = ".4f"
+    title: str  # the title of the table
+    values: NDArray[Any]  # the numbers, ``(rows, columns)``
+    rows: tuple[str, ...]  # a label per row
+    columns: tuple[str, ...]  # a label per column
+    visible: BoolArray | None = None  # True where there is a number, ``(rows, columns)``; ``None`` for everywhere
+    scale: ColorScale | None = None  # the colour scale; ``None`` for a table without colours
+    spec: str = ".4f"  # Python's format specification of a number
 
     @property
     def has_number(self) -> BoolArray:

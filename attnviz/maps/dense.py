@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class MaskedMaps(CellMaps):
-    """Maps whose visible cells are one array.
+    """Maps whose visible cells are one array."""
 
-    Attributes:
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
-        key_heads: ``(heads,)``, the number of the key head that each head reads; ``None`` if each has its own.
-    """
-
-    visible: BoolArray
+    visible: BoolArray  # ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells
+    # ``(heads,)``, the number of the key head that each head reads; ``None`` if each has its own
     key_heads: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -73,18 +69,13 @@ def key_head_numbers(maps: LayerMaps) -> tuple[int, ...] | None:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DenseMaps(MaskedMaps):
-    """Maps of one attention call as whole arrays.
-
-    Attributes:
-        scores: ``(heads, queries, keys)``, scaled, before the mask.
-        weights: ``(heads, queries, keys)``, after the softmax, before dropout.
-        factors: queries and keys, whose products are the scores; ``None`` if unknown. Files do not hold them.
-    """
+    """Maps of one attention call as whole arrays."""
 
     saved_as: ClassVar = "dense"
 
-    scores: FloatArray
-    weights: FloatArray
+    scores: FloatArray  # ``(heads, queries, keys)``, scaled, before the mask
+    weights: FloatArray  # ``(heads, queries, keys)``, after the softmax, before dropout
+    # queries and keys, whose products are the scores; ``None`` if unknown. Files do not hold them.
     factors: "ScoreFactors | None" = None
 
     def __post_init__(self) -> None:
@@ -160,13 +151,9 @@ class _LazyWindow(Window):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class OnDemandMaps(MaskedMaps):
-    """Maps of one attention call whose heads are computed when they are first read.
+    """Maps of one attention call whose heads are computed when they are first read."""
 
-    Attributes:
-        cells: the cells of each head.
-    """
-
-    cells: tuple[_HeadArrays, ...]
+    cells: tuple[_HeadArrays, ...]  # the cells of each head
 
     def __post_init__(self) -> None:
         super().__post_init__()

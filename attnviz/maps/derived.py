@@ -94,13 +94,9 @@ class DerivedMaps(CellMaps):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SourceMaps(DerivedMaps):
-    """Derived maps whose heads are those of one source, each with its visible cells.
+    """Derived maps whose heads are those of one source, each with its visible cells."""
 
-    Attributes:
-        source: the maps that windows are computed from.
-    """
-
-    source: LayerMaps
+    source: LayerMaps  # the maps that windows are computed from
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups, as the source groups them."""

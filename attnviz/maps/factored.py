@@ -32,17 +32,13 @@ class FactoredMaps(CellMaps):
 
     The weights of a window are exact to 1e-5 if the log-sum-exp, which is stored in float32, is at most 128 in size.
     Overviews are computed in float32, where a score of size s is exact to s · 1e-7.
-
-    Attributes:
-        factors: queries, keys and rules.
-        rounding: largest relative rounding error of queries and keys, such as 2**-8 for bfloat16; 0 if exact.
     """
 
     saved_as: ClassVar = "factored"
 
     scale: float | None = field(init=False, default=None)  # set from the factors
-    factors: Factors
-    rounding: float = 0.0
+    factors: Factors  # queries, keys and rules
+    rounding: float = 0.0  # largest relative rounding error of queries and keys, such as 2**-8 for bfloat16; 0 if exact
 
     def __post_init__(self) -> None:
         """Sets the scale from the factors; raises AttnvizError if their arrays do not fit the heads and tokens."""

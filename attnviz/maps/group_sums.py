@@ -16,15 +16,12 @@ MAX_FLOAT32_SUM = 512  # tokens of a group, above which weights are summed in fl
 
 @dataclass(frozen=True, eq=False)
 class GroupSums:
-    """Weights summed over groups of tokens.
+    """Weights summed over groups of tokens."""
 
-    Attributes:
-        weights: ``(heads, rows, columns)``, over the visible cells of a group of queries and a group of keys.
-        visible: ``(rows, columns)``, true if any of these cells is visible; ``(heads, rows, columns)`` if heads see
-            different cells.
-    """
-
+    # ``(heads, rows, columns)``, over the visible cells of a group of queries and a group of keys
     weights: FloatArray | Float64Array
+    # ``(rows, columns)``, true if any of these cells is visible; ``(heads, rows, columns)`` if heads see different
+    # cells
     visible: BoolArray
 
 

@@ -55,19 +55,13 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GroupedMaps(SourceMaps):
-    """Maps of an attention call over groups of its tokens; the sum of a row is the mean sum of its tokens' rows.
+    """Maps of an attention call over groups of its tokens; the sum of a row is the mean sum of its tokens' rows."""
 
-    Attributes:
-        rows: the groups of queries.
-        columns: the groups of keys.
-        renormalize: if true, each row is divided by its sum.
-        has_scores: if true, cells of single tokens have scores; false where groups join tokens, since a table of scores
-            with holes would mislead.
-    """
-
-    rows: Units
-    columns: Units
-    renormalize: bool = False
+    rows: Units  # the groups of queries
+    columns: Units  # the groups of keys
+    renormalize: bool = False  # if true, each row is divided by its sum
+    # if true, cells of single tokens have scores; false where groups join tokens, since a table of scores with holes
+    # would mislead
     has_scores: bool = False
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:

@@ -17,19 +17,12 @@ HeadKey = tuple[str, int, str, int, int]
 
 @dataclass(frozen=True, eq=False)
 class ChosenHead:
-    """A head chosen by the user, with the queries and keys that are shown.
+    """A head chosen by the user, with the queries and keys that are shown."""
 
-    Attributes:
-        maps: the attention call that it belongs to.
-        head: number of the head in that call.
-        queries: the queries, with start and stop.
-        keys: the keys, with start and stop.
-    """
-
-    maps: LayerMaps
-    head: int
-    queries: slice
-    keys: slice
+    maps: LayerMaps  # the attention call that it belongs to
+    head: int  # number of the head in that call
+    queries: slice  # the queries, with start and stop
+    keys: slice  # the keys, with start and stop
 
     @property
     def name(self) -> str:

@@ -25,17 +25,11 @@ QuantityName = Literal["weight", "contribution"]
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A block of cells of one layer's maps.
+    """A block of cells of one layer's maps."""
 
-    Attributes:
-        scores: ``(heads, queries, keys)``, scaled, before the mask; NaN where there are none.
-        weights: ``(heads, queries, keys)``, after the softmax, before dropout; 0 where not visible.
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
-    """
-
-    scores: FloatArray
-    weights: FloatArray
-    visible: BoolArray
+    scores: FloatArray  # ``(heads, queries, keys)``, scaled, before the mask; NaN where there are none
+    weights: FloatArray  # ``(heads, queries, keys)``, after the softmax, before dropout; 0 where not visible
+    visible: BoolArray  # ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells
 
 
 class CallFields(TypedDict):
@@ -56,17 +50,11 @@ class CallFields(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class MapTensors:
-    """The parts of maps that a file stores beside the fields of their call.
+    """The parts of maps that a file stores beside the fields of their call."""
 
-    Attributes:
-        kind: name of the kind of maps: ``dense``, ``factored`` or ``pooled``.
-        header: JSON values by name.
-        arrays: arrays by name.
-    """
-
-    kind: str
-    header: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
+    kind: str  # name of the kind of maps: ``dense``, ``factored`` or ``pooled``
+    header: dict[str, Any]  # JSON values by name
+    arrays: dict[str, NDArray[Any]]  # arrays by name
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -31,23 +31,14 @@ MAX_BLOCKS_A_SIDE = 512  # about the pixels per side of a large picture of one h
 
 @dataclass(frozen=True, eq=False)
 class CapturedMetrics:
-    """Metrics of heads of one attention call; those that were measured at capture are float32.
+    """Metrics of heads of one attention call; those that were measured at capture are float32."""
 
-    Attributes:
-        names: the names of the metrics.
-        values: ``(heads, metrics)``, NaN where a metric is not applicable.
-        counts: ``(heads, metrics)``, the number of queries that each value is a mean of.
-        sinks: ``(heads,)``, the position of the key that receives most weight.
-        keys: ``(heads,)``, the number of keys that the queries see.
-        beside_sink: ``(heads, metrics)``, the metrics beside the sink that decide patterns.
-    """
-
-    names: tuple[str, ...]
-    values: FloatArray | Float64Array
-    counts: IntArray
-    sinks: IntArray
-    keys: IntArray
-    beside_sink: FloatArray | Float64Array
+    names: tuple[str, ...]  # the names of the metrics
+    values: FloatArray | Float64Array  # ``(heads, metrics)``, NaN where a metric is not applicable
+    counts: IntArray  # ``(heads, metrics)``, the number of queries that each value is a mean of
+    sinks: IntArray  # ``(heads,)``, the position of the key that receives most weight
+    keys: IntArray  # ``(heads,)``, the number of keys that the queries see
+    beside_sink: FloatArray | Float64Array  # ``(heads, metrics)``, the metrics beside the sink that decide patterns
 
     def refuse_mismatch(self, heads: int, keys: int, maps_name: str) -> None:
         """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys."""
@@ -92,22 +83,18 @@ def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PooledMaps(LayerMaps):
-    """Maps stored as the mean and maximum of blocks of weights, cut by ``block_edges``, without single cells or scores.
-
-    Attributes:
-        mean: ``(heads, rows, columns)``, over the visible cells of a block.
-        maximum: ``(heads, rows, columns)``.
-        counts: ``(rows, columns)``, number of visible cells of each block; ``(heads, rows, columns)`` if heads see
-            different cells.
-        metrics: the metrics of the heads, if they were measured at capture.
+    """Maps stored as the mean and maximum of blocks of weights, cut by ``block_edges``, without single cells or
+    scores.
     """
 
     saved_as: ClassVar = "pooled"
 
-    mean: FloatArray
-    maximum: FloatArray
+    mean: FloatArray  # ``(heads, rows, columns)``, over the visible cells of a block
+    maximum: FloatArray  # ``(heads, rows, columns)``
+    # ``(rows, columns)``, number of visible cells of each block; ``(heads, rows, columns)`` if heads see different
+    # cells
     counts: IntArray
-    metrics: CapturedMetrics | None = None
+    metrics: CapturedMetrics | None = None  # the metrics of the heads, if they were measured at capture
 
     def __post_init__(self) -> None:
         """Makes the arrays read-only; raises AttnvizError if an array or the metrics do not fit the heads or tokens."""

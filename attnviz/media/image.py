@@ -121,15 +121,10 @@ class ImageFileError(AttnvizError):
 
 @dataclass(frozen=True, eq=False)
 class LoadedImage:
-    """An image that the caller has loaded.
+    """An image that the caller has loaded."""
 
-    Attributes:
-        picture: the image, in RGB.
-        name: its name in headings.
-    """
-
-    picture: "PillowImage"
-    name: str
+    picture: "PillowImage"  # the image, in RGB
+    name: str  # its name in headings
 
 
 ImageSource = Path | LoadedImage

@@ -24,17 +24,11 @@ MAX_WORDS = 100_000
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A word with the seconds in which it is said.
+    """A word with the seconds in which it is said."""
 
-    Attributes:
-        text: the word, with the punctuation that follows it.
-        start: the second at which it begins.
-        end: the second at which its last letter ends; punctuation takes no time.
-    """
-
-    text: str
-    start: float
-    end: float
+    text: str  # the word, with the punctuation that follows it
+    start: float  # the second at which it begins
+    end: float  # the second at which its last letter ends; punctuation takes no time
 
 
 def read_words(path: Path) -> tuple[TimedWord, ...]:

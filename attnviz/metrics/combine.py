@@ -67,15 +67,10 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class CombinedMaps(DerivedMaps):
-    """Maps whose only head, number 0, is the mean or the maximum of several heads.
+    """Maps whose only head, number 0, is the mean or the maximum of several heads."""
 
-    Attributes:
-        sources: the heads that are combined, over the same queries and keys.
-        method: ``mean`` or ``max``.
-    """
-
-    sources: tuple[tuple[CellMaps, int], ...]
-    method: Literal["mean", "max"]
+    sources: tuple[tuple[CellMaps, int], ...]  # the heads that are combined, over the same queries and keys
+    method: Literal["mean", "max"]  # ``mean`` or ``max``
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a window of the combined map, once for each of ``heads``.

@@ -21,15 +21,10 @@ Cells = Any  # a set of cells of a grid, in the form in which its engine sums we
 
 
 class Grid(ABC):
-    """A range of queries and the keys that they may see.
+    """A range of queries and the keys that they may see."""
 
-    Attributes:
-        cross: True if the keys come from another input, so that positions cannot be compared.
-        in_sequence: True if the keys are in a sequence, like words and unlike the patches of a picture.
-    """
-
-    cross: bool
-    in_sequence: bool
+    cross: bool  # True if the keys come from another input, so that positions cannot be compared
+    in_sequence: bool  # True if the keys are in a sequence, like words and unlike the patches of a picture
     visible: Array  # (queries, keys), or (texts, 1, queries, keys) of a batch
     keys: Array  # (keys,): the index of each key
     positions: Array  # (queries,): the index of the key that is the query's own token
@@ -133,12 +128,9 @@ class Rows(ABC):
     """The rows of some heads over a grid, with the sums over keys that metrics need; each engine has a subclass.
 
     Arrays are ``(heads, queries)``, or ``(texts, heads, queries)`` of a batch.
-
-    Attributes:
-        grid: the queries and keys.
     """
 
-    grid: Grid
+    grid: Grid  # the queries and keys
 
     @property
     @abstractmethod
@@ -185,15 +177,11 @@ class Rows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The weight that the keys of an attention call receive.
+    """The weight that the keys of an attention call receive."""
 
-    Attributes:
-        received: ``(..., heads, keys)``, the mean weight on each key, over the queries that see two keys or more.
-        visible_keys: ``(..., keys)``, True for keys that any query sees; the others receive nothing.
-    """
-
+    # ``(..., heads, keys)``, the mean weight on each key, over the queries that see two keys or more
     received: Float64Array
-    visible_keys: BoolArray
+    visible_keys: BoolArray  # ``(..., keys)``, True for keys that any query sees; the others receive nothing
 
     @property
     def keys(self) -> IntArray:

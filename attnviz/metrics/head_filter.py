@@ -39,23 +39,14 @@ COMPARISON = re.compile(rf"({NAME})(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII
 
 @dataclass(frozen=True)
 class DescribedHead:
-    """The fields of a head that a filter tests.
+    """The fields of a head that a filter tests."""
 
-    Attributes:
-        name: its name, such as ``4.11`` or ``encoder:4.11``.
-        layer: the layer's number.
-        head: the head's number in its layer.
-        kind: ``self`` or ``cross``.
-        pattern: the names of its patterns, in plain words.
-        numbers: its numbers by the name of the measure; NaN where it has none.
-    """
-
-    name: str
-    layer: int
-    head: int
-    kind: str
-    pattern: str
-    numbers: Mapping[str, float]
+    name: str  # its name, such as ``4.11`` or ``encoder:4.11``
+    layer: int  # the layer's number
+    head: int  # the head's number in its layer
+    kind: str  # ``self`` or ``cross``
+    pattern: str  # the names of its patterns, in plain words
+    numbers: Mapping[str, float]  # its numbers by the name of the measure; NaN where it has none
 
     def is_called(self, word: str) -> bool:
         """True if a word of a filter is the head's name, or its numbers, which several heads may have."""
@@ -64,13 +55,9 @@ class DescribedHead:
 
 @dataclass(frozen=True)
 class _HeadFilter:
-    """A filter of heads.
+    """A filter of heads."""
 
-    Attributes:
-        tests: one predicate per word; a head must pass all.
-    """
-
-    tests: tuple[Callable[[DescribedHead], bool], ...]
+    tests: tuple[Callable[[DescribedHead], bool], ...]  # one predicate per word; a head must pass all
 
     def keeps(self, head: DescribedHead) -> bool:
         """True if every word holds for the head."""

@@ -35,21 +35,14 @@ NUMBERS = ("values", "spreads", "margins", "counts", "deciles")  # the array fie
 
 @dataclass(frozen=True)
 class HeadRow:
-    """The head, or the set of heads, that a row of numbers belongs to.
+    """The head, or the set of heads, that a row of numbers belongs to."""
 
-    Attributes:
-        heads: the names of the heads.
-        kind: the kind of attention, ``self`` or ``cross``.
-        module: the name of the attention module.
-        patterns: the patterns found in its weights, the clearest first; empty if none were sought.
-        given_name: the name that a user gave to the head; "" for none.
-    """
-
-    heads: HeadSet
-    kind: str = "self"
-    module: str = ""
+    heads: HeadSet  # the names of the heads
+    kind: str = "self"  # the kind of attention, ``self`` or ``cross``
+    module: str = ""  # the name of the attention module
+    # the patterns found in its weights, the clearest first; empty if none were sought
     patterns: tuple[Pattern, ...] = ()
-    given_name: str = ""
+    given_name: str = ""  # the name that a user gave to the head; "" for none
 
     @classmethod
     def of(cls, maps: "LayerMaps", head: int) -> Self:
@@ -382,23 +375,14 @@ def metrics_first(measures: Iterable[Measure]) -> list[Measure]:
 
 @dataclass(frozen=True)
 class NumberChange:
-    """One number of a head, or of a set of heads, in two frames.
+    """One number of a head, or of a set of heads, in two frames."""
 
-    Attributes:
-        row: the head, or the set of heads.
-        measure: the measure of the number.
-        before: the number in the first frame.
-        after: the number in the second frame.
-        margin: half of the 95 % interval of the difference; NaN if either number comes from a single text.
-        texts: the numbers of texts that ``before`` and ``after`` are means of.
-    """
-
-    row: HeadRow
-    measure: Measure
-    before: float
-    after: float
-    margin: float
-    texts: tuple[int, int]
+    row: HeadRow  # the head, or the set of heads
+    measure: Measure  # the measure of the number
+    before: float  # the number in the first frame
+    after: float  # the number in the second frame
+    margin: float  # half of the 95 % interval of the difference; NaN if either number comes from a single text
+    texts: tuple[int, int]  # the numbers of texts that ``before`` and ``after`` are means of
 
     @property
     def name(self) -> str:
@@ -420,19 +404,13 @@ class NumberChange:
 
 @dataclass(frozen=True, eq=False)
 class HeadChanges:
-    """The changes between two tables of heads.
+    """The changes between two tables of heads."""
 
-    Attributes:
-        changes: one for each number that both tables have, in the order in which they are listed.
-        remarks: sentences about both tables for the reader.
-        about: the name and version of the file format, and the origin of both tables, as JSON values.
-        of_sets: True for one number of sets of heads, False for several numbers of single heads.
-    """
-
+    # one for each number that both tables have, in the order in which they are listed
     changes: tuple[NumberChange, ...]
-    remarks: tuple[str, ...]
-    about: Mapping[str, Any]
-    of_sets: bool = False
+    remarks: tuple[str, ...]  # sentences about both tables for the reader
+    about: Mapping[str, Any]  # the name and version of the file format, and the origin of both tables, as JSON values
+    of_sets: bool = False  # True for one number of sets of heads, False for several numbers of single heads
 
     def as_rows(self) -> list[list[Any]]:
         """Returns a header and a row per change, with exact numbers."""

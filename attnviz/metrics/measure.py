@@ -61,23 +61,16 @@ def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of heads, which is a column of their table: a metric, an effect, or a score of a type of head.
+    """A measure of heads, which is a column of their table: a metric, an effect, or a score of a type of head."""
 
-    Attributes:
-        name: the name that users write.
-        header: the heading of its column; at most nine characters for metrics.
-        unit: ``bits``, ``tokens``, ``share`` (of a query's weight, 0 to 1), ``norm``, ``seconds`` or ``nats``;
-            ``change`` for numbers around 0; "" for none.
-        meaning: the meaning of the number, in one phrase.
-        needs: the conditions under which a head has the number; empty if every head has it.
-        smallest_first: true if heads sorted by it begin with the smallest number, as for an error.
-    """
-
-    name: str
-    header: str
+    name: str  # the name that users write
+    header: str  # the heading of its column; at most nine characters for metrics
+    # ``bits``, ``tokens``, ``share`` (of a query's weight, 0 to 1), ``norm``, ``seconds`` or ``nats``; ``change`` for
+    # numbers around 0; "" for none
     unit: str
-    meaning: str
-    needs: Needs = frozenset()
+    meaning: str  # the meaning of the number, in one phrase
+    needs: Needs = frozenset()  # the conditions under which a head has the number; empty if every head has it
+    # true if heads sorted by it begin with the smallest number, as for an error
     smallest_first: bool = field(default=False, kw_only=True)
 
     @property

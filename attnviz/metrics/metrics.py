@@ -51,19 +51,16 @@ STRIPES = 3  # keys that count as vertical stripes
 
 @dataclass(frozen=True)
 class Metric(Measure):
-    """A measure of where heads look; exactly one of its functions is set.
+    """A measure of where heads look; exactly one of its functions is set."""
 
-    Attributes:
-        cells: returns the cells whose weight is the number of a query.
-        rows: returns the number of each query, ``(heads, queries)``.
-        columns: returns the number of each head, ``(heads,)``.
-        only_seeing: True if a metric of cells leaves out queries that see none of its cells, rather than count 0: it
-            relates a query to a key that the query may lack.
-    """
-
+    # returns the cells whose weight is the number of a query
     cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
+    # returns the number of each query, ``(heads, queries)``
     rows: Callable[[Rows], Array] | None = field(default=None, compare=False)
+    # returns the number of each head, ``(heads,)``
     columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
+    # True if a metric of cells leaves out queries that see none of its cells, rather than count 0: it relates a query
+    # to a key that the query may lack
     only_seeing: bool = field(default=False, compare=False, kw_only=True)
 
     def counted_queries(self, with_number: Array, all_queries: Array) -> Array:
@@ -97,27 +94,16 @@ class Metric(Measure):
 
 @dataclass(frozen=True, eq=False)
 class HeadNumbers:
-    """The metrics of one head over one text, which become a row of a `HeadFrame`.
+    """The metrics of one head over one text, which become a row of a `HeadFrame`."""
 
-    Attributes:
-        layer: the layer's number.
-        head: the head's number.
-        keys: the number of keys that any query sees.
-        values: the value of each metric by name; NaN where it does not apply.
-        counts: the number of queries that each value is a mean of.
-        sink: the index of the key that receives most weight.
-        sink_label: the label of that key's token.
-        beside_sink: the metrics of `REST_METRICS` beside the sink, by name; they decide the patterns.
-    """
-
-    layer: int
-    head: int
-    keys: int
-    values: dict[str, float]
-    counts: dict[str, int]
-    sink: int
-    sink_label: str
-    beside_sink: dict[str, float]
+    layer: int  # the layer's number
+    head: int  # the head's number
+    keys: int  # the number of keys that any query sees
+    values: dict[str, float]  # the value of each metric by name; NaN where it does not apply
+    counts: dict[str, int]  # the number of queries that each value is a mean of
+    sink: int  # the index of the key that receives most weight
+    sink_label: str  # the label of that key's token
+    beside_sink: dict[str, float]  # the metrics of `REST_METRICS` beside the sink, by name; they decide the patterns
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
@@ -472,18 +458,13 @@ def normalized_rows(maps: CellMaps) -> CellMaps:
 
 
 class MeasuredQueries(NamedTuple):
-    """The metrics of each query of heads that share their visible cells.
+    """The metrics of each query of heads that share their visible cells."""
 
-    Attributes:
-        numbers: ``(metrics, heads, queries)``, NaN for queries that were not measured or to which a metric does not
-            apply.
-        columns: the weight that the keys receive.
-        visible_counts: ``(queries,)``, the number of keys that each measured query sees; 0 for a query that does not
-            count, since it sees one key or is padding.
-    """
-
+    # ``(metrics, heads, queries)``, NaN for queries that were not measured or to which a metric does not apply
     numbers: Float64Array
-    columns: Columns
+    columns: Columns  # the weight that the keys receive
+    # ``(queries,)``, the number of keys that each measured query sees; 0 for a query that does not count, since it sees
+    # one key or is padding
     visible_counts: IntArray
 
 

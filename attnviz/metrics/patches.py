@@ -18,21 +18,14 @@ MIN_EXCESS = 0.001  # weight above the row's mean from which a patch belongs to 
 
 @dataclass(frozen=True, eq=False)
 class ImagePatches:
-    """The rectangles of tokens in their images.
+    """The rectangles of tokens in their images."""
 
-    Attributes:
-        image: ``(tokens,)``, the index of each token's image among the media; `NO_IMAGE` for a token without a place in
-            an image.
-        centres: ``(tokens, 2)``, x and y of each patch's centre in pixels; 0 for other tokens.
-        sides: ``(tokens, 2)``, width and height of each patch; 0 for other tokens.
-        diagonals: ``(tokens,)``, the diagonal of each token's image in pixels; 1 for other tokens.
-        has_no_place: ``(tokens,)``, True for tokens without a place in any medium, such as ``[CLS]`` and registers.
-    """
-
+    # ``(tokens,)``, the index of each token's image among the media; `NO_IMAGE` for a token without a place in an image
     image: IntArray
-    centres: Float64Array
-    sides: Float64Array
-    diagonals: Float64Array
+    centres: Float64Array  # ``(tokens, 2)``, x and y of each patch's centre in pixels; 0 for other tokens
+    sides: Float64Array  # ``(tokens, 2)``, width and height of each patch; 0 for other tokens
+    diagonals: Float64Array  # ``(tokens,)``, the diagonal of each token's image in pixels; 1 for other tokens
+    # ``(tokens,)``, True for tokens without a place in any medium, such as ``[CLS]`` and registers
     has_no_place: BoolArray
 
     @classmethod

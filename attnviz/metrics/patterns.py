@@ -122,17 +122,11 @@ def is_sink(shares: Float64Array) -> BoolArray:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern in the weights of a head.
+    """A pattern in the weights of a head."""
 
-    Attributes:
-        name: its name in plain words, such as ``previous token``.
-        value: the share of the weight that follows it; ``None`` for ``uniform`` and ``mixed``.
-        token: the label of the token that receives most weight; only for a sink.
-    """
-
-    name: str
-    value: float | None = None
-    token: str = ""
+    name: str  # its name in plain words, such as ``previous token``
+    value: float | None = None  # the share of the weight that follows it; ``None`` for ``uniform`` and ``mixed``
+    token: str = ""  # the label of the token that receives most weight; only for a sink
 
     def __str__(self) -> str:
         """Returns the pattern for a reader, such as ``sink: [CLS] 0.83``."""

@@ -66,19 +66,14 @@ class NumberedTokens:
 
 @dataclass(frozen=True, eq=False)
 class CountedCells:
-    """The visible cells that count for a metric: an array of all cells, or the indices of a few.
+    """The visible cells that count for a metric: an array of all cells, or the indices of a few."""
 
-    Attributes:
-        shape: ``(queries, keys)`` of the grid.
-        array: ``(queries, keys)``, True for cells that count; ``None`` if they are given as ``picked``.
-        picked: the row and column indices of the cells, row by row; ``None`` if they are given as ``array``.
-        one_per_query: True if it is known that no query has two cells.
-    """
-
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # ``(queries, keys)`` of the grid
+    # ``(queries, keys)``, True for cells that count; ``None`` if they are given as ``picked``
     array: BoolArray | None = None
+    # the row and column indices of the cells, row by row; ``None`` if they are given as ``array``
     picked: tuple[IntArray, IntArray] | None = None
-    one_per_query: bool = False
+    one_per_query: bool = False  # True if it is known that no query has two cells
 
     @cached_property
     def is_counted(self) -> BoolArray:
@@ -136,29 +131,17 @@ class CountedCells:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryGrid(Grid):
-    """A range of queries of one attention call, with the keys up to the last that any of them sees.
+    """A range of queries of one attention call, with the keys up to the last that any of them sees."""
 
-    Attributes:
-        visible: ``(queries, keys)``, True where the query sees the key.
-        visible_keys: ``(all keys,)``, True for keys that any query of the maps sees; the others are padding.
-        start: the index of the first query.
-        query_tokens: the tokens of all queries of the maps.
-        key_tokens: the tokens of all keys of the maps.
-        cross: True if the keys come from another input, so that positions cannot be compared.
-        in_sequence: True if the keys are in a sequence.
-        first_column: the index of the first key of ``visible``.
-        blind_queries_at_end: how many of the last queries see no key.
-    """
-
-    visible: BoolArray
-    visible_keys: BoolArray
-    start: int
-    query_tokens: NumberedTokens
-    key_tokens: NumberedTokens
-    cross: bool
-    in_sequence: bool = True
-    first_column: int = 0
-    blind_queries_at_end: int = 0
+    visible: BoolArray  # ``(queries, keys)``, True where the query sees the key
+    visible_keys: BoolArray  # ``(all keys,)``, True for keys that any query of the maps sees; the others are padding
+    start: int  # the index of the first query
+    query_tokens: NumberedTokens  # the tokens of all queries of the maps
+    key_tokens: NumberedTokens  # the tokens of all keys of the maps
+    cross: bool  # True if the keys come from another input, so that positions cannot be compared
+    in_sequence: bool = True  # True if the keys are in a sequence
+    first_column: int = 0  # the index of the first key of ``visible``
+    blind_queries_at_end: int = 0  # how many of the last queries see no key
 
     @cached_property
     def keys(self) -> IntArray:

@@ -24,12 +24,11 @@ class GridRows(Rows):
     """The rows of some heads over one text; all results are numpy arrays.
 
     Attributes:
-        grid: the queries and keys.
         head_range: the range of these heads among all that are measured.
         shape: ``(heads, queries)``.
     """
 
-    grid: QueryGrid
+    grid: QueryGrid  # the queries and keys
 
     def __init__(self, grid: QueryGrid, head_range: slice) -> None:
         self.grid, self.head_range = grid, head_range

@@ -35,39 +35,25 @@ class DecodingSteps:
     The sink is the first token, special tokens and tokens of no turn; it is in no unit and not among the strongest
     keys. The shares of all units and of the sink add up to 1, and so do those of the units that begin in the prompt, of
     the written tokens and of the sink: what was written of a unit that begins in the prompt is a unit of its own.
-
-    Attributes:
-        heads: the heads as ``layer.head``.
-        by: the name of the units.
-        query_tokens: the tokens of the queries.
-        key_tokens: the tokens of the keys.
-        queries: ``(steps,)``, the query whose row decided the token.
-        prompt: the number of tokens before the first token that was written.
-        units: the labels of the units of the keys.
-        unit_starts: ``(units,)``, the first token of each unit.
-        shares: ``(heads, steps, units)``, the weight on each unit.
-        sink: ``(heads, steps)``, the weight on the sink.
-        on_written: ``(heads, steps)``, the weight on tokens that earlier steps wrote, without the sink; NaN in
-            cross-attention.
-        change: ``(heads, steps)``, the total variation from the row of the step before, 0 to 1; NaN in the first step.
-        strongest_keys: ``(steps, keys)``, the keys with the largest mean weights over the heads, the largest first.
-        strongest_weights: ``(steps, keys)``, these weights.
     """
 
-    heads: tuple[str, ...]
-    by: str
-    query_tokens: Tokens
-    key_tokens: Tokens
-    queries: IntArray
-    prompt: int
-    units: tuple[str, ...]
-    unit_starts: IntArray
-    shares: Float64Array
-    sink: Float64Array
+    heads: tuple[str, ...]  # the heads as ``layer.head``
+    by: str  # the name of the units
+    query_tokens: Tokens  # the tokens of the queries
+    key_tokens: Tokens  # the tokens of the keys
+    queries: IntArray  # ``(steps,)``, the query whose row decided the token
+    prompt: int  # the number of tokens before the first token that was written
+    units: tuple[str, ...]  # the labels of the units of the keys
+    unit_starts: IntArray  # ``(units,)``, the first token of each unit
+    shares: Float64Array  # ``(heads, steps, units)``, the weight on each unit
+    sink: Float64Array  # ``(heads, steps)``, the weight on the sink
+    # ``(heads, steps)``, the weight on tokens that earlier steps wrote, without the sink; NaN in cross-attention
     on_written: Float64Array
+    # ``(heads, steps)``, the total variation from the row of the step before, 0 to 1; NaN in the first step
     change: Float64Array
+    # ``(steps, keys)``, the keys with the largest mean weights over the heads, the largest first
     strongest_keys: IntArray
-    strongest_weights: Float64Array
+    strongest_weights: Float64Array  # ``(steps, keys)``, these weights
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -205,18 +191,13 @@ def _key_columns(
 
 @dataclass(frozen=True, eq=False)
 class _HeadRows:
-    """The rows of one head at the steps.
-
-    Attributes:
-        columns: ``(keys,)``, the column of each key.
-        is_written: ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention.
-    """
+    """The rows of one head at the steps."""
 
     maps: CellMaps
     head: int
     queries: IntArray
-    columns: IntArray
-    is_written: BoolArray | None
+    columns: IntArray  # ``(keys,)``, the column of each key
+    is_written: BoolArray | None  # ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention
 
     def measure(self, weight_sums: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
         """Measures the head at each step, and adds its rows to sums over heads in place."""

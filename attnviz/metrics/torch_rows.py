@@ -48,18 +48,13 @@ class _Moments(NamedTuple):
 
 
 class _LoadedRows(NamedTuple):
-    """A head's queries of a band, scaled so that their products with keys are exponents of 2.
+    """A head's queries of a band, scaled so that their products with keys are exponents of 2."""
 
-    Attributes:
-        queries: ``(queries, features + 1)``; the last feature is ``-log2 e · logsumexp``, which is added to the
-            products. float64 if a log-sum-exp is above `MAX_SUMMED_LOGSUMEXP` in magnitude.
-        head_index: the index of the head in the factors.
-        span: the range of the queries.
-    """
-
+    # ``(queries, features + 1)``; the last feature is ``-log2 e · logsumexp``, which is added to the products. float64
+    # if a log-sum-exp is above `MAX_SUMMED_LOGSUMEXP` in magnitude.
     queries: Tensor
-    head_index: int
-    span: slice
+    head_index: int  # the index of the head in the factors
+    span: slice  # the range of the queries
 
 
 class _TorchRows(GridRows):

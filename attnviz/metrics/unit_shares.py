@@ -34,37 +34,22 @@ DEVIATIONS = 2.0  # below the mean, from which on a token's calibrated score is 
 
 @dataclass(frozen=True, eq=False)
 class UnitShares:
-    """The weights of the last unit's queries of some heads of an attention call, by unit.
+    """The weights of the last unit's queries of some heads of an attention call, by unit."""
 
-    Attributes:
-        maps: the attention call.
-        heads: the numbers of the heads.
-        last_label: the label of the last unit, whose tokens are the queries.
-        labels: the labels of the units that it sees; in self-attention it is itself the last of them.
-        numbers: ``(units,)``, the number of each unit on the axis of the keys, as in `Units`.
-        queries: the tokens of the last unit, ``(queries,)``.
-        last_by: the name of the units of which the queries are the last: turns or passages if the text has them.
-        earlier_units: the indices of the units before the last one; of all units in cross-attention.
-        spans: the first token of each unit, and the one after its last.
-        shares: ``(heads, units)``, the weight on each unit without its sink tokens, mean over the queries.
-        sink: ``(heads,)``, the weight on the sink, mean over the queries.
-        uniform_shares: ``(heads, units)``, the shares if every visible key received the same weight.
-        lookback: ``(heads,)``, b / (b + w), where b is the mean weight of a key before the last unit, and w that of
-            a key in it; mean over the queries (lookback ratio of Chuang et al. 2024); NaN in cross-attention.
-    """
-
-    maps: LayerMaps
-    heads: tuple[int, ...]
-    last_label: str
-    labels: tuple[str, ...]
-    numbers: IntArray
-    queries: IntArray
-    last_by: str
-    earlier_units: IntArray
-    spans: tuple[slice, ...]
-    shares: Float64Array
-    sink: Float64Array
-    uniform_shares: Float64Array
+    maps: LayerMaps  # the attention call
+    heads: tuple[int, ...]  # the numbers of the heads
+    last_label: str  # the label of the last unit, whose tokens are the queries
+    labels: tuple[str, ...]  # the labels of the units that it sees; in self-attention it is itself the last of them
+    numbers: IntArray  # ``(units,)``, the number of each unit on the axis of the keys, as in `Units`
+    queries: IntArray  # the tokens of the last unit, ``(queries,)``
+    last_by: str  # the name of the units of which the queries are the last: turns or passages if the text has them
+    earlier_units: IntArray  # the indices of the units before the last one; of all units in cross-attention
+    spans: tuple[slice, ...]  # the first token of each unit, and the one after its last
+    shares: Float64Array  # ``(heads, units)``, the weight on each unit without its sink tokens, mean over the queries
+    sink: Float64Array  # ``(heads,)``, the weight on the sink, mean over the queries
+    uniform_shares: Float64Array  # ``(heads, units)``, the shares if every visible key received the same weight
+    # ``(heads,)``, b / (b + w), where b is the mean weight of a key before the last unit, and w that of a key in it;
+    # mean over the queries (lookback ratio of Chuang et al. 2024); NaN in cross-attention.
     lookback: Float64Array
 
     @property
@@ -379,38 +364,26 @@ def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArra
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnitChecks:
-    """The weight of an answer on each unit before it, and what the answer loses without the unit.
+    """The weight of an answer on each unit before it, and what the answer loses without the unit."""
 
-    Attributes:
-        by: the name of the units.
-        heads: the heads as ``layer.head``, over which numbers are means.
-        last: the label of the answer.
-        units: the labels of the units before it.
-        tokens: ``(units,)``, the number of tokens of each, without the sink.
-        shares: ``(units,)``, the weight of the answer's rows on each.
-        lifts: ``(units,)``, each share divided by what uniform weights would give.
-        strongest: ``(units,)``, the sum of the 8 largest weights of a row on tokens of the unit, mean over the rows.
-        calibrated: ``(units,)``, the weight of the question's rows less that of a question without content (QRHead);
-            NaN after the question; ``None`` without a question.
-        reversed: ``(units,)``, the share if the units are read in the reverse order; ``None`` if they have a fixed one.
-        lost: ``(units,)``, what the answer's log-probability loses if no later token sees the unit; NaN if not asked.
-        log_probability: of the answer, in nats, with all units.
-        written: the number of tokens of the answer.
-    """
-
-    by: str
-    heads: tuple[str, ...]
-    last: str
-    units: tuple[str, ...]
-    tokens: IntArray
-    shares: Float64Array
-    lifts: Float64Array
+    by: str  # the name of the units
+    heads: tuple[str, ...]  # the heads as ``layer.head``, over which numbers are means
+    last: str  # the label of the answer
+    units: tuple[str, ...]  # the labels of the units before it
+    tokens: IntArray  # ``(units,)``, the number of tokens of each, without the sink
+    shares: Float64Array  # ``(units,)``, the weight of the answer's rows on each
+    lifts: Float64Array  # ``(units,)``, each share divided by what uniform weights would give
+    # ``(units,)``, the sum of the 8 largest weights of a row on tokens of the unit, mean over the rows
     strongest: Float64Array
+    # ``(units,)``, the weight of the question's rows less that of a question without content (QRHead); NaN after the
+    # question; ``None`` without a question
     calibrated: Float64Array | None
+    # ``(units,)``, the share if the units are read in the reverse order; ``None`` if they have a fixed one
     reversed: Float64Array | None
+    # ``(units,)``, what the answer's log-probability loses if no later token sees the unit; NaN if not asked
     lost: Float64Array
-    log_probability: float
-    written: int
+    log_probability: float  # of the answer, in nats, with all units
+    written: int  # the number of tokens of the answer
 
 
 def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) -> float:

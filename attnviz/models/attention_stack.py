@@ -23,21 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LayerRun:
-    """The inputs of one layer in a forward pass, with every step of its attention.
+    """The inputs of one layer in a forward pass, with every step of its attention."""
 
-    Attributes:
-        layer: number of the layer, from 0.
-        module: the attention module of the layer.
-        tokens: ``(batch, queries, features)``, the input of the layer.
-        context: ``(batch, keys, features)``, the source of keys and values.
-        attention: every step of the attention, with its output.
-    """
-
-    layer: int
-    module: MultiHeadAttention
-    tokens: Tensor
-    context: Tensor
-    attention: AttentionOutput
+    layer: int  # number of the layer, from 0
+    module: MultiHeadAttention  # the attention module of the layer
+    tokens: Tensor  # ``(batch, queries, features)``, the input of the layer
+    context: Tensor  # ``(batch, keys, features)``, the source of keys and values
+    attention: AttentionOutput  # every step of the attention, with its output
 
     @property
     def result(self) -> Tensor:

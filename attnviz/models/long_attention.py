@@ -22,21 +22,13 @@ MAX_BAND_QUERIES = 256  # rows whose scores are in memory at once if no kernel r
 
 
 class AttentionFactors(NamedTuple):
-    """The output of one attention call, with the factors from which its maps can be computed.
+    """The output of one attention call, with the factors from which its maps can be computed."""
 
-    Attributes:
-        output: ``(batch, queries, features)``.
-        queries: ``(batch, heads, queries, features of a head)``.
-        keys: ``(batch, heads, keys, features of a head)``.
-        logsumexp: ``(batch, heads, queries)``, natural logarithm.
-        values: ``(batch, heads, keys, features of a head)``.
-    """
-
-    output: Tensor
-    queries: Tensor
-    keys: Tensor
-    logsumexp: Tensor
-    values: Tensor
+    output: Tensor  # ``(batch, queries, features)``
+    queries: Tensor  # ``(batch, heads, queries, features of a head)``
+    keys: Tensor  # ``(batch, heads, keys, features of a head)``
+    logsumexp: Tensor  # ``(batch, heads, queries)``, natural logarithm
+    values: Tensor  # ``(batch, heads, keys, features of a head)``
 
 
 def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> AttentionFactors:

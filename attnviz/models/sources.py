@@ -22,21 +22,13 @@ SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal"
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A kind of model.
+    """A kind of model."""
 
-    Attributes:
-        name: its name for ``--model``; for Hugging Face models, their name in a sentence.
-        address: ``module:class`` of its reader, imported on use.
-        settings: names of the settings that it uses besides the common ones; any other is refused.
-        reads_images: True if it is a model of this package that reads images too.
-        sample_text: what it reads if the user gives no text; "" for the first sample.
-    """
-
-    name: str
-    address: str
-    settings: tuple[str, ...]
-    reads_images: bool = False
-    sample_text: str = ""
+    name: str  # its name for ``--model``; for Hugging Face models, their name in a sentence
+    address: str  # ``module:class`` of its reader, imported on use
+    settings: tuple[str, ...]  # names of the settings that it uses besides the common ones; any other is refused
+    reads_images: bool = False  # True if it is a model of this package that reads images too
+    sample_text: str = ""  # what it reads if the user gives no text; "" for the first sample
 
     @property
     def title(self) -> str:
@@ -173,15 +165,10 @@ def refuse_unused_names(names: Iterable[str], model: str, row: SourceRow | None 
 
 @dataclass(frozen=True, eq=False)
 class LiveModel:
-    """A model of transformers that the caller has loaded, with its processor.
+    """A model of transformers that the caller has loaded, with its processor."""
 
-    Attributes:
-        model: the model.
-        processor: its processor; a tokenizer is enough for texts, an image processor for images.
-    """
-
-    model: Any
-    processor: Any
+    model: Any  # the model
+    processor: Any  # its processor; a tokenizer is enough for texts, an image processor for images
 
     @property
     def name(self) -> str:

@@ -28,16 +28,12 @@ MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are
 
 @dataclass(frozen=True, eq=False)
 class PaddedBatch:
-    """The texts of one run, padded to the same length.
+    """The texts of one run, padded to the same length."""
 
-    Attributes:
-        queries: the tokens of the queries of each text, padded.
-        keys: the tokens of the keys of each text: the same tuple, or the tokens of the context once per text.
-        visible: ``(batch, queries, keys)``, true where a cell is visible; rows and columns of padding are hidden.
-    """
-
-    queries: "tuple[Tokens, ...]"
+    queries: "tuple[Tokens, ...]"  # the tokens of the queries of each text, padded
+    # the tokens of the keys of each text: the same tuple, or the tokens of the context once per text
     keys: "tuple[Tokens, ...]"
+    # ``(batch, queries, keys)``, true where a cell is visible; rows and columns of padding are hidden
     visible: "BoolArray"
 
     @classmethod

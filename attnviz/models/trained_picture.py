@@ -196,15 +196,10 @@ class TrainedPictureReader(Reader):
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPictures:
-    """Pictures of digits that the model was not trained on.
+    """Pictures of digits that the model was not trained on."""
 
-    Attributes:
-        levels: the ink of each pixel, 0 to ``INK_LEVELS``, ``(pictures, SIDE, SIDE)``.
-        answers: the digit in each cell, ``(pictures, 9)``.
-    """
-
-    levels: "Tensor"
-    answers: "Tensor"
+    levels: "Tensor"  # the ink of each pixel, 0 to ``INK_LEVELS``, ``(pictures, SIDE, SIDE)``
+    answers: "Tensor"  # the digit in each cell, ``(pictures, 9)``
 
     @property
     def ink(self) -> "Tensor":

@@ -34,11 +34,7 @@ NON_FINITE_JSON = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the numbers of a report to a file, the same bytes for the same report.
-
-    Raises:
-        AttnvizError: if the report has no numbers for a file of this suffix, or its maps hold no single cells.
-    """
+    """Writes the numbers of a report to a file, the same bytes for the same report."""
     match report:
         case HeadList() | HeadAtlas():
             _write_heads(report, suffix, file)
@@ -71,11 +67,7 @@ def _column_names(head: HeadCells) -> list[str]:
 
 
 def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
-    """Returns the columns of a CSV table by name, ``(cells,)`` each, with NaN where a cell is masked.
-
-    Raises:
-        AttnvizError: if a head holds no single cells, or the columns need more memory than is free.
-    """
+    """Returns the columns of a CSV table by name, ``(cells,)`` each, with NaN where a cell is masked."""
     report.numbers.refuse_without_cells()
     heads = report.numbers.heads
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
@@ -263,11 +255,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
-    """Writes the numbers of heads, or of results about them, unrounded; the same report gives the same bytes.
-
-    Raises:
-        AttnvizError: if the file is neither CSV nor JSON.
-    """
+    """Writes the numbers of heads, or of results about them, unrounded; the same report gives the same bytes."""
     if suffix not in (".csv", ".json"):
         raise AttnvizError(f"a table of heads cannot be written as {suffix}; use .csv or .json")
     results = report.results

@@ -20,9 +20,6 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     """Writes a film; the same film gives the same bytes. The last picture is shown for `LAST_SECONDS` or longer.
 
     Smaller pictures are padded to the size of the largest.
-
-    Raises:
-        AttnvizError: if a report cannot be drawn, or a picture would have too many pixels.
     """
     from PIL import Image
 

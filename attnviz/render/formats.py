@@ -28,33 +28,21 @@ THUMBNAIL_CELLS = 128  # largest number of rows or columns of one head among man
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A row of the table: a file format, and what its files can show.
+    """A row of the table: a file format, and what its files can show."""
 
-    Attributes:
-        suffix: the suffix of its files.
-        kind: the kind of medium, a key of ``KINDS``; an option lists the kinds in which it has an effect.
-        module: the module whose ``write(report, suffix, file)`` writes the files.
-        max_cells: the largest number of rows or columns of one map, or a function that returns it for a look; ``None``
-            if files have the exact numbers of heads instead of maps.
-        thumbnail_cells: the same limit for one head among many.
-        styles: the members of ``STYLES`` that can be drawn.
-        one_page: True if all maps share one picture.
-        marks: True if landmarks can label the axes.
-        lists_heads: True if ``attnviz heads`` writes one row per head; False if it draws the atlas.
-        has_atlas: True if ``attnviz heads`` can write this format.
-        sorts_heads: True if readers can sort heads in the file, where heads then have the order of the recording.
-    """
-
-    suffix: str
-    kind: str
-    module: str
+    suffix: str  # the suffix of its files
+    kind: str  # the kind of medium, a key of ``KINDS``; an option lists the kinds in which it has an effect
+    module: str  # the module whose ``write(report, suffix, file)`` writes the files
+    # the largest number of rows or columns of one map, or a function that returns it for a look; ``None`` if files have
+    # the exact numbers of heads instead of maps
     max_cells: "int | Callable[[Look], int] | None" = None
-    thumbnail_cells: "int | Callable[[Look], int]" = THUMBNAIL_CELLS
-    styles: tuple[str, ...] = ("heatmap",)
-    one_page: bool = False
-    marks: bool = False
-    lists_heads: bool = False
-    has_atlas: bool = True
+    thumbnail_cells: "int | Callable[[Look], int]" = THUMBNAIL_CELLS  # the same limit for one head among many
+    styles: tuple[str, ...] = ("heatmap",)  # the members of ``STYLES`` that can be drawn
+    one_page: bool = False  # True if all maps share one picture
+    marks: bool = False  # True if landmarks can label the axes
+    lists_heads: bool = False  # True if ``attnviz heads`` writes one row per head; False if it draws the atlas
+    has_atlas: bool = True  # True if ``attnviz heads`` can write this format
+    # True if readers can sort heads in the file, where heads then have the order of the recording
     sorts_heads: bool = False
 
     def medium(self, look: Look) -> Medium:
@@ -136,32 +124,19 @@ FORMATS = {
 
 
 def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
-    """Writes a report to an open file, in the format of a suffix.
-
-    Raises:
-        AttnvizError: if no format has this suffix, or the format cannot show the report.
-    """
+    """Writes a report to an open file, in the format of a suffix."""
     import_module(format_of(suffix).module).write(report, suffix, file)
 
 
 def draw(report: "Report", suffix: str) -> bytes:
-    """Returns the bytes of a report in the format of a suffix.
-
-    Raises:
-        AttnvizError: if no format has this suffix, or the format cannot show the report.
-    """
+    """Returns the bytes of a report in the format of a suffix."""
     with io.BytesIO() as file:
         write(report, suffix, file)
         return file.getvalue()
 
 
 def medium_of(suffix: str, look: Look) -> Medium:
-    """Returns the limits of the format with this suffix for a report with this look.
-
-    Raises:
-        AttnvizError: if no format has this suffix, or the format cannot draw the look's style, heads over each other,
-            or landmarks.
-    """
+    """Returns the limits of the format with this suffix for a report with this look."""
     file_format = format_of(suffix)
     style = look.drawn_style
     if style not in file_format.styles:
@@ -198,11 +173,7 @@ def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
 
 
 def format_of(suffix: str) -> Format:
-    """Returns the format of a suffix.
-
-    Raises:
-        AttnvizError: if no format has this suffix.
-    """
+    """Returns the format of a suffix."""
     if suffix not in FORMATS:
         raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, FORMATS)}")
     return FORMATS[suffix]

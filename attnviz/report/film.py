@@ -31,17 +31,11 @@ DRAWN = (Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText, HeadAtlas)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Film:
-    """Pictures that are shown one after another.
+    """Pictures that are shown one after another."""
 
-    Attributes:
-        frames: the pictures, with colour scales in common.
-        caption: the film in one sentence.
-        seconds: the time for which each picture is shown.
-    """
-
-    frames: tuple[DrawnReport, ...]
-    caption: str
-    seconds: float
+    frames: tuple[DrawnReport, ...]  # the pictures, with colour scales in common
+    caption: str  # the film in one sentence
+    seconds: float  # the time for which each picture is shown
 
 
 def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> Film:

@@ -23,19 +23,12 @@ class FactorArray(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreFactors:
-    """Queries and keys of one attention call, whose scaled products are the scores before a soft cap and a bias.
+    """Queries and keys of one attention call, whose scaled products are the scores before a soft cap and a bias."""
 
-    Attributes:
-        queries: ``(heads, queries, features)``.
-        keys: ``(key heads, keys, features)``; heads of grouped-query attention share a key head, stored once.
-        key_heads: ``(heads,)``, index of the key head that each head reads.
-        scale: factor of q·k.
-    """
-
-    queries: FactorArray
-    keys: FactorArray
-    key_heads: tuple[int, ...]
-    scale: float
+    queries: FactorArray  # ``(heads, queries, features)``
+    keys: FactorArray  # ``(key heads, keys, features)``; heads of grouped-query attention share a key head, stored once
+    key_heads: tuple[int, ...]  # ``(heads,)``, index of the key head that each head reads
+    scale: float  # factor of q·k
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
         """Raises AttnvizError if the shape of an array or the length of ``key_heads`` does not fit the maps."""
@@ -57,23 +50,18 @@ class Factors(ScoreFactors):
 
     A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)`` if there is a soft cap, plus the bias.
     A weight is ``exp(score − logsumexp)`` if the mask shows the cell, else 0.
-
-    Attributes:
-        logsumexp: ``(heads, queries)``, natural logarithm of the softmax's denominator, including the sink;
-            −inf if a query sees no key.
-        mask: rules that decide which cells are visible.
-        bias: term that is added to the scores.
-        softcap: soft limit of the scores; ``None`` for none.
-        sink: ``(heads,)``, an extra score in every row's softmax that takes weight but is no key; ``None`` for none.
-        device: the torch device of the model, which also computes overviews and metrics; ``None`` for numpy, as for
-            maps from a file.
     """
 
+    # ``(heads, queries)``, natural logarithm of the softmax's denominator, including the sink; −inf if a query sees no
+    # key
     logsumexp: FactorArray
-    mask: Mask = field(default_factory=Mask)
-    bias: Bias = field(default_factory=Bias)
-    softcap: float | None = None
+    mask: Mask = field(default_factory=Mask)  # rules that decide which cells are visible
+    bias: Bias = field(default_factory=Bias)  # term that is added to the scores
+    softcap: float | None = None  # soft limit of the scores; ``None`` for none
+    # ``(heads,)``, an extra score in every row's softmax that takes weight but is no key; ``None`` for none
     sink: FloatArray | None = None
+    # the torch device of the model, which also computes overviews and metrics; ``None`` for numpy, as for maps from a
+    # file
     device: str | None = None
 
     def __post_init__(self) -> None:

@@ -29,26 +29,16 @@ WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of thi
 
 @dataclass(frozen=True, eq=False)
 class DeviceFactors:
-    """Queries, keys and the rules that turn them into weights, as tensors on a device.
+    """Queries, keys and the rules that turn them into weights, as tensors on a device."""
 
-    Attributes:
-        queries: ``(heads, queries, features)``.
-        keys: ``(key heads, keys, features)``.
-        key_heads: ``(heads,)``, index of the key head that each head reads.
-        scale: factor of q·k.
-        mask: rules that decide which cells are visible.
-        bias: term that is added to the scores.
-        softcap: soft limit of the scores; ``None`` for none.
-        sink: ``(heads,)``, an extra score in every row's softmax that belongs to no key; ``None`` for none.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    key_heads: tuple[int, ...]
-    scale: float
-    mask: Mask = field(default_factory=Mask)
-    bias: Bias = field(default_factory=Bias)
-    softcap: float | None = None
+    queries: Tensor  # ``(heads, queries, features)``
+    keys: Tensor  # ``(key heads, keys, features)``
+    key_heads: tuple[int, ...]  # ``(heads,)``, index of the key head that each head reads
+    scale: float  # factor of q·k
+    mask: Mask = field(default_factory=Mask)  # rules that decide which cells are visible
+    bias: Bias = field(default_factory=Bias)  # term that is added to the scores
+    softcap: float | None = None  # soft limit of the scores; ``None`` for none
+    # ``(heads,)``, an extra score in every row's softmax that belongs to no key; ``None`` for none
     sink: FloatArray | None = None
 
     @classmethod
@@ -175,17 +165,13 @@ class _PassPlan:
 
 @dataclass(frozen=True, eq=False)
 class _PieceWeights:
-    """The weights of each row on a piece of the keys.
-
-    Attributes:
-        weights: ``(heads, queries, features)``, the first features are the weights on these blocks; over the keys of
-            the piece they sum to 1.
-        logsumexp: ``(heads, queries)``, over the keys of the piece; −inf if a query sees none of them.
-    """
+    """The weights of each row on a piece of the keys."""
 
     pixels: slice
+    # ``(heads, queries, features)``, the first features are the weights on these blocks; over the keys of the piece
+    # they sum to 1
     weights: Tensor
-    logsumexp: Tensor
+    logsumexp: Tensor  # ``(heads, queries)``, over the keys of the piece; −inf if a query sees none of them
 
     def block_sums(self, row_logsumexp: Tensor, band: Tile) -> Tensor:
         """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``."""

@@ -13,17 +13,12 @@ from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """Weights pooled to pixels, each over the visible cells of its block.
+    """Weights pooled to pixels, each over the visible cells of its block."""
 
-    Attributes:
-        mean: ``(heads, height, width)``.
-        maximum: ``(heads, height, width)``; all 0 if it was not computed.
-        visible: ``(height, width)``, true if any cell of the block is visible; ``(heads, height, width)`` if heads see
-            different cells.
-    """
-
-    mean: FloatArray
-    maximum: FloatArray
+    mean: FloatArray  # ``(heads, height, width)``
+    maximum: FloatArray  # ``(heads, height, width)``; all 0 if it was not computed
+    # ``(height, width)``, true if any cell of the block is visible; ``(heads, height, width)`` if heads see different
+    # cells
     visible: BoolArray
 
 

@@ -31,17 +31,12 @@ class Tile:
     """Neighbouring blocks of an axis that are computed at once.
 
     Blocks differ in length by one token at most; the shorter ones repeat their last token to be as long as the others.
-
-    Attributes:
-        blocks: the numbers of the blocks.
-        tokens: the tokens of all blocks.
-        grid: ``(blocks, block_length)``, the tokens of each block.
-        repeats: ``(blocks,)``, true if the last entry of a block repeats the one before; ``None`` if none does.
     """
 
-    blocks: slice
-    tokens: slice
-    grid: IntArray
+    blocks: slice  # the numbers of the blocks
+    tokens: slice  # the tokens of all blocks
+    grid: IntArray  # ``(blocks, block_length)``, the tokens of each block
+    # ``(blocks,)``, true if the last entry of a block repeats the one before; ``None`` if none does
     repeats: BoolArray | None
 
     @property
@@ -78,15 +73,10 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class BlockAxis:
-    """An axis cut into blocks, each of which is cut into the same number of parts.
+    """An axis cut into blocks, each of which is cut into the same number of parts."""
 
-    Attributes:
-        edges: ``(blocks * parts + 1,)``, the start of each part, and the end.
-        parts: number of parts of a block.
-    """
-
-    edges: IntArray
-    parts: int
+    edges: IntArray  # ``(blocks * parts + 1,)``, the start of each part, and the end
+    parts: int  # number of parts of a block
 
     @classmethod
     def from_span(cls, span: slice, blocks: int, max_tokens: int) -> "BlockAxis":
@@ -127,31 +117,20 @@ class LoadedHead:
     The weight of query q on key k is ``2 ** (BITS · (scale · q·k − logsumexp + term))``. With two more features each,
     ``q' = (BITS · scale · q, −BITS · logsumexp, 1)`` and ``k' = (k, 1, BITS · term)``, the exponent is ``q'·k'``.
     Tokens that pad a shorter block are repeated.
-
-    Attributes:
-        head_index: index of the head in the arrays of the factors.
-        queries: ``(rows, features + 2)``.
-        keys: ``(columns, features + 2)``.
     """
 
-    head_index: int
-    queries: FloatArray
-    keys: FloatArray
+    head_index: int  # index of the head in the arrays of the factors
+    queries: FloatArray  # ``(rows, features + 2)``
+    keys: FloatArray  # ``(columns, features + 2)``
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A run of queries, and the tiles of keys that they see.
+    """A run of queries, and the tiles of keys that they see."""
 
-    Attributes:
-        row: the tile of the queries.
-        columns: the tiles of the keys.
-        is_cut: one flag per tile of keys, true if the mask may hide some of its cells.
-    """
-
-    row: Tile
-    columns: list[Tile]
-    is_cut: list[bool]
+    row: Tile  # the tile of the queries
+    columns: list[Tile]  # the tiles of the keys
+    is_cut: list[bool]  # one flag per tile of keys, true if the mask may hide some of its cells
 
 
 class TilePlan:

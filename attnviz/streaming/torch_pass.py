@@ -65,15 +65,11 @@ def _wait_for(futures: list["Future[None]"], label: str) -> None:
 
 
 class _DeviceHead(NamedTuple):
-    """A head loaded on the device.
-
-    Attributes:
-        queries: ``(features + 2, rows)``.
-    """
+    """A head loaded on the device."""
 
     output_index: int
     head_index: int
-    queries: Tensor
+    queries: Tensor  # ``(features + 2, rows)``
     keys: Tensor
 
 

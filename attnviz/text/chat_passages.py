@@ -28,19 +28,12 @@ DOCUMENTS = "documents"  # the turn of documents beside the messages
 
 
 class ContentPart(NamedTuple):
-    """A part of a message's content, or a document beside the messages.
+    """A part of a message's content, or a document beside the messages."""
 
-    Attributes:
-        text: its text.
-        title: the title of a document, which a chat template may write; "" for a text, or if it has none.
-        label: the name of a document in pictures: its ``label``, else its title; "" without either.
-        is_document: True for a document, False for a text of the message itself.
-    """
-
-    text: str
-    title: str = ""
-    label: str = ""
-    is_document: bool = False
+    text: str  # its text
+    title: str = ""  # the title of a document, which a chat template may write; "" for a text, or if it has none
+    label: str = ""  # the name of a document in pictures: its ``label``, else its title; "" without either
+    is_document: bool = False  # True for a document, False for a text of the message itself
 
 
 def content_parts(content: Any, number: int) -> list[ContentPart]:
@@ -93,19 +86,12 @@ def _read_part(part: Any, number: int) -> ContentPart:
 
 
 class TurnPart(NamedTuple):
-    """A passage of a chat: a part of a turn, or all of it.
+    """A passage of a chat: a part of a turn, or all of it."""
 
-    Attributes:
-        turn: the label of the turn.
-        label: the label of the passage; ``question`` for the question.
-        start: the index of its first character in the text of the turn.
-        stop: the index of the character after its last one.
-    """
-
-    turn: str
-    label: str
-    start: int
-    stop: int
+    turn: str  # the label of the turn
+    label: str  # the label of the passage; ``question`` for the question
+    start: int  # the index of its first character in the text of the turn
+    stop: int  # the index of the character after its last one
 
 
 def question_number(messages: tuple[Mapping[str, Any], ...]) -> int | None:

@@ -37,39 +37,30 @@ Change = Callable[[str, str], str]  # returns the new text, given the label of i
 
 
 class TemplateInputs(NamedTuple):
-    """The inputs of a chat template, as JSON objects.
+    """The inputs of a chat template, as JSON objects."""
 
-    Attributes:
-        messages: the messages.
-        tools: the definitions of tools.
-        documents: the documents, each with ``title`` and ``text``.
-    """
-
-    messages: list[dict[str, Any]]
-    tools: list[Any]
-    documents: list[dict[str, str]]
+    messages: list[dict[str, Any]]  # the messages
+    tools: list[Any]  # the definitions of tools
+    documents: list[dict[str, str]]  # the documents, each with ``title`` and ``text``
 
 
 @dataclass(frozen=True)
 class Conversation:
     """The messages of a chat, and the definitions of the tools that its model may call.
 
-    Attributes:
-        messages: the messages as JSON objects: ``role`` with ``content``, ``reasoning_content`` or ``tool_calls``.
-        tools: the definitions of tools as JSON objects; empty if there are none.
-        documents: texts beside the messages that the chat template may write, as strings or JSON objects.
-        original_messages: the messages before their contents were joined, which may have several parts.
-        passages: the documents, the parts of messages, and the question; empty without documents and parts.
-
     Raises:
         AttnvizError: if there are no messages or more than ``MAX_MESSAGES``; if a message has an unknown role, no text,
             or content that is not text; if a tool call or document is malformed; or if a text has a surrogate.
     """
 
+    # the messages as JSON objects: ``role`` with ``content``, ``reasoning_content`` or ``tool_calls``
     messages: tuple[Mapping[str, Any], ...]
-    tools: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()  # the definitions of tools as JSON objects; empty if there are none
+    # texts beside the messages that the chat template may write, as strings or JSON objects
     documents: tuple[Any, ...] = ()
+    # the messages before their contents were joined, which may have several parts
     original_messages: tuple[Mapping[str, Any], ...] = field(init=False, repr=False, compare=False)
+    # the documents, the parts of messages, and the question; empty without documents and parts
     passages: tuple[TurnPart, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

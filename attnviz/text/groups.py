@@ -11,17 +11,11 @@ from attnviz.base.arrays import IntArray
 
 
 class Runs(NamedTuple):
-    """The runs of consecutive tokens that belong to the same group, in the order of the tokens.
+    """The runs of consecutive tokens that belong to the same group, in the order of the tokens."""
 
-    Attributes:
-        starts: ``(runs,)``, the first token of each run.
-        stops: ``(runs,)``, the token after the last one of each run.
-        groups: ``(runs,)``, the number of each run's group.
-    """
-
-    starts: IntArray
-    stops: IntArray
-    groups: IntArray
+    starts: IntArray  # ``(runs,)``, the first token of each run
+    stops: IntArray  # ``(runs,)``, the token after the last one of each run
+    groups: IntArray  # ``(runs,)``, the number of each run's group
 
 
 @dataclass(frozen=True, eq=False)

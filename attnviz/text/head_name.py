@@ -15,17 +15,11 @@ FILTER_WORDS = frozenset({"layer", "layers", "head", "heads", "kind", "sink"})  
 
 
 class HeadName(NamedTuple):
-    """A head as it is written.
+    """A head as it is written."""
 
-    Attributes:
-        layer: the number of its layer.
-        head: its number in the layer.
-        part: the part of the model; "" where the numbers are enough.
-    """
-
-    layer: int
-    head: int
-    part: str = ""
+    layer: int  # the number of its layer
+    head: int  # its number in the layer
+    part: str = ""  # the part of the model; "" where the numbers are enough
 
     def __str__(self) -> str:
         return f"{self.part}:{self.layer}.{self.head}" if self.part else f"{self.layer}.{self.head}"

@@ -21,17 +21,11 @@ MAX_PASSAGES = 1_000
 
 
 class Passage(NamedTuple):
-    """A passage, or the question, as a part of the whole text.
+    """A passage, or the question, as a part of the whole text."""
 
-    Attributes:
-        label: the name of the file or document, or ``question``.
-        start: the index of its first character in the whole text.
-        stop: the index of the character after its last one.
-    """
-
-    label: str
-    start: int
-    stop: int
+    label: str  # the name of the file or document, or ``question``
+    start: int  # the index of its first character in the whole text
+    stop: int  # the index of the character after its last one
 
 
 def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]]:

@@ -16,14 +16,10 @@ CONTEXT, MIN_AGREEMENT = 8, 3  # letters after a match beyond a gap that are com
 
 @dataclass(frozen=True)
 class TextPiece:
-    """A piece of a text.
+    """A piece of a text."""
 
-    Attributes:
-        text: its letters, after a space if it begins a word; ``None`` if unknown.
-        is_optional: true for the name of a special token, which has a place only where the text has it literally.
-    """
-
-    text: str | None
+    text: str | None  # its letters, after a space if it begins a word; ``None`` if unknown
+    # true for the name of a special token, which has a place only where the text has it literally
     is_optional: bool = False
 
 

@@ -48,21 +48,17 @@ Fields = dict[str, Any]  # what a response holds at each of its places
 class ServerAnswer:
     """The token ids of a prompt and of what a server's model wrote after it.
 
-    Attributes:
-        prompt_ids: the ids of the prompt.
-        ids: the ids of the answer; empty if nobody knows which of the tokens were written by a model.
-        logprobs: the log-probability of each id of the answer, NaN where the server gave none; ``None`` without them.
-        remarks: remarks on the file for reports.
-
     Raises:
         AttnvizError: if there are no ids or more than ``MAX_TOKENS``, an id is not a whole number from 0 to below
             ``ID_LIMIT``, or the answer has another number of log-probabilities than of ids.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...]  # the ids of the prompt
+    # the ids of the answer; empty if nobody knows which of the tokens were written by a model
     ids: tuple[int, ...] = ()
+    # the log-probability of each id of the answer, NaN where the server gave none; ``None`` without them
     logprobs: tuple[float, ...] | None = None
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # remarks on the file for reports
 
     def __post_init__(self) -> None:
         if not self.prompt_ids and not self.ids:

@@ -48,11 +48,7 @@ def _without_history(state: State) -> State:
 
 
 def start_state(screen: Screen) -> State:
-    """Returns the state at the session's address; the `first_state` if it has none, or the terminal is too small.
-
-    Raises:
-        AttnvizError: if the session's address is not a place of its recording.
-    """
+    """Returns the state at the session's address; the `first_state` if it has none, or the terminal is too small."""
     state = first_state(screen)
     address = screen.session.address
     return read_place(screen, state, address) if address and screen.size.is_large_enough else state
@@ -101,10 +97,6 @@ def read_place(screen: Screen, state: State, address: str) -> State:
     If the address names heads, or the recording has only one, a head opens. Else if it names tokens, the lens opens, in
     the direction ``from`` if the address says so or names no query. If it names both a query and a key, the lens sorts
     heads by the weight between them. Without heads and tokens, the overview is shown.
-
-    Raises:
-        AttnvizError: if the address is empty, has an unknown name or an invalid filter, or names a metric, a head or a
-            token that the recording lacks, or heads that cannot be combined.
     """
     from urllib.parse import parse_qsl
 

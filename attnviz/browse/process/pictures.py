@@ -12,11 +12,7 @@ PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
 
 def save_report(report: Report, path: Path) -> None:
-    """Writes a report as a picture to a new file, in the format of its suffix.
-
-    Raises:
-        AttnvizError: if the suffix is not a picture format's, or the file exists or cannot be written.
-    """
+    """Writes a report as a picture to a new file, in the format of its suffix."""
     refuse_picture(path)
     with output_file(path) as file:
         write(report, path.suffix.lower(), file)

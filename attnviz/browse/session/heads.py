@@ -77,11 +77,7 @@ class InspectedHeads:
         return self.names[head] if head >= self.recorded_count else f"head {self.names[head]}"
 
     def combine(self, heads: tuple[int, ...], combination: Combination) -> int:
-        """Returns the index of a combination of heads; adds the combination to ``heads`` and ``names`` if it is new.
-
-        Raises:
-            AttnvizError: if the heads cannot be combined in this way.
-        """
+        """Returns the index of a combination of heads; adds the combination to ``heads`` and ``names`` if it is new."""
         if (combination, heads) not in self._head_of_combination:
             from attnviz.metrics.combine import combined_name, reduce_heads
 

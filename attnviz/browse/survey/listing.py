@@ -44,11 +44,7 @@ class SurveyView:
 
     @cached_property
     def table(self) -> HeadFrame:
-        """The numbers of the listed heads, in their order.
-
-        Raises:
-            AttnvizError: if no head has the metric, or the filter leaves no head.
-        """
+        """The numbers of the listed heads, in their order."""
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
         frame = survey_frame(self.survey, chosen_places(self.survey, self.selection)).with_names(self.given_names)
         return frame.with_selected_rows(order, None, self.filter or None)
@@ -67,11 +63,7 @@ class SurveyView:
 
     @cached_property
     def axes(self) -> tuple[str, str]:
-        """The names of the metrics across and up.
-
-        Raises:
-            AttnvizError: if there are not exactly two, or no head has one of them.
-        """
+        """The names of the metrics across and up."""
         axes = chosen_axes(self.survey, self.axis_names or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
             example = f"{self.numbers[0]},{self.numbers[1]}"

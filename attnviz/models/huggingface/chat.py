@@ -78,21 +78,13 @@ class _CharacterCoder:
 
 @dataclass(frozen=True, eq=False)
 class RenderedChat:
-    """The text that a chat template wrote for a conversation, with the turn of each character.
+    """The text that a chat template wrote for a conversation, with the turn of each character."""
 
-    Attributes:
-        text: the text that the model reads.
-        labels: the labels of the turns.
-        turns: ``(characters,)``, the turn of each character; -1 for characters of the template.
-        passage_labels: the labels of the passages of the conversation; empty without passages.
-        passages: ``(characters,)``, the passage of each character; -1 for none.
-    """
-
-    text: str
-    labels: tuple[str, ...]
-    turns: IntArray
-    passage_labels: tuple[str, ...]
-    passages: IntArray
+    text: str  # the text that the model reads
+    labels: tuple[str, ...]  # the labels of the turns
+    turns: IntArray  # ``(characters,)``, the turn of each character; -1 for characters of the template
+    passage_labels: tuple[str, ...]  # the labels of the passages of the conversation; empty without passages
+    passages: IntArray  # ``(characters,)``, the passage of each character; -1 for none
 
     @property
     def missing_turns(self) -> tuple[str, ...]:

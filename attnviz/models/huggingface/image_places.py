@@ -43,17 +43,11 @@ SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their si
 
 @dataclass(frozen=True, eq=False)
 class PixelTokens:
-    """The token of each pixel of a model's input.
+    """The token of each pixel of a model's input."""
 
-    Attributes:
-        numbers: ``(rows, columns)``, the number of the token; -1 for none.
-        count: the number of tokens.
-        overlap: true if tokens overlap, so that these are the cells around their centres.
-    """
-
-    numbers: IntArray
-    count: int
-    overlap: bool
+    numbers: IntArray  # ``(rows, columns)``, the number of the token; -1 for none
+    count: int  # the number of tokens
+    overlap: bool  # true if tokens overlap, so that these are the cells around their centres
 
 
 def measured_places(

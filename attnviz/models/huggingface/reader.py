@@ -59,10 +59,9 @@ class FolderReader(Reader):
 
     Attributes:
         is_live: true if the caller has loaded the model, so that there is no folder.
-        noun: what the model reads, in the message if it fails.
     """
 
-    noun: ClassVar[str] = "text"
+    noun: ClassVar[str] = "text"  # what the model reads, in the message if it fails
 
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
@@ -105,12 +104,9 @@ class FolderReader(Reader):
 
 
 class MediaReader(FolderReader):
-    """A reader of pictures or sounds, which reads no text without them.
+    """A reader of pictures or sounds, which reads no text without them."""
 
-    Attributes:
-        medium: the option that gives what the model reads, and an example of it.
-    """
-
+    # the option that gives what the model reads, and an example of it
     medium: ClassVar[tuple[str, str]] = ("image", "photo.jpg")
 
     def tokenize(self, text: str) -> NoReturn:

@@ -50,15 +50,10 @@ def refuse_unknown_ids(answer: ServerAnswer, rows: int | None, name: str) -> Non
 
 @dataclass(frozen=True)
 class LogprobCheck:
-    """Compares a server's log-probabilities with those of the model that read its answer.
+    """Compares a server's log-probabilities with those of the model that read its answer."""
 
-    Attributes:
-        answer: the answer, with log-probabilities.
-        name: the name of the model for refusals.
-    """
-
-    answer: ServerAnswer
-    name: str
+    answer: ServerAnswer  # the answer, with log-probabilities
+    name: str  # the name of the model for refusals
 
     @property
     def kept_logits(self) -> int:

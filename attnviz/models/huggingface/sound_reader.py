@@ -36,17 +36,11 @@ DECODER_POSITIONS = 448  # of a decoder whose configuration names no number
 
 @dataclass(frozen=True)
 class _SpeechModel:
-    """A loaded speech model.
+    """A loaded speech model."""
 
-    Attributes:
-        model: encoder and decoder, or an encoder alone.
-        extractor: computes the model's input from samples.
-        tokenizer: the tokenizer of the decoder; ``None`` for an encoder alone.
-    """
-
-    model: "PreTrainedModel"
-    extractor: Any
-    tokenizer: "PreTrainedTokenizerBase | None"
+    model: "PreTrainedModel"  # encoder and decoder, or an encoder alone
+    extractor: Any  # computes the model's input from samples
+    tokenizer: "PreTrainedTokenizerBase | None"  # the tokenizer of the decoder; ``None`` for an encoder alone
 
 
 @final

@@ -27,31 +27,22 @@ class Example:
 
     Each field is a part that some models read and others do not; a reader lists the parts that it reads, and refuses
     the others before its model runs.
-
-    Attributes:
-        text: the text of the queries; empty for an image, and for a sound that the model writes down.
-        pair: the second text of a pair, such as BERT reads.
-        context: another text, for keys and values (cross-attention).
-        chat: if true, the text is a user's message, which is put into the model's chat template.
-        messages: a conversation, which is put into the chat template instead of the text; ``None`` for a text.
-        passages: where passages stand in the text, and the question after them; empty for a text without passages.
-        image: an image, or its file, which a vision model reads instead of a text.
-        answer: the token ids of a server's answer, which are read instead of a text.
-        images: pictures, or their files, which a vision-language model reads with the text.
-        generated_ids: the ids of an answer that was generated before, and is read instead of a new one.
-        sound: the file of a sound, which a speech model hears; the text is what is said in it.
     """
 
-    text: str = ""
-    pair: str | None = None
-    context: str | None = None
-    chat: bool = False
+    text: str = ""  # the text of the queries; empty for an image, and for a sound that the model writes down
+    pair: str | None = None  # the second text of a pair, such as BERT reads
+    context: str | None = None  # another text, for keys and values (cross-attention)
+    chat: bool = False  # if true, the text is a user's message, which is put into the model's chat template
+    # a conversation, which is put into the chat template instead of the text; ``None`` for a text
     messages: "Conversation | None" = None
+    # where passages stand in the text, and the question after them; empty for a text without passages
     passages: "tuple[Passage, ...]" = ()
-    image: "ImageSource | None" = None
-    answer: "ServerAnswer | None" = None
+    image: "ImageSource | None" = None  # an image, or its file, which a vision model reads instead of a text
+    answer: "ServerAnswer | None" = None  # the token ids of a server's answer, which are read instead of a text
+    # pictures, or their files, which a vision-language model reads with the text
     images: "tuple[ImageSource, ...]" = ()
-    sound: "Path | None" = None
+    sound: "Path | None" = None  # the file of a sound, which a speech model hears; the text is what is said in it
+    # the ids of an answer that was generated before, and is read instead of a new one
     generated_ids: tuple[int, ...] = ()
 
     @classmethod
@@ -155,64 +146,42 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An example with the inputs of a module and the tokens of its maps.
+    """An example with the inputs of a module and the tokens of its maps."""
 
-    Attributes:
-        inputs: keyword arguments of the module.
-        tokens: the tokens of the queries; of an encoder-decoder, the tokens of its decoder.
-        context: the tokens of an encoder-decoder's encoder, or of a context; ``None`` if there is neither.
-        attention: the attention of an encoder-decoder that is recorded, or whose heads are removed; ``None`` for other
-            models.
-        positions: the tokens at which predictions are measured.
-        positions_remark: a remark for reports on why predictions are measured there.
-        title: title of the example in reports.
-        remarks: remarks for reports on the example.
-        check: called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError
-            if this is not the model that the example was made with. ``None`` if the pass may end after the last map.
-        metric: what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default.
-        metric_token: the id of the token or label that a metric ``logit:…`` names; ``None`` if the reader finds it by
-            the name.
-        generated_ids: the ids that the model generated, at the end of the tokens; empty if it generated none.
-    """
-
-    inputs: dict[str, Any]
-    tokens: "Tokens"
+    inputs: dict[str, Any]  # keyword arguments of the module
+    tokens: "Tokens"  # the tokens of the queries; of an encoder-decoder, the tokens of its decoder
+    # the tokens of an encoder-decoder's encoder, or of a context; ``None`` if there is neither
     context: "Tokens | None" = None
+    # the attention of an encoder-decoder that is recorded, or whose heads are removed; ``None`` for other models
     attention: "AttentionPart | None" = None
-    positions: slice = field(default_factory=lambda: slice(None))
-    positions_remark: str = ""
-    title: str = ""
-    remarks: tuple[str, ...] = ()
+    positions: slice = field(default_factory=lambda: slice(None))  # the tokens at which predictions are measured
+    positions_remark: str = ""  # a remark for reports on why predictions are measured there
+    title: str = ""  # title of the example in reports
+    remarks: tuple[str, ...] = ()  # remarks for reports on the example
+    # called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError if this
+    # is not the model that the example was made with. ``None`` if the pass may end after the last map.
     check: Callable[[Any], tuple[str, ...]] | None = None
+    # what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default
     metric: str | None = None
+    # the id of the token or label that a metric ``logit:…`` names; ``None`` if the reader finds it by the name
     metric_token: int | None = None
+    # the ids that the model generated, at the end of the tokens; empty if it generated none
     generated_ids: tuple[int, ...] = ()
 
 
 class FoundToken(NamedTuple):
-    """A token of a model's vocabulary, or a label of a classifier, as a name was understood.
+    """A token of a model's vocabulary, or a label of a classifier, as a name was understood."""
 
-    Attributes:
-        id: its number.
-        label: its label as the model has it, with a visible space if it begins with one.
-        remark: a sentence on another token that the name may mean, or on a space that was not typed; "" for none.
-    """
-
-    id: int
-    label: str
+    id: int  # its number
+    label: str  # its label as the model has it, with a visible space if it begins with one
+    # a sentence on another token that the name may mean, or on a space that was not typed; "" for none
     remark: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The token ids of a model.
+    """The token ids of a model."""
 
-    Attributes:
-        ordinary_ids: ids of the ordinary tokens.
-        prefix_ids: ids of the special tokens before a text.
-        suffix_ids: ids of the special tokens after a text.
-    """
-
-    ordinary_ids: "IntArray"
-    prefix_ids: "IntArray"
-    suffix_ids: "IntArray"
+    ordinary_ids: "IntArray"  # ids of the ordinary tokens
+    prefix_ids: "IntArray"  # ids of the special tokens before a text
+    suffix_ids: "IntArray"  # ids of the special tokens after a text

@@ -34,15 +34,14 @@ class Reader(ABC):
     """A model with its tokenizer, which turns examples into inputs.
 
     Attributes:
-        reads: the parts of an example that it reads; others are refused before the model runs.
-        is_trained: true if its weights were trained, so that removing heads shows what they learned.
-        has_example: true if it has a built-in example, for commands without a text.
         keeps_factors: true to record queries and keys beside whole maps too, from which a page explains scores.
     """
 
+    # the parts of an example that it reads; others are refused before the model runs
     reads: ClassVar[tuple[str, ...]] = ("text",)
+    # true if its weights were trained, so that removing heads shows what they learned
     is_trained: ClassVar[bool] = True
-    has_example: ClassVar[bool] = False
+    has_example: ClassVar[bool] = False  # true if it has a built-in example, for commands without a text
 
     def __init__(self, settings: "ModelSettings", built_in: Sequence[str] = (), use: Use = "maps") -> None:
         self.settings, self.built_in, self.use = settings, built_in, use

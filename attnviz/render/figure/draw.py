@@ -63,12 +63,7 @@ PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes a report as PNG, SVG or PDF; the same report gives the same bytes.
-
-    Raises:
-        AttnvizError: if the report has nothing to draw, or its content does not fit the page, or a PNG would have too
-            many pixels.
-    """
+    """Writes a report as PNG, SVG or PDF; the same report gives the same bytes."""
     if isinstance(report, SurveyedHeads):
         metadata_picture = Picture(
             title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look
@@ -82,11 +77,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 def write_picture(
     report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
 ) -> None:
-    """Writes a picture to a file. Thumbnails in a PNG are drawn without matplotlib, everything else with it.
-
-    Raises:
-        AttnvizError: if the content does not fit the page, or a PNG would have too many pixels.
-    """
+    """Writes a picture to a file. Thumbnails in a PNG are drawn without matplotlib, everything else with it."""
     if isinstance(report, Thumbnails) and suffix == ".png":
         from attnviz.render.figure.thumbnails import draw_thumbnails
 
@@ -161,11 +152,7 @@ def max_cells(look: Look) -> int:
 
 
 def figure(report: Report) -> "OwnFigure":
-    """Returns a report as a matplotlib figure, which callers can change further.
-
-    Raises:
-        AttnvizError: if the report has nothing to draw, or its content does not fit the page.
-    """
+    """Returns a report as a matplotlib figure, which callers can change further."""
     if isinstance(report, SurveyedHeads):
         return _survey_figure(report)
     drawn_report = _drawable_report(report)

@@ -104,9 +104,6 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Page:
     """Returns the page of maps, of the picture's size, or as large as needed.
 
     Numbers that would be too small to read are left out, with a remark.
-
-    Raises:
-        AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
     """
     page = _legible_page(picture, ruler)
     # The limit grows with the fonts of a page, but is the same for columns of all widths.

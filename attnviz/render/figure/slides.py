@@ -76,12 +76,7 @@ class _SlideBox:
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes a report as slides; the same report gives the same bytes.
-
-    Raises:
-        AttnvizError: if python-pptx is not installed, the report has no maps or they do not fit a slide, there are more
-            than `MAX_SLIDES` slides, or the look's size is no size of a slide.
-    """
+    """Writes a report as slides; the same report gives the same bytes."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
     parts: list[DrawnReport] = [chapter.report for chapter in report.story]
@@ -115,11 +110,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map on a slide with as many maps as the look asks for.
-
-    Raises:
-        AttnvizError: if the look's size is no size of a slide.
-    """
+    """Returns the largest number of rows or columns of a map on a slide with as many maps as the look asks for."""
     slide_look = replace(look, frame=_slide_size(look), dpi=_picture_dpi(look))
     return figure_cells(slide_look) // math.ceil(math.sqrt(look.per_slide))
 
@@ -129,11 +120,7 @@ def _picture_dpi(look: Look) -> int:
 
 
 def _slide_size(look: Look) -> tuple[float, float]:
-    """Returns the width and height of a slide in inches: those of the look, else those of 16:9.
-
-    Raises:
-        AttnvizError: if a side is longer than the file format allows, or the look gives only a width.
-    """
+    """Returns the width and height of a slide in inches: those of the look, else those of 16:9."""
     if look.column_inches is not None:
         raise AttnvizError(f"{option('size', look.size)} is only a width, and slides need a height; use 16:9")
     size = look.inches or SLIDES["16:9"]

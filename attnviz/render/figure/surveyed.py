@@ -106,11 +106,7 @@ class SurveySheet:
         return Content(WIDTH * self.scale, height * self.scale, SMALL * self.scale)
 
     def draw(self, figure: "OwnFigure") -> None:
-        """Draws the cards of the report if it has any, otherwise its points.
-
-        Raises:
-            AttnvizError: if it draws points, and no head has numbers on both axes.
-        """
+        """Draws the cards of the report if it has any, otherwise its points."""
         self.drawn = figure
         if not self.report.cards:
             self.draw_points()

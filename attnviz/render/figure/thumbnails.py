@@ -100,9 +100,6 @@ def arrange_thumbnails(picture: Picture, ruler: Ruler) -> Page:
 
     If the titles of a filled picture are not legible, the values after the heads' names are left out, with a remark;
     another remark says if neither thumbnails nor their columns have the numbers of heads.
-
-    Raises:
-        AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
     size = page_size(picture.look)
     if size.grows:
@@ -129,11 +126,7 @@ def sheet_dpi(look: Look) -> int:
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
-    """Returns a picture of thumbnails as the bytes of a PNG with a palette; metadata has title, caption and remarks.
-
-    Raises:
-        AttnvizError: if the thumbnails do not fit on a page of the look's size.
-    """
+    """Returns a picture of thumbnails as the bytes of a PNG with a palette; metadata has title, caption and remarks."""
     look = picture.look
     readable_picture = with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False)))
     sheet = paint_sheet(arrange_thumbnails(readable_picture, PillowRuler()), sheet_dpi(look))

@@ -29,16 +29,11 @@ class Precision:
     large ones, with an error of at most ``√(weight · high) / largest``. The next two codes stand for a masked cell and
     for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. With float32, weights and
     scores are both stored unchanged.
-
-    Attributes:
-        dtype: the type of a stored weight: float32, uint16 or uint8.
-        max_cells: the largest number of cells on a page with this precision.
-        bytes_per_cell: the largest number of bytes of a cell in the page, with its score, deflated and encoded.
     """
 
-    dtype: str
-    max_cells: int
-    bytes_per_cell: int
+    dtype: str  # the type of a stored weight: float32, uint16 or uint8
+    max_cells: int  # the largest number of cells on a page with this precision
+    bytes_per_cell: int  # the largest number of bytes of a cell in the page, with its score, deflated and encoded
 
     @property
     def is_exact(self) -> bool:

@@ -30,19 +30,12 @@ ROUNDING = 2.0**-KEPT_BITS + 2.0**-10  # relative error bound of a product of tw
 
 @dataclass(frozen=True, eq=False)
 class PackedFactors:
-    """The data from which a page computes the cells of one head of one recording.
+    """The data from which a page computes the cells of one head of one recording."""
 
-    Attributes:
-        content: encoded pieces of the queries, then of the log-sum-exps and other arrays of this head alone.
-        keys: the index of its keys among the page's.
-        about: the layout of the content and the rules of bias and mask, as JSON values.
-        overview: the mean and maximum of all cells pooled to ``(height, width)``, for the first look.
-    """
-
-    content: bytes
-    keys: int
-    about: dict[str, Any]
-    overview: Overview
+    content: bytes  # encoded pieces of the queries, then of the log-sum-exps and other arrays of this head alone
+    keys: int  # the index of its keys among the page's
+    about: dict[str, Any]  # the layout of the content and the rules of bias and mask, as JSON values
+    overview: Overview  # the mean and maximum of all cells pooled to ``(height, width)``, for the first look
 
 
 class KeyPool:
@@ -191,15 +184,10 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
 
 @dataclass(frozen=True, eq=False)
 class _PackedScores:
-    """The queries and keys of a page's heads.
+    """The queries and keys of a page's heads."""
 
-    Attributes:
-        content: queries, then keys, head after head and recording after recording, as encoded float16.
-        about: by head, then by recording, how its numbers are read, as JSON values.
-    """
-
-    content: bytes
-    about: list[list[dict[str, Any]]]
+    content: bytes  # queries, then keys, head after head and recording after recording, as encoded float16
+    about: list[list[dict[str, Any]]]  # by head, then by recording, how its numbers are read, as JSON values
 
 
 def pack_scores(heads: tuple[HeadCells, ...]) -> _PackedScores | None:

@@ -40,17 +40,11 @@ LOG_SUM_EXP_TOLERANCE = 0.05  # of score − (ln(weight) + log-sum-exp); this la
 
 @dataclass(frozen=True)
 class PagePlan:
-    """The form in which numbers fit on a page.
+    """The form in which numbers fit on a page."""
 
-    Attributes:
-        precision: the precision of a stored weight.
-        block: the number of queries, and of keys, per cell; 1 if nothing is pooled.
-        factored: True if the page has queries and keys instead of weights.
-    """
-
-    precision: Precision
-    block: int
-    factored: bool = False
+    precision: Precision  # the precision of a stored weight
+    block: int  # the number of queries, and of keys, per cell; 1 if nothing is pooled
+    factored: bool = False  # True if the page has queries and keys instead of weights
 
     @property
     def sentence(self) -> str:
@@ -65,73 +59,47 @@ class PagePlan:
 
 @dataclass(frozen=True, eq=False)
 class PageCells:
-    """The numbers of one head of one recording, before they are packed for a page.
+    """The numbers of one head of one recording, before they are packed for a page."""
 
-    Attributes:
-        weights: ``(queries, keys)``; means if pooled.
-        second_array: the array stored with the weights: scores ``(queries, keys)`` if exact, else log-sum-exps
-            ``(queries,)``; if pooled, maxima ``(queries, keys)``.
-        largest: ``(queries, keys)``, the weights; maxima if pooled.
-        visible: ``(queries, keys)``.
-        visible_key_counts: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
-    """
-
-    weights: FloatArray
+    weights: FloatArray  # ``(queries, keys)``; means if pooled
+    # the array stored with the weights: scores ``(queries, keys)`` if exact, else log-sum-exps ``(queries,)``; if
+    # pooled, maxima ``(queries, keys)``
     second_array: FloatArray
-    largest: FloatArray
-    visible: BoolArray
+    largest: FloatArray  # ``(queries, keys)``, the weights; maxima if pooled
+    visible: BoolArray  # ``(queries, keys)``
+    # ``(queries,)``, the number of keys that each query can see; means of blocks if pooled
     visible_key_counts: Float64Array
 
 
 @dataclass(frozen=True, eq=False)
 class FirstLook:
-    """The data with which a page shows a head before it has read the head's numbers.
+    """The data with which a page shows a head before it has read the head's numbers."""
 
-    Attributes:
-        thumbnail: the means, then the maxima, ``(height, width)`` each, as uint8 codes.
-        thumbnail_highs: the weights that the largest codes of means and of maxima stand for.
-        peak: the row, column and value of the largest weight; ``None`` if no cell has a weight.
-        top: the largest weight of queries that see several keys; of all queries if none does.
-    """
-
-    thumbnail: bytes
-    thumbnail_highs: tuple[float, float]
+    thumbnail: bytes  # the means, then the maxima, ``(height, width)`` each, as uint8 codes
+    thumbnail_highs: tuple[float, float]  # the weights that the largest codes of means and of maxima stand for
+    # the row, column and value of the largest weight; ``None`` if no cell has a weight
     peak: tuple[int, int, float] | None
-    top: float
+    top: float  # the largest weight of queries that see several keys; of all queries if none does
 
 
 @dataclass(frozen=True, eq=False)
 class _PackedSide:
-    """One head of one recording, packed.
+    """One head of one recording, packed."""
 
-    Attributes:
-        content: encoded pieces of weights and the array stored with them, or of factors.
-        look: the data for the first look.
-        high: the weight that the largest code stands for.
-        has_masked: True if some cell is masked.
-        has_nan: True if some visible cell is NaN.
-        factors: the packed factors if the content is factors, else ``None``.
-    """
-
-    content: bytes
-    look: FirstLook
-    high: float
-    has_masked: bool
-    has_nan: bool
-    factors: PackedFactors | None = None
+    content: bytes  # encoded pieces of weights and the array stored with them, or of factors
+    look: FirstLook  # the data for the first look
+    high: float  # the weight that the largest code stands for
+    has_masked: bool  # True if some cell is masked
+    has_nan: bool  # True if some visible cell is NaN
+    factors: PackedFactors | None = None  # the packed factors if the content is factors, else ``None``
 
 
 @dataclass(frozen=True, eq=False)
 class PackedHead:
-    """One head, packed.
+    """One head, packed."""
 
-    Attributes:
-        sides: the head in each recording: one, or two that are compared.
-        largest_change: the largest absolute change of a weight between the two; 0 for one recording.
-    """
-
-    sides: tuple[_PackedSide, ...]
-    largest_change: float
+    sides: tuple[_PackedSide, ...]  # the head in each recording: one, or two that are compared
+    largest_change: float  # the largest absolute change of a weight between the two; 0 for one recording
 
 
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
@@ -399,15 +367,10 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
 
 @dataclass(frozen=True, eq=False)
 class _PackedContributions:
-    """The data with which a page of weights can show contributions as well.
+    """The data with which a page of weights can show contributions as well."""
 
-    Attributes:
-        content: one encoded float32 norm per key, head after head, then the codes of the thumbnails.
-        about: the unit and scales of the content, as JSON values.
-    """
-
-    content: bytes
-    about: dict[str, Any]
+    content: bytes  # one encoded float32 norm per key, head after head, then the codes of the thumbnails
+    about: dict[str, Any]  # the unit and scales of the content, as JSON values
 
 
 def pack_contributions(

@@ -16,15 +16,10 @@ DOCUMENTATION = re.compile(r"^ */\*\*(?s:.*?)\*/\n+|/\*\* @type .*?\*/ ?", re.MU
 
 @dataclass(frozen=True)
 class ScriptModule:
-    """One script module of the page.
+    """One script module of the page."""
 
-    Attributes:
-        name: the name of its file.
-        text: the content of its file.
-    """
-
-    name: str
-    text: str
+    name: str  # the name of its file
+    text: str  # the content of its file
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:

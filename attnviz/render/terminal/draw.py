@@ -53,11 +53,7 @@ BAR_COLOR = 140  # index in the colormap: a green that stands out on dark and on
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes a report as UTF-8 text with escape sequences for colours, or as plain ASCII.
-
-    Raises:
-        AttnvizError: for the heads of a survey, which need a picture.
-    """
+    """Writes a report as UTF-8 text with escape sequences for colours, or as plain ASCII."""
     print_lines(report_lines(report), report.look, file)
 
 
@@ -75,11 +71,7 @@ def thumbnail_cells(look: Look) -> int:
 
 
 def report_lines(report: Report) -> list[Line]:
-    """Returns all lines of a report, none wider than the look's width.
-
-    Raises:
-        AttnvizError: for the heads of a survey, which need a picture.
-    """
+    """Returns all lines of a report, none wider than the look's width."""
     look = report.look
     in_characters = to_ascii if look.ascii else str
     lines = [[Span(fit(in_characters(report.title), look.width).rstrip(), style="bold")], []]

@@ -55,21 +55,13 @@ LABEL_COLUMNS = 24  # the most columns of a name or a token within a pattern
 
 @dataclass(frozen=True)
 class About:
-    """The source of a table of heads.
+    """The source of a table of heads."""
 
-    Attributes:
-        title: the heading.
-        model: the name of the model in a sentence.
-        remarks: sentences about the source for the reader.
-        urgent: those of them that the shortest list keeps.
-        about: its origin, as JSON values.
-    """
-
-    title: str
-    model: str
-    remarks: tuple[str, ...] = ()
-    urgent: tuple[str, ...] = ()
-    about: dict[str, Any] = field(default_factory=dict)
+    title: str  # the heading
+    model: str  # the name of the model in a sentence
+    remarks: tuple[str, ...] = ()  # sentences about the source for the reader
+    urgent: tuple[str, ...] = ()  # those of them that the shortest list keeps
+    about: dict[str, Any] = field(default_factory=dict)  # its origin, as JSON values
 
 
 def heads_report(

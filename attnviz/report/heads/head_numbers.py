@@ -116,15 +116,10 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
 
 @dataclass(frozen=True, eq=False)
 class _LastUnitSummary:
-    """The units that the last unit of a text looked at.
+    """The units that the last unit of a text looked at."""
 
-    Attributes:
-        sentence: names the unit that the last unit looked at most, and the head in which it did.
-        frame: the numbers of each head.
-    """
-
-    sentence: str
-    frame: HeadFrame
+    sentence: str  # names the unit that the last unit looked at most, and the head in which it did
+    frame: HeadFrame  # the numbers of each head
 
 
 def summarize_last_unit(

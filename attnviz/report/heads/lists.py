@@ -44,33 +44,21 @@ CHANGE_REMARKS = ("Rows are layers, columns are heads; colours are after minus b
 
 
 class Column(NamedTuple):
-    """A column of a list.
+    """A column of a list."""
 
-    Attributes:
-        header: the heading.
-        cells: the text of each row.
-        bars: the length of the bar beside each cell, -1 to 1, ``None`` or NaN for no bar; ``None`` for a column without
-            bars.
-        align: ``<`` or ``>``.
-    """
-
-    header: str
-    cells: Sequence[str]
+    header: str  # the heading
+    cells: Sequence[str]  # the text of each row
+    # the length of the bar beside each cell, -1 to 1, ``None`` or NaN for no bar; ``None`` for a column without bars
     bars: Sequence[float | None] | None = None
-    align: str = ">"
+    align: str = ">"  # ``<`` or ``>``
 
 
 @dataclass(frozen=True, eq=False)
 class FileNumbers:
-    """Exact numbers for files, which are put together only if such a file is written.
+    """Exact numbers for files, which are put together only if such a file is written."""
 
-    Attributes:
-        rows: returns the header and the rows below it.
-        json: returns all numbers as JSON values.
-    """
-
-    rows: Callable[[], Sequence[Sequence[Any]]]
-    json: Callable[[], dict[str, Any]]
+    rows: Callable[[], Sequence[Sequence[Any]]]  # returns the header and the rows below it
+    json: Callable[[], dict[str, Any]]  # returns all numbers as JSON values
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
         """Returns the header and the rows below it."""
@@ -157,33 +145,19 @@ def _axis(name: str, labels: Sequence[str]) -> Axis:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadResults:
-    """Numbers of heads with all that a list or a picture of them needs, before one of the two is chosen.
+    """Numbers of heads with all that a list or a picture of them needs, before one of the two is chosen."""
 
-    Attributes:
-        title: the heading, unless the user gave one.
-        caption: the result in one sentence.
-        remarks: sentences about the numbers for the reader.
-        results: all numbers, exact.
-        summary: builds the list.
-        panels: builds the panels of the picture.
-        refusal: the message that refuses a page and says what to do; "" for a table of heads, which has a page.
-        has_page: True if a page draws the list itself.
-        list_remarks: remarks of the list only, before the others.
-        picture_remarks: remarks of the picture only, before the others.
-        about: the origin of the numbers, as JSON values.
-    """
-
-    title: str
-    caption: str
-    remarks: tuple[str, ...]
-    results: HeadFrame | Results
-    summary: Callable[[], Summary]
-    panels: Callable[[], Sequence[Panel]]
-    refusal: str = ""
-    has_page: bool = False
-    list_remarks: tuple[str, ...] = ()
-    picture_remarks: tuple[str, ...] = PICTURE_REMARKS
-    about: dict[str, object] = field(default_factory=dict)
+    title: str  # the heading, unless the user gave one
+    caption: str  # the result in one sentence
+    remarks: tuple[str, ...]  # sentences about the numbers for the reader
+    results: HeadFrame | Results  # all numbers, exact
+    summary: Callable[[], Summary]  # builds the list
+    panels: Callable[[], Sequence[Panel]]  # builds the panels of the picture
+    refusal: str = ""  # the message that refuses a page and says what to do; "" for a table of heads, which has a page
+    has_page: bool = False  # True if a page draws the list itself
+    list_remarks: tuple[str, ...] = ()  # remarks of the list only, before the others
+    picture_remarks: tuple[str, ...] = PICTURE_REMARKS  # remarks of the picture only, before the others
+    about: dict[str, object] = field(default_factory=dict)  # the origin of the numbers, as JSON values
 
     def report(self, options: ReportOptions) -> HeadsReport:
         """Returns the list if the medium lists heads, or for a page if ``has_page``; else the picture.

@@ -31,15 +31,10 @@ from attnviz.report.words.captions import (
 
 @dataclass(frozen=True)
 class Combination:
-    """The words for one way of combining heads.
+    """The words for one way of combining heads."""
 
-    Attributes:
-        quantity: the name of its numbers.
-        remark: a sentence that explains them.
-    """
-
-    quantity: str
-    remark: str
+    quantity: str  # the name of its numbers
+    remark: str  # a sentence that explains them
 
 
 COMBINATIONS = {

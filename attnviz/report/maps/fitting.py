@@ -36,16 +36,11 @@ LINES_A_GROUP = 3  # fewest lines of the screen that the heads of one layer need
 
 @dataclass(frozen=True, eq=False)
 class HeadSummaries:
-    """The patterns of the selected heads.
+    """The patterns of the selected heads."""
 
-    Attributes:
-        heads: the heads, in the order of the selection.
-        frame: their numbers and patterns, in the same order.
-        first_heads: the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone.
-    """
-
-    heads: list[ChosenHead]
-    frame: "HeadFrame"
+    heads: list[ChosenHead]  # the heads, in the order of the selection
+    frame: "HeadFrame"  # their numbers and patterns, in the same order
+    # the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone
     first_heads: tuple[HeadKey, ...] = ()
 
     def with_first_heads(self, first_heads: Sequence[HeadKey]) -> Self:
@@ -182,19 +177,12 @@ def _longer_side(head: ChosenHead) -> int:
 
 
 class _Extent(NamedTuple):
-    """How much of a recording a report draws.
+    """How much of a recording a report draws."""
 
-    Attributes:
-        heads: the number of heads.
-        rows: the number of rows of each map.
-        part: the part of the text that the rows show.
-        numbers: True if cells may show numbers.
-    """
-
-    heads: int
-    rows: int
-    part: Literal["whole", "first tokens", "last queries"] = "whole"
-    numbers: bool = True
+    heads: int  # the number of heads
+    rows: int  # the number of rows of each map
+    part: Literal["whole", "first tokens", "last queries"] = "whole"  # the part of the text that the rows show
+    numbers: bool = True  # True if cells may show numbers
 
 
 def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[_Extent]:

@@ -62,10 +62,6 @@ def build_report(
     """Returns the report of the chosen heads of a recording: exact numbers, or a picture if the medium draws maps.
 
     The picture shows an image or a text shaded by a row, arcs, tables of numbers, or else heatmaps, as the options say.
-
-    Raises:
-        AttnvizError: if the selection names a layer, head or token that does not exist, or the style cannot show the
-            heads.
     """
     # An axis that the user did not restrict is drawn without the padding at the ends of its text.
     drops_padding = [span == (None, None) for span in (options.selection.queries, options.selection.keys)]

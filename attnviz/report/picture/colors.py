@@ -35,22 +35,14 @@ class ColorScale:
     """A scale from ``low`` to ``high`` through a colormap, in linear, square-root or logarithmic steps.
 
     Values outside the limits get the colour of the nearer end.
-
-    Attributes:
-        low: the value at the start of the colormap.
-        high: the value at its end.
-        colormap: the name of the colormap.
-        steps: ``linear``, ``sqrt`` or ``log``.
-        clipped: True if some drawn values lie above ``high``.
-        signed: True for changes: zero is in the middle of the scale, and the steps run outwards from it.
     """
 
-    low: float
-    high: float
-    colormap: str = SEQUENTIAL
-    steps: Steps = "linear"
-    clipped: bool = False
-    signed: bool = False
+    low: float  # the value at the start of the colormap
+    high: float  # the value at its end
+    colormap: str = SEQUENTIAL  # the name of the colormap
+    steps: Steps = "linear"  # ``linear``, ``sqrt`` or ``log``
+    clipped: bool = False  # True if some drawn values lie above ``high``
+    signed: bool = False  # True for changes: zero is in the middle of the scale, and the steps run outwards from it
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):

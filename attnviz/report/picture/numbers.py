@@ -17,36 +17,24 @@ QUANTITIES = ("score", "weight")
 
 @dataclass(frozen=True, eq=False)
 class NumberBlock:
-    """The cells of one head at a range of queries and all chosen keys.
+    """The cells of one head at a range of queries and all chosen keys."""
 
-    Attributes:
-        queries: the range of queries.
-        fields: arrays ``(queries, keys)`` by name; numbers are masked arrays, masked where a key is not visible.
-    """
-
-    queries: slice
+    queries: slice  # the range of queries
+    # arrays ``(queries, keys)`` by name; numbers are masked arrays, masked where a key is not visible
     fields: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadCells:
-    """The exact numbers of one head, or of the same head in two recordings.
+    """The exact numbers of one head, or of the same head in two recordings."""
 
-    Attributes:
-        head: the number of the head in its layer.
-        sides: the maps by the suffix of their fields' names: ``""`` for one recording, ``_a`` and ``_b`` for two.
-        queries: the range of queries.
-        keys: the range of keys.
-        quantities: the quantities to give: ``score`` and ``weight``, or ``contribution``.
-        change: measures of the head's change from A to B, by name.
-    """
-
-    head: int
+    head: int  # the number of the head in its layer
+    # the maps by the suffix of their fields' names: ``""`` for one recording, ``_a`` and ``_b`` for two
     sides: dict[str, LayerMaps]
-    queries: slice
-    keys: slice
-    quantities: tuple[str, ...] = QUANTITIES
-    change: dict[str, float] = field(default_factory=dict)
+    queries: slice  # the range of queries
+    keys: slice  # the range of keys
+    quantities: tuple[str, ...] = QUANTITIES  # the quantities to give: ``score`` and ``weight``, or ``contribution``
+    change: dict[str, float] = field(default_factory=dict)  # measures of the head's change from A to B, by name
 
     @property
     def maps(self) -> LayerMaps:
@@ -84,14 +72,10 @@ class HeadCells:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """The exact numbers that a report describes.
+    """The exact numbers that a report describes."""
 
-    Attributes:
-        about: their origin (model, text, settings, …), as JSON values.
-        heads: the cells of the heads, in the order in which they were chosen; all have the same fields.
-    """
-
-    about: dict[str, Any]
+    about: dict[str, Any]  # their origin (model, text, settings, …), as JSON values
+    # the cells of the heads, in the order in which they were chosen; all have the same fields
     heads: tuple[HeadCells, ...]
 
     def refuse_without_cells(self) -> None:

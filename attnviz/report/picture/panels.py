@@ -29,31 +29,19 @@ HEAD = "head"
 
 @dataclass(frozen=True)
 class Quantity:
-    """The quantity that a panel's numbers measure, and how a number of it is written.
+    """The quantity that a panel's numbers measure, and how a number of it is written."""
 
-    Attributes:
-        name: its name in the legend.
-        spec: Python's format for a number; cells leave out the percent sign.
-        unit: the unit written after a number outside of cells.
-        is_weight: True if it is a share of a query's attention.
-        centred: True if its colour scale is centred on 0.
-        any_sign: True if its linear colour scale goes from the smallest value to the largest.
-        steps: the spacing of colours along its scale, unless the user chooses another.
-        rounded: True if cells show two significant digits of the largest number, as percentages do.
-        noun: a number of it in a sentence: ``weight`` or ``contribution``; "" if captions do not name the largest one.
-        plural: its numbers in the title of a table that shows several quantities.
-    """
-
-    name: str
-    spec: str
-    unit: str = ""
-    is_weight: bool = False
-    centred: bool = False
-    rounded: bool = False
-    any_sign: bool = False
-    steps: Steps = "linear"
+    name: str  # its name in the legend
+    spec: str  # Python's format for a number; cells leave out the percent sign
+    unit: str = ""  # the unit written after a number outside of cells
+    is_weight: bool = False  # True if it is a share of a query's attention
+    centred: bool = False  # True if its colour scale is centred on 0
+    rounded: bool = False  # True if cells show two significant digits of the largest number, as percentages do
+    any_sign: bool = False  # True if its linear colour scale goes from the smallest value to the largest
+    steps: Steps = "linear"  # the spacing of colours along its scale, unless the user chooses another
+    # a number of it in a sentence: ``weight`` or ``contribution``; "" if captions do not name the largest one
     noun: str = ""
-    plural: str = ""
+    plural: str = ""  # its numbers in the title of a table that shows several quantities
 
     def with_name(self, name: str) -> "Quantity":
         """Returns this quantity under another name."""
@@ -155,29 +143,20 @@ def quantity_of(maps: LayerMaps, weight_quantity: Quantity) -> Quantity:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The rows or columns of a panel.
+    """The rows or columns of a panel."""
 
-    Attributes:
-        name: ``queries`` or ``keys``, or the name of what else the rows or columns are.
-        labels: one per cell: the token's label, or the number of the block's first token on a pooled axis.
-        edges: ``(cells + 1,)``, the first token of each cell, and the end of the last.
-        marks: landmarks with their tokens, written instead of the labels; empty if there are none.
-        canvas: the medium (such as a text) that a row of weights along the axis can shade.
-        places: ``(cells, numbers)``, the place of each cell in the medium; ``None`` on a pooled axis.
-        seconds: of an axis of frames of a sound, the second at token 0 and the seconds between two tokens; else
-            ``None``.
-        across: True for columns, whose labels stand below the cells.
-        dense: True if the labels are short, as numbers of heads are, so that they may stand close to each other.
-    """
-
-    name: str
+    name: str  # ``queries`` or ``keys``, or the name of what else the rows or columns are
+    # one per cell: the token's label, or the number of the block's first token on a pooled axis
     labels: tuple[str, ...]
-    edges: tuple[int, ...]
-    marks: tuple[Mark, ...] = ()
-    canvas: Medium = EMPTY_TEXT
+    edges: tuple[int, ...]  # ``(cells + 1,)``, the first token of each cell, and the end of the last
+    marks: tuple[Mark, ...] = ()  # landmarks with their tokens, written instead of the labels; empty if there are none
+    canvas: Medium = EMPTY_TEXT  # the medium (such as a text) that a row of weights along the axis can shade
+    # ``(cells, numbers)``, the place of each cell in the medium; ``None`` on a pooled axis
     places: IntArray | None = None
+    # of an axis of frames of a sound, the second at token 0 and the seconds between two tokens; else ``None``
     seconds: tuple[float, float] | None = None
-    across: bool = False
+    across: bool = False  # True for columns, whose labels stand below the cells
+    # True if the labels are short, as numbers of heads are, so that they may stand close to each other
     dense: bool = False
 
     @property
@@ -204,21 +183,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Heading:
-    """The title of a panel in its parts, of which a narrow panel leaves some out.
+    """The title of a panel in its parts, of which a narrow panel leaves some out."""
 
-    Attributes:
-        name: the number of a head, such as ``0.3``, or what else the panel shows.
-        noun: the word before the name: ``head``, or the tower of the head, such as ``text``; "" for none.
-        aspect: the part of the title after the name, with what separates both, such as `` scores``; "" for none.
-        note: the metric or pattern of the head, and the user's name for it; "" for none.
-        limits: the limits of the panel's own colour scale, such as ``: 0% to 54%``; "" if panels share a scale.
-    """
-
-    name: str = ""
-    noun: str = ""
-    aspect: str = ""
-    note: str = ""
-    limits: str = ""
+    name: str = ""  # the number of a head, such as ``0.3``, or what else the panel shows
+    noun: str = ""  # the word before the name: ``head``, or the tower of the head, such as ``text``; "" for none
+    aspect: str = ""  # the part of the title after the name, with what separates both, such as `` scores``; "" for none
+    note: str = ""  # the metric or pattern of the head, and the user's name for it; "" for none
+    limits: str = ""  # the limits of the panel's own colour scale, such as ``: 0% to 54%``; "" if panels share a scale
 
     @property
     def head(self) -> str:
@@ -256,43 +227,28 @@ class Heading:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One matrix, ready to be drawn.
+    """One matrix, ready to be drawn."""
 
-    Attributes:
-        heading: its title in parts, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``.
-        values: ``(rows, columns)``, the numbers in the cells.
-        visible: ``(rows, columns)``; a cell that is not visible is left blank.
-        rows: the axis of the queries.
-        columns: the axis of the keys.
-        quantity: the quantity of the values.
-        scale: the colour scale; panels that share one have equal scales.
-        group: panels of one group share a row of an overview, such as ``layer 2``, or the head of a text; else "".
-        pool: how a cell that covers several tokens pools their values: ``mean`` or ``max``.
-        units: the unit of rows and columns, such as ``tokens`` or ``words``.
-        zooms: True if a part of the map can be shown cell by cell.
-        visible_key_counts: ``(rows,)``, the number of keys that each query may see, including those outside the
-            columns; for a block of queries their mean; ``None`` if it is not defined.
-        decimals: decimals of the numbers in cells; ``None`` for those of the quantity.
-        lift: True if colours show multiples of uniform attention instead of the values.
-        marked: the query and the key whose row, column or cell is outlined; ``None`` for no outline.
-        inside: ``(columns,)``, the patches of an image that an outline encloses; ``None`` for no outline.
-    """
-
-    heading: Heading
-    values: FloatArray
-    visible: BoolArray
-    rows: Axis
-    columns: Axis
-    quantity: Quantity
-    scale: ColorScale
+    heading: Heading  # its title in parts, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``
+    values: FloatArray  # ``(rows, columns)``, the numbers in the cells
+    visible: BoolArray  # ``(rows, columns)``; a cell that is not visible is left blank
+    rows: Axis  # the axis of the queries
+    columns: Axis  # the axis of the keys
+    quantity: Quantity  # the quantity of the values
+    scale: ColorScale  # the colour scale; panels that share one have equal scales
+    # panels of one group share a row of an overview, such as ``layer 2``, or the head of a text; else ""
     group: str = ""
-    pool: str = "mean"
-    units: str = "tokens"
-    zooms: bool = True
+    pool: str = "mean"  # how a cell that covers several tokens pools their values: ``mean`` or ``max``
+    units: str = "tokens"  # the unit of rows and columns, such as ``tokens`` or ``words``
+    zooms: bool = True  # True if a part of the map can be shown cell by cell
+    # ``(rows,)``, the number of keys that each query may see, including those outside the columns; for a block of
+    # queries their mean; ``None`` if it is not defined
     visible_key_counts: FloatArray | None = None
-    decimals: int | None = None
-    lift: bool = False
+    decimals: int | None = None  # decimals of the numbers in cells; ``None`` for those of the quantity
+    lift: bool = False  # True if colours show multiples of uniform attention instead of the values
+    # the query and the key whose row, column or cell is outlined; ``None`` for no outline
     marked: tuple[int | None, int | None] = (None, None)
+    # ``(columns,)``, the patches of an image that an outline encloses; ``None`` for no outline
     inside: BoolArray | None = None
 
     @property

@@ -20,19 +20,13 @@ View = Literal["matrix", "table", "arcs", "text"]
 
 @dataclass(frozen=True)
 class Summary:
-    """A small table of formatted numbers: a header and rows of equal length.
+    """A small table of formatted numbers: a header and rows of equal length."""
 
-    Attributes:
-        header: the headings, one per column.
-        rows: the cells of each row, one per column.
-        bars: the length of each cell's bar, -1 to 1, or ``None`` for no bar; empty if no cell has one.
-        align: ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: tuple[str, ...]  # the headings, one per column
+    rows: tuple[tuple[str, ...], ...]  # the cells of each row, one per column
+    # the length of each cell's bar, -1 to 1, or ``None`` for no bar; empty if no cell has one
     bars: tuple[tuple[float | None, ...], ...] = ()
-    align: str = ""
+    align: str = ""  # ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,13 +68,9 @@ class _Drawn(_Described):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Heatmaps(_Drawn):
-    """Maps of coloured cells, with their tokens as labels.
+    """Maps of coloured cells, with their tokens as labels."""
 
-    Attributes:
-        numbers: True if a terminal may write numbers into the cells.
-    """
-
-    numbers: bool = True
+    numbers: bool = True  # True if a terminal may write numbers into the cells
 
 
 @final
@@ -91,13 +81,9 @@ class NumberTables(_Drawn):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Thumbnails(_Drawn):
-    """Many small maps without labels, titled ``layer.head``.
+    """Many small maps without labels, titled ``layer.head``."""
 
-    Attributes:
-        filled: True if rows are filled in the order of the panels; False if each ``group`` starts a row.
-    """
-
-    filled: bool = False
+    filled: bool = False  # True if rows are filled in the order of the panels; False if each ``group`` starts a row
 
 
 @final
@@ -131,49 +117,32 @@ class Results(Protocol):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadList(_Described):
-    """A row for each head, set of removed heads, part of a logit, or known type of heads.
+    """A row for each head, set of removed heads, part of a logit, or known type of heads."""
 
-    Attributes:
-        results: all numbers, unrounded.
-        summary: the numbers to show, formatted.
-    """
-
-    results: "HeadFrame | Results"
-    summary: Summary
+    results: "HeadFrame | Results"  # all numbers, unrounded
+    summary: Summary  # the numbers to show, formatted
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExactNumbers(_Described):
-    """The exact numbers of heads, for a medium that takes them instead of a picture.
+    """The exact numbers of heads, for a medium that takes them instead of a picture."""
 
-    Attributes:
-        numbers: the numbers of every cell.
-        view: the view that a page opens with.
-        query: the query that a page selects at first, in its first head, counted from the first query shown; ``None``
-            for none.
-        sort: the metric by which a page orders its heads at first, as ``--sort`` names it; "" for the recorded order.
-        shows_lift: True if the colours of a page show lift at first, as those of a figure of the same heads do.
-        lift_reach: the lift at which the colours of a page end, as those of that figure do.
-        answer: the sentence that answers what the last unit looked at, which a page shows first; "" without one.
-        summary: a table beside the numbers, or ``None``.
-        frame: for a page, the metrics of the heads; ``None`` if single cells are not known.
-        effects: for a page, the sentence on the effects in ``frame``; "" if it has none.
-        notes: for a page, the notes with their places.
-        given_names: for a page, the names that a user gave to heads, by ``layer.head``.
-    """
-
-    numbers: Numbers
-    view: View = "matrix"
+    numbers: Numbers  # the numbers of every cell
+    view: View = "matrix"  # the view that a page opens with
+    # the query that a page selects at first, in its first head, counted from the first query shown; ``None`` for none
     query: int | None = None
+    # the metric by which a page orders its heads at first, as ``--sort`` names it; "" for the recorded order
     sort: str = ""
+    # True if the colours of a page show lift at first, as those of a figure of the same heads do
     shows_lift: bool = False
-    lift_reach: float = MIN_LIFT_REACH
-    answer: str = ""
-    summary: Summary | None = None
-    frame: "HeadFrame | None" = None
-    effects: str = ""
-    notes: tuple[dict[str, Any], ...] = ()
+    lift_reach: float = MIN_LIFT_REACH  # the lift at which the colours of a page end, as those of that figure do
+    answer: str = ""  # the sentence that answers what the last unit looked at, which a page shows first; "" without one
+    summary: Summary | None = None  # a table beside the numbers, or ``None``
+    frame: "HeadFrame | None" = None  # for a page, the metrics of the heads; ``None`` if single cells are not known
+    effects: str = ""  # for a page, the sentence on the effects in ``frame``; "" if it has none
+    notes: tuple[dict[str, Any], ...] = ()  # for a page, the notes with their places
+    # for a page, the names that a user gave to heads, by ``layer.head``
     given_names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -188,93 +157,59 @@ class Section:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadCards(_Described):
-    """Facts about single heads, as one table after another.
+    """Facts about single heads, as one table after another."""
 
-    Attributes:
-        sections: the tables of all heads, in order.
-    """
-
-    sections: tuple[Section, ...]
+    sections: tuple[Section, ...]  # the tables of all heads, in order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ShownText:
-    """A text of a corpus, or the part of it around a query.
+    """A text of a corpus, or the part of it around a query."""
 
-    Attributes:
-        labels: the labels of its tokens.
-        spaces: the white space before each token, as ``attnviz.text.places`` writes it.
-        place: its position in the corpus.
-        whole: True if it is a whole text, False for a part.
-        command: the command that draws a head over it again, as the words before the head's name and those after
-            it; both "" for a text that a command line cannot hold.
-        picture: the tokens of a picture, with the picture and their places; ``None`` for a text, and for a picture that
-            is not drawn.
-    """
-
-    labels: tuple[str, ...]
-    spaces: str
-    place: str
-    whole: bool
+    labels: tuple[str, ...]  # the labels of its tokens
+    spaces: str  # the white space before each token, as ``attnviz.text.places`` writes it
+    place: str  # its position in the corpus
+    whole: bool  # True if it is a whole text, False for a part
+    # the command that draws a head over it again, as the words before the head's name and those after it; both "" for a
+    # text that a command line cannot hold
     command: tuple[str, str] = ("", "")
+    # the tokens of a picture, with the picture and their places; ``None`` for a text, and for a picture that is not
+    # drawn
     picture: "Tokens | None" = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadExample:
-    """A text that is an example of a head's behaviour.
+    """A text that is an example of a head's behaviour."""
 
-    Attributes:
-        reason: the reason for its choice: ``largest``, or the decile that it represents.
-        value: the head's metric over the text.
-        text: the index of the text in the report.
-        query: the query with the largest number; ``None`` if the example has no single one.
-        weights: ``(tokens, tokens)`` if all queries were stored, else ``(1, tokens)``: the weights of the query, or
-            their mean over all queries; ``None`` if they are not known.
-        metric: the name of the metric.
-    """
-
-    reason: str
-    value: float
-    text: int
-    query: int | None = None
+    reason: str  # the reason for its choice: ``largest``, or the decile that it represents
+    value: float  # the head's metric over the text
+    text: int  # the index of the text in the report
+    query: int | None = None  # the query with the largest number; ``None`` if the example has no single one
+    # ``(tokens, tokens)`` if all queries were stored, else ``(1, tokens)``: the weights of the query, or their mean
+    # over all queries; ``None`` if they are not known
     weights: "FloatArray | None" = None
-    metric: str = ""
+    metric: str = ""  # the name of the metric
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SurveyedHeads(_Described):
-    """The heads of a survey: as points by two numbers, and as one card per head.
+    """The heads of a survey: as points by two numbers, and as one card per head."""
 
-    Attributes:
-        frame: the means of the heads; all arrays have the heads in its order.
-        classes: the metrics that are shares of attention by class of token.
-        offsets: the first and last offset of each bin that has pairs.
-        weights: ``(heads, offsets)``, the mean weight; NaN for a bin without pairs.
-        scores: ``(heads, offsets)``, the mean score.
-        positions: the first and last position of each bin that has queries.
-        entropies: ``(heads, positions)``, the mean entropy of rows, in bits.
-        shown_by: the metric by which each head's examples were chosen.
-        examples: the examples of each head.
-        texts: the texts of the examples.
-        axes: the metrics on the x and y axes, then those of size and colour if given.
-        cards: True if a picture of the survey shows cards instead of points.
-        more_examples: further examples of each head, which a page shows on request; empty if there are none.
-    """
-
-    frame: "HeadFrame"
-    classes: tuple[str, ...]
-    offsets: tuple[tuple[int, int], ...]
-    weights: "Float64Array"
-    scores: "Float64Array"
-    positions: tuple[tuple[int, int], ...]
-    entropies: "Float64Array"
-    shown_by: tuple[str, ...]
-    examples: tuple[tuple[HeadExample, ...], ...]
-    texts: tuple[ShownText, ...]
-    axes: tuple[str, ...]
-    cards: bool = False
+    frame: "HeadFrame"  # the means of the heads; all arrays have the heads in its order
+    classes: tuple[str, ...]  # the metrics that are shares of attention by class of token
+    offsets: tuple[tuple[int, int], ...]  # the first and last offset of each bin that has pairs
+    weights: "Float64Array"  # ``(heads, offsets)``, the mean weight; NaN for a bin without pairs
+    scores: "Float64Array"  # ``(heads, offsets)``, the mean score
+    positions: tuple[tuple[int, int], ...]  # the first and last position of each bin that has queries
+    entropies: "Float64Array"  # ``(heads, positions)``, the mean entropy of rows, in bits
+    shown_by: tuple[str, ...]  # the metric by which each head's examples were chosen
+    examples: tuple[tuple[HeadExample, ...], ...]  # the examples of each head
+    texts: tuple[ShownText, ...]  # the texts of the examples
+    axes: tuple[str, ...]  # the metrics on the x and y axes, then those of size and colour if given
+    cards: bool = False  # True if a picture of the survey shows cards instead of points
+    # further examples of each head, which a page shows on request; empty if there are none
     more_examples: tuple[tuple[HeadExample, ...], ...] = ()
 
 

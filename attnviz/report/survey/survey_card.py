@@ -241,19 +241,12 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
 
 
 class _TokenPair(NamedTuple):
-    """A query and the key that it attends to most.
+    """A query and the key that it attends to most."""
 
-    Attributes:
-        query: the label of the query.
-        key: the label of the key.
-        times: the number of queries with this label whose largest weight is on a key with that label.
-        weight: the mean of these weights.
-    """
-
-    query: str
-    key: str
-    times: int
-    weight: float
+    query: str  # the label of the query
+    key: str  # the label of the key
+    times: int  # the number of queries with this label whose largest weight is on a key with that label
+    weight: float  # the mean of these weights
 
 
 def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:

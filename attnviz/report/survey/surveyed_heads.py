@@ -42,25 +42,15 @@ MAX_CELLS = 4_000_000  # weights of all examples; with more, each example keeps 
 
 
 class ChosenExample(NamedTuple):
-    """An example before its weights are computed.
+    """An example before its weights are computed."""
 
-    Attributes:
-        reason: the reason for the choice: ``largest``, ``smallest``, or a decile such as ``50 %``.
-        value: the head's number in the text.
-        id: the text's number in the survey.
-        query: the place of the query with the largest number in the text; ``None`` for the mean of all.
-        span: the range ``(start, stop)`` of the shown tokens.
-        metric: the name of the metric; "" for the one that chooses the head's texts.
-        brief: True if one row of weights suffices.
-    """
-
-    reason: str
-    value: float
-    id: int
-    query: int | None
-    span: tuple[int, int]
-    metric: str = ""
-    brief: bool = False
+    reason: str  # the reason for the choice: ``largest``, ``smallest``, or a decile such as ``50 %``
+    value: float  # the head's number in the text
+    id: int  # the text's number in the survey
+    query: int | None  # the place of the query with the largest number in the text; ``None`` for the mean of all
+    span: tuple[int, int]  # the range ``(start, stop)`` of the shown tokens
+    metric: str = ""  # the name of the metric; "" for the one that chooses the head's texts
+    brief: bool = False  # True if one row of weights suffices
 
 
 def surveyed_heads_report(
