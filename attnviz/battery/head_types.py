@@ -135,7 +135,7 @@ class HeadTypes:
         }
         numbers = ("score", "margin", "control", "beyond", "beyond_margin")
         return {
-            "format": "attnviz battery",
+            "format": "attnviz head types",
             "version": 1,
             "model": self.model,
             "remarks": list(self.remarks),

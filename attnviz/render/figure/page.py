@@ -226,7 +226,8 @@ def arrange_page(
         content_height = max(content.height + legend_height, min_height)
         height = content_height + title.height + foot.height + 2 * margin
     free_height = height - 2 * margin - title.height - foot.height - legend_height - content.height
-    left = margin + max(width - 2 * margin - content.width - legend_width, 0) / 2
+    is_text = content.words and not content.strokes  # which begins where its title does
+    left = margin + (0.0 if is_text else max(width - 2 * margin - content.width - legend_width, 0) / 2)
     top = height - margin - title.height - max(free_height, 0) / 2
     placed_content = content.moved(left, top)
     places = tuple(replace(place, box=place.box.on_pixels(dpi)) for place in placed_content.places)  # for sharp edges
