@@ -18,6 +18,7 @@ from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
     TOPICS,
+    TYPED,
     AblateTop,
     AllSteps,
     At,
@@ -377,9 +378,12 @@ def compare(
     other_input = None if other_input is None else text.sharing_media(other_input)
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
+        from attnviz.render.formats import FORMATS
+        from attnviz.report.picture.unread import refuse_unread_of
         from attnviz.report.survey.survey_heads import refuse_text_options, survey_comparison_report
 
         refuse_text_options(options)
+        refuse_unread_of("a comparison of surveys", FORMATS[medium(output)].kind, TYPED.get())
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
     has_contributions = of == CONTRIBUTIONS

@@ -375,6 +375,19 @@ ADVISED = {
         "--by needs the maps of one input",
         "compare survey.safetensors survey.safetensors",
     ),
+    "compare survey.safetensors survey.safetensors --names names.txt": (
+        "--names has no effect in a comparison of surveys; leave it out",
+        "compare survey.safetensors survey.safetensors",
+    ),
+    "compare survey.safetensors survey.safetensors --names names.txt -o -.svg": (
+        "--names has no effect in a comparison of surveys; leave it out",
+        "compare survey.safetensors survey.safetensors -o -.svg",
+    ),
+    "show 'a b' --model trained --causal": ("use it with the seeded model", "show 'a b' --causal"),
+    "show 'a b' --model trained --set num-heads=3": (
+        "num-heads does not apply to --model trained",
+        "show 'a b' --set num-heads=3 --set embed-dim=6",
+    ),
     "ablate 'a b a b' --model trained --metric los": (
         "did you mean loss?",
         "ablate 'a b a b' --model trained --metric loss --heads 0.0",

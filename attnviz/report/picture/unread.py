@@ -41,6 +41,7 @@ UNREAD = (
     _Row("cards of heads", "color_scale limits annotate font_size", kinds=FIGURES),
     _Row("a picture of points", "color_scale limits annotate font_size names", kinds=FIGURES),
     _Row("the page of a survey", "color_scale limits", kinds=("page",)),
+    _Row("a comparison of surveys", "names"),
     _Row("a page of changes", "color_scale limits cmap names", kinds=("page",)),
 )
 
