@@ -70,6 +70,7 @@ from attnviz.cli.values import other_suffixes
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
+from attnviz.report.picture.unread import LOGITS, look_of, refuse_changed, refuse_unread_of
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
@@ -87,28 +88,9 @@ command = partial(app.command, cls=Command)
 PAGE = ".html"  # the format in which a survey's model shades its texts
 SAMPLE_WIDTH = 48  # characters of a sample text in the list of samples
 INTERRUPTED = 130  # 128 and the number of the signal, as shells report it
-# These options of the look have no effect on an atlas, and --names only where each head has its row.
-OF_SINGLE_HEADS = (
-    "per_slide",
-    "style",
-    "query",
-    "pool",
-    "mark",
-    "annotate",
-    "max_size",
-    "effects",
-)
 # The --pair of explain is another option: two tokens.
 EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")
-FILM_LOOK = tuple(
-    name
-    for name in declared_options(Look)
-    if name not in ("per_slide", "query", "annotate", "max_size", "effects", "notes")
-)
-STEPS_LOOK = tuple(name for name in FILM_LOOK if name not in ("style", "pool", "mark", "names"))
-ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 TESTED_MODEL = ("model", "device", "dtype", "device_map")  # settings of a model that runs on texts of its own
-RESULTS_LOOK = tuple(name for name in ATLAS_LOOK if name != "names")
 
 
 @command()
@@ -134,9 +116,10 @@ def show(
     if recordings or film_suffix(output) is not None:
         from attnviz.cli.decoding import write_film_of_recordings
 
-        film_options = ("text", "recordings", *vars(selection), *vars(grouping), *FILM_LOOK, *declared_options(Output))
+        look_names = look_of("a film")
+        film_options = ("text", "recordings", *vars(selection), *vars(grouping), *look_names, *declared_options(Output))
         refuse_typed(film_options, "does not apply to a film; leave it out")
-        film_look = Look(**{name: getattr(look, name) for name in FILM_LOOK})
+        film_look = Look(**{name: getattr(look, name) for name in look_names})
         options = ReportOptions(selection=selection, grouping=grouping, look=film_look)
         paths = [str(input.text), *(recordings or ())]
         write_film_of_recordings(paths, options, output)
@@ -227,9 +210,11 @@ def _show_logits(
 ) -> None:
     """Draws the parts of a token's logit at the last selected query."""
     from attnviz.cli.input import read_input
-    from attnviz.cli.runs import logit_parts, refuse_map_options
+    from attnviz.cli.runs import logit_parts
 
-    refuse_map_options(options, batch)
+    refuse_changed(LOGITS, options)
+    if batch is not None:
+        raise AttnvizError(f"{option('batch')} does not apply to {LOGITS}, which draws no maps; leave it out")
     parts = logit_parts(read_input(input, settings), settings, options.selection, token)
     from attnviz.report.heads.logit_report import logit_report
 
@@ -268,7 +253,7 @@ def heads(
     selection: Selection,
     grouping: Annotated[Grouping, ("by",)],
     rank: Rank,
-    look: Annotated[Look, ATLAS_LOOK],
+    look: Annotated[Look, look_of("an atlas")],
     output: Output,
     all: All = False,
     of: Of = "weights",
@@ -325,7 +310,7 @@ def _list_types(settings: ModelSettings, look: Look, output: Output) -> None:
     from attnviz.base.machine import refuse_little_memory
 
     refuse_typed(
-        ("types", *TESTED_MODEL, *RESULTS_LOOK, *declared_options(Output)),
+        ("types", *TESTED_MODEL, *look_of("results of heads"), *declared_options(Output)),
         f"does not apply to {option('types')}, which tests a whole model on texts of its own; leave it out",
     )
     refuse_little_memory()
@@ -379,7 +364,6 @@ def compare(
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
         from attnviz.render.formats import FORMATS
-        from attnviz.report.picture.unread import refuse_unread_of
         from attnviz.report.survey.survey_heads import refuse_text_options, survey_comparison_report
 
         refuse_text_options(options)
@@ -443,7 +427,7 @@ def ablate(
     input: Input,
     settings: ModelSettings,
     selection: Annotated[Selection, ("layers", "heads", "queries")],
-    look: Annotated[Look, RESULTS_LOOK],
+    look: Annotated[Look, look_of("results of heads")],
     output: Output,
     metric: Metric = None,
     by: By = "zero",
@@ -470,7 +454,7 @@ def steps(
     settings: ModelSettings,
     selection: Annotated[Selection, ("layers", "heads", "queries")],
     grouping: Annotated[Grouping, ("by",)],
-    look: Annotated[Look, STEPS_LOOK],
+    look: Annotated[Look, look_of("steps")],
     output: Output,
 ) -> None:
     """Show what a model looked at for each token that it wrote."""

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
-from attnviz.base.options import declared_options
 from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
-from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.text.selection import Grouping, Selection, resolve_span
+from attnviz.report.picture.unread import CHECK, refuse_changed
+from attnviz.text.selection import Selection, resolve_span
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
@@ -200,43 +199,13 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     )
 
 
-def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
-    """Raises AttnvizError if a batch or an option of maps is given where no map is drawn; the message names the
-    first.
-    """
-    defaults = ReportOptions()
-    values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
-    changed_names = [name for name, value in values.items() if value != getattr(defaults, name)]
-    changed_names += [
-        name for name in declared_options(Grouping) if getattr(options.grouping, name) != getattr(Grouping, name)
-    ]
-    if options.selection.keys != (None, None):
-        changed_names.append("keys")
-    look, map_looks = options.look, ("style", "query", "mark", "pool", "names")
-    changed_names += [name for name in map_looks if getattr(look, name) != getattr(Look, name)]
-    if batch is not None:
-        changed_names.append("batch")
-    if changed_names:
-        other_option = option_text or option("logits", "TOKEN")
-        raise AttnvizError(
-            f"{option(changed_names[0])} does not apply to {other_option}, which draws no maps; leave it out"
-        )
-
-
 def checked_units(
     count: int, subject: Subject, settings: "ModelSettings", options: ReportOptions
 ) -> "tuple[Recording, UnitChecks]":
     """Returns the recording of a text, and what its answer loses without each of ``count`` units."""
     from attnviz.models.sources import open_reader, refuse_untrained
 
-    refuse_map_options(replace(options, grouping=Grouping()), None, option("check"))
-    changed_names = [name for name in ("no_special", "renormalize") if getattr(options.grouping, name)]
-    changed_names += ["queries"] if options.selection.queries != (None, None) else []
-    changed_names += ["all"] if options.all else []
-    if changed_names:
-        raise AttnvizError(
-            f"{option(changed_names[0])} does not apply to {option('check')}, which lists units; leave it out"
-        )
+    refuse_changed(CHECK, options)
     from attnviz.api.unit_checks import refuse_single_tokens, unit_checks
 
     refuse_single_tokens(options.grouping)

@@ -1,6 +1,7 @@
 """Builds the tables of a survey's heads, and of the changes between two surveys."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
 from attnviz.report.picture.report import Summary
+from attnviz.report.picture.unread import refuse_changed
 from attnviz.report.words.captions import layers_phrase
 
 UNKNOWN_METRICS = "a part of the survey lacks them, this attnviz does not know them, or the texts were decoded from ids"
@@ -52,30 +54,8 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
 
 def refuse_text_options(options: ReportOptions) -> None:
     """Raises AttnvizError for the first option in use that needs the maps of one input, which no survey has."""
-    look, defaults = options.look, type(options)()
-    is_used_by_name = {
-        "of": options.of != defaults.of,
-        "table": options.table not in (None, "pairs"),
-        "reduce": options.reduce is not None,
-        "by": options.grouping.by is not None,
-        "words": options.grouping.words,
-        "no_special": options.grouping.no_special,
-        "renormalize": options.grouping.renormalize,
-        "queries": options.selection.queries != defaults.selection.queries,
-        "keys": options.selection.keys != defaults.selection.keys,
-        "style": look.style is not None,
-        "query": look.query is not None,
-        "mark": look.mark is not None,
-        "pool": look.pool != defaults.look.pool,
-        "notes": look.notes is not None,
-        "effects": look.effects is not None,
-    }
-    name = next((name for name, is_used in is_used_by_name.items() if is_used), None)
-    if name is not None:
-        raise AttnvizError(
-            f"{option(name)} needs the maps of one input, but a survey holds means over all of them; the card of a "
-            "head has commands that draw its examples"
-        )
+    pairs_table = options.table == "pairs"  # counted over the texts of a survey
+    refuse_changed("a survey", replace(options, table=None) if pairs_table else options)
 
 
 def survey_title(survey: Survey) -> str:

@@ -1,5 +1,7 @@
 """Every option of the look acts in every picture, or is refused there in one line by one table."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -8,11 +10,15 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.options import declared_options
 from attnviz.render.formats import KINDS
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.unread import UNREAD, picture_of_style, refuse_unread_of
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.unread import UNREAD, look_of, picture_of_style, refuse_changed, refuse_unread_of
+from attnviz.text.selection import Grouping, Selection
 
 
 def test_the_table_names_options_and_kinds_of_media_that_exist() -> None:
-    assert {name for row in UNREAD for name in row.unread.split()} <= set(declared_options(Look))
+    groups = (Look, Selection, Grouping, ReportOptions)
+    names = {field.name for group in groups for field in fields(group)}
+    assert {name for row in UNREAD for name in row.unread.split()} <= names
     assert {kind for row in UNREAD for kind in row.kinds} <= set(KINDS)
 
 
@@ -37,6 +43,23 @@ def test_an_option_is_refused_only_in_the_media_of_its_row() -> None:
     refuse_unread_of("an overview", "terminal", ["theme"])
     with pytest.raises(AttnvizError, match=r"names has no effect in an overview; choose heads, such as heads='0\.0'"):
         refuse_unread_of("an overview", "terminal", ["names"])
+
+
+def test_a_command_takes_the_options_of_the_look_that_act_in_some_medium() -> None:
+    assert set(look_of("an overview")) == set(declared_options(Look))  # its unread options act in a page
+    assert set(look_of("an atlas")) - set(look_of("results of heads")) == {"names"}
+    assert set(look_of("a film")) - set(look_of("steps")) == {"style", "pool", "mark", "names"}
+
+
+def test_an_option_whose_value_is_not_its_default_is_refused_with_the_reason_of_its_row() -> None:
+    refuse_changed("a survey", ReportOptions(top=2, sort="previous"))
+    for options in (
+        ReportOptions(grouping=Grouping(by="words")),
+        ReportOptions(selection=Selection(keys=(0, 2))),
+        ReportOptions(look=Look(pool="max")),
+    ):
+        with pytest.raises(AttnvizError, match=r"needs the maps of one input, but a survey holds means"):
+            refuse_changed("a survey", options)
 
 
 @pytest.mark.parametrize(
