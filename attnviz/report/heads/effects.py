@@ -1,7 +1,6 @@
 """Builds the reports of effects of ablation, and of two tables of them compared: a list, or maps of layers by heads."""
 
 import math
-from dataclasses import fields
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
 from attnviz.report.picture.report import Summary
+from attnviz.report.picture.unread import refuse_changed
 from attnviz.report.words.captions import source_of
 
 IS_WORSE = {"loss": 1, "accuracy": -1}  # the sign of a change for the worse; other metrics have neither
@@ -32,7 +32,6 @@ NOT_A_CAUSE_ALONE = (
     "Ablation is an intervention: it shows what this model does without a head on this input; if a head has no effect, "
     "another may back it up."
 )
-PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checked one by one, or not at all
 
 
 def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
@@ -141,7 +140,7 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
     The map, of layers by heads, is for media that draw pictures.
     """
     refuse_style(options.look, "a table of effects")
-    _refuse_selection(options)
+    refuse_changed("tables of effects", options)
     changes = effect_changes(before, after)
     results = HeadResults(
         title="Changes between two tables of effects",
@@ -154,24 +153,6 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         picture_remarks=CHANGE_REMARKS,
     )
     return results.report(options)
-
-
-def _refuse_selection(options: ReportOptions) -> None:
-    """Raises AttnvizError if an option selects heads or cells of maps, since tables of effects are compared whole."""
-    look = options.look
-    selecting_options = [
-        field.name
-        for group in (options, options.selection, options.grouping)
-        for field in fields(group)
-        if field.name not in PARTS and getattr(group, field.name) != getattr(type(group)(), field.name)
-    ]
-    selecting_options += [name for name in ("query", "mark", "effects", "names") if getattr(look, name) is not None]
-    selecting_options += ["pool"] if look.pool != type(look).pool else []
-    if selecting_options:
-        name = "heads" if selecting_options[0] == "pairs" else selecting_options[0]
-        raise AttnvizError(
-            f"{option(name)} does not apply to tables of effects, which are compared whole; leave it out"
-        )
 
 
 def _change_panel(before: Effects, after: Effects) -> Panel:

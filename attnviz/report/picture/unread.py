@@ -60,6 +60,13 @@ UNREAD = (
         kinds=EVERYWHERE,
         reason=f"does not apply to {CHECK}, which lists units; leave it out",
     ),
+    _Row(
+        "tables of effects",
+        "sort top filter reduce residual table all of axes layers heads queries keys tower layer_parts "
+        "by words no_special renormalize query mark effects names pool",
+        kinds=EVERYWHERE,
+        reason="does not apply to tables of effects, which are compared whole; leave it out",
+    ),
     _Row("arcs", "cmap mark annotate", AS_HEATMAP),
     _Row("a shaded text", "mark annotate", AS_HEATMAP, FIGURES),
     _Row("a shaded text", "names", AS_HEATMAP),
@@ -140,7 +147,7 @@ def refuse_unread_of(picture: str, kind: str, names: Collection[str]) -> None:
 def refuse_changed(picture: str, options: ReportOptions) -> None:
     """Raises AttnvizError for the first option that changes nothing in a picture, if its value is not its default."""
     names = [
-        field.name
+        "heads" if field.name == "pairs" else field.name  # the option --heads sets both
         for group in (options, options.selection, options.grouping, options.look)
         for field in fields(group)
         if getattr(group, field.name) != getattr(type(group)(), field.name)

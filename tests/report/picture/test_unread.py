@@ -62,6 +62,14 @@ def test_an_option_whose_value_is_not_its_default_is_refused_with_the_reason_of_
             refuse_changed("a survey", options)
 
 
+def test_tables_of_effects_are_compared_without_any_option_that_selects() -> None:
+    row = next(row for row in UNREAD if row.picture == "tables of effects")
+    selecting = {field.name for group in (ReportOptions, Selection, Grouping) for field in fields(group)}
+    assert selecting - {"selection", "grouping", "look", "medium", "pairs"} <= set(row.unread.split())
+    with pytest.raises(AttnvizError, match="heads does not apply to tables of effects, which are compared whole"):
+        refuse_changed("tables of effects", ReportOptions(selection=Selection(pairs=((0, 1),))))
+
+
 @pytest.mark.parametrize(
     ("suffix", "options", "refusal"),
     [
