@@ -8,7 +8,7 @@ import numpy as np
 from attnviz.api.drawing import draw
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.models.huggingface.image_reader import image_tokens
+from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.text.tokens import Tokens
 from benchmarks.page import AT_REST, HOVER, PEAK, busy, opened, say
 from tests.conftest import random_maps

@@ -124,7 +124,7 @@ def typed_options(line: str) -> dict[str, str]:
     """Returns the options that can be added to a line, by name, as they are typed."""
     values = dict(word.replace("·", " ").split("=", 1) for word in VALUES.split())
     commands: Any = typer.main.get_command(app)
-    options = {}
+    options: dict[str, str] = {}
     command = commands.commands[line.split(maxsplit=1)[0]]
     for name, declared in command.callback.declared.items():
         setting = setting_name(name)

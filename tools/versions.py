@@ -48,8 +48,8 @@ def main(folder: Path, which: str, tests: list[str]) -> int:
     python, interpreter = folder / "bin" / "python", sys.executable if which == "lowest" else which
     if not python.exists():
         subprocess.run([interpreter, "-m", "venv", folder], check=True)
-    install = [python, "-m", "pip", "install", "-q"]
-    pytest = [python, "-m", "pytest", "-q", *tests]
+    install = [str(python), "-m", "pip", "install", "-q"]
+    pytest = [str(python), "-m", "pytest", "-q", *tests]
     if which == "lowest":
         subprocess.run([*install, *_lowest_requirements()], check=True)
         subprocess.run([*install, "--no-deps", "-e", str(ROOT)], check=True)
