@@ -205,7 +205,11 @@ def replay(
         ('72', '105', '33', '72', '105')
     """
     answer = _server_answer(ids, prompt_length, logprobs)
-    refuse_unknown_ids(answer, _embedding_rows(model), type(model).__name__)
+    from torch import nn
+
+    # The first embedding has a row per token id.
+    table = next((part for part in model.modules() if isinstance(part, nn.Embedding)), None)
+    refuse_unknown_ids(answer, None if table is None else table.num_embeddings, type(model).__name__)
     prepared_input = Prepared(
         _inputs_of(model, answer),
         answer_tokens(tokenizer, answer),
@@ -235,14 +239,6 @@ def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float
     if not 0 <= prompt_count <= count or lacks_prompt:
         raise AttnvizError(f"a prompt of {prompt_count} of {count} ids is impossible; give prompt_length 1 to {count}")
     return ServerAnswer(tuple(token_ids[:prompt_count]), tuple(token_ids[prompt_count:]), answer_logprobs)
-
-
-def _embedding_rows(model: "nn.Module") -> int | None:
-    """Returns the number of rows of a model's first embedding, one per token id; ``None`` without an embedding."""
-    from torch import nn
-
-    table = next((part for part in model.modules() if isinstance(part, nn.Embedding)), None)
-    return None if table is None else table.num_embeddings
 
 
 def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:

@@ -76,7 +76,6 @@ from attnviz.version import __version__
 
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
-    from attnviz.maps.recording import Recording
 
 app = typer.Typer(
     name="attnviz",
@@ -165,7 +164,12 @@ def show(
     else:
         assert batch is not None
         recording = record_batch(read_batch(batch, input), settings, selection, values=has_contributions)
-    _show_maps(recording, options, output, is_sample=input == Input())
+    from attnviz.report.build import build_report
+
+    remark_lines = int(recording.untrained) + int(input == Input())  # above and below the picture
+    deliver(build_report(recording, fit_options(options, output, remark_lines)), output)
+    if recording.untrained and output.suffix is None:
+        suggest_next("for trained heads: attnviz show sample:repeat --model trained")
 
 
 def _save_recording(
@@ -232,16 +236,6 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
             f"the {survey.example_noun} are shaded with the model in {survey.model_folder!r}, which the survey names"
         )
     deliver(survey_card_report(survey, fit_options(options, output)), output)
-
-
-def _show_maps(recording: "Recording", options: ReportOptions, output: Output, is_sample: bool) -> None:
-    """Draws the maps of a recording; for an untrained model in a terminal, suggests one with trained heads."""
-    from attnviz.report.build import build_report
-
-    remark_lines = int(recording.untrained) + int(is_sample)  # above and below the picture
-    deliver(build_report(recording, fit_options(options, output, remark_lines)), output)
-    if recording.untrained and output.suffix is None:
-        suggest_next("for trained heads: attnviz show sample:repeat --model trained")
 
 
 @command()
@@ -546,7 +540,10 @@ def info(topic: Topic = None) -> None:
             case "samples":
                 lines = _sample_lines()
             case "devices":
-                lines = _device_lines()
+                from attnviz.base.machine import describe_devices
+
+                # Each device under the name that --device takes.
+                lines = (f"{name:8} {description}\n" for name, description in describe_devices())
             case _:
                 lines = iter([describe_defaults()])
         for line in lines:
@@ -566,14 +563,6 @@ def _sample_lines() -> Iterator[str]:
         yield f"{name:12} {len(words):5} words  {text_start}\n"
     for name in sample_pictures():
         yield f"{name:12}       picture, for sample:{name} --model trained-picture\n"
-
-
-def _device_lines() -> Iterator[str]:
-    """Yields a line for each device of this machine: the name that ``--device`` takes, and a description."""
-    from attnviz.base.machine import describe_devices
-
-    for name, description in describe_devices():
-        yield f"{name:8} {description}\n"
 
 
 def show_version(is_requested: bool) -> None:

@@ -36,20 +36,14 @@ def show_steps(recording: "Recording", selection: Selection, grouping: Grouping,
         write_film(film_of_steps(recording, steps, film_options(options, output)), output)
         return
     if medium(output) == PAGE:
-        _show_page(recording, steps.heads, int(steps.queries[0]), options, output)
+        from attnviz.report.build import build_report
+
+        # A page opens with the text shaded by the weights of the first step.
+        page_look = replace(look, style="text", query=f"@{int(steps.queries[0])}")
+        page_options = replace(options, look=page_look, selection=Selection.parse(heads=",".join(steps.heads)))
+        deliver(build_report(recording, fit_options(page_options, output)), output)
         return
     deliver(steps_report(recording, steps, fit_options(options, output)), output)
-
-
-def _show_page(
-    recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: Output
-) -> None:
-    """Writes a page of heads that opens with the text shaded by the weights of one query."""
-    from attnviz.report.build import build_report
-
-    look = replace(options.look, style="text", query=f"@{query}")
-    page_options = replace(options, look=look, selection=Selection.parse(heads=",".join(heads)))
-    deliver(build_report(recording, fit_options(page_options, output)), output)
 
 
 def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: Output) -> None:
@@ -60,18 +54,17 @@ def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, outpu
         raise AttnvizError(
             "a film shows two recordings or more; give another one, or draw the steps of one with attnviz steps"
         )
-    recordings = [_recording(path) for path in paths]
+    recordings = []
+    for path in paths:
+        subject = Subject.of(path)
+        if subject.kind not in (Kind.RECORDING, Kind.ARRAYS):
+            raise AttnvizError(
+                f"{path!r} is no recording; attnviz show TEXT --model MODEL -o run.safetensors makes one"
+            )
+        recordings.append(subject.recording())
     from attnviz.report.film import film_of_recordings
 
     write_film(film_of_recordings(recordings, paths, film_options(options, output)), output)
-
-
-def _recording(path: str) -> "Recording":
-    """Returns the recording in a file of attnviz or of arrays; raises AttnvizError for any other file."""
-    subject = Subject.of(path)
-    if subject.kind not in (Kind.RECORDING, Kind.ARRAYS):
-        raise AttnvizError(f"{path!r} is no recording; attnviz show TEXT --model MODEL -o run.safetensors makes one")
-    return subject.recording()
 
 
 def film_options(options: ReportOptions, output: Output) -> ReportOptions:

@@ -223,16 +223,13 @@ def _checked_default(name: str, value: Any, path: Path) -> _Default:
     if name not in options:
         suggestion = did_you_mean(setting_name(name), map(setting_name, options)).strip()
         raise AttnvizError(f"{str(path)!r} sets {name!r}, which cannot have a default; {suggestion or SETTABLE_TEXT}")
+    path_in_folder = path.parent / str(value)
+    if name in PATHS and path_in_folder.exists():
+        value = str(path_in_folder)
     try:
-        return _Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
+        return _Default(_converted_value(name, value, options[name]), str(path))
     except AttnvizError as error:
         raise AttnvizError(f"{str(path)!r}: {error.message_with(flag)}") from error
-
-
-def _resolved_path(name: str, value: Any, folder: Path) -> Any:
-    """Returns the value joined to the folder if the option is in ``PATHS`` and that path exists; else the value."""
-    path_in_folder = folder / str(value)
-    return str(path_in_folder) if name in PATHS and path_in_folder.exists() else value
 
 
 def _environment_defaults(environment: Mapping[str, str]) -> dict[str, _Default]:

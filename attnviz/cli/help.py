@@ -219,7 +219,13 @@ def _entry(parameter: Any, command: Any) -> _HelpEntry:
     if parameter.secondary_opts:
         names += "/" + parameter.secondary_opts[0]
     elif declaration.type is not bool and parameter.param_type_name == "option":
-        names += " " + _value_name(parameter.name, declaration)
+        # The placeholder for the option's value.
+        if parameter.name == "assignments":
+            names += " NAME=VALUE"
+        elif "Path" in str(declaration.type):
+            names += " FILE"
+        else:
+            names += " " + parameter.name.upper().replace("_", "-")
     return _HelpEntry(names, _help_sentence(declaration), declaration.option.brief)
 
 
@@ -236,13 +242,6 @@ def _spelling(parameter: Any) -> str:
     own_name = flag(parameter.name)
     main_name = own_name if own_name in long_names else long_names[0]
     return ", ".join([*letters, main_name])
-
-
-def _value_name(name: str, declaration: DeclaredOption) -> str:
-    """Returns the placeholder for an option's value in the help: ``FILE`` for a path, else the option's name."""
-    if name == "assignments":
-        return "NAME=VALUE"
-    return "FILE" if "Path" in str(declaration.type) else name.upper().replace("_", "-")
 
 
 def _help_sentence(declaration: DeclaredOption) -> str:

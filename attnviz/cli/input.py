@@ -51,9 +51,19 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
         subject = Subject.of(_refuse_blank(str(input.text), settings.tokenizer))
-        return _named_file_subject(subject, settings.tokenizer) if subject.is_text_file else subject.drawable()
+        if subject.is_text_file:
+            remark(f"reading the file {subject.source!r}")
+            subject = _file_subject([Path(subject.source)], settings.tokenizer)
+        else:
+            subject = subject.drawable()
+        return subject
     if input.text == "-" or is_piped():
-        return _piped_subject(settings.tokenizer)
+        from attnviz.base.reading import read_stream
+
+        if sys.stdin is None:
+            raise AttnvizError("standard input is closed; give a text or --file FILE")
+        piped_text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
+        return Subject(_refuse_blank(piped_text, settings.tokenizer))
     return _sample_subject(settings)
 
 
@@ -117,22 +127,6 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     if subject.kind in (Kind.CHAT, Kind.ANSWER):
         return subject
     return Subject(_refuse_blank(read_text(files[0]), tokenizer))
-
-
-def _named_file_subject(subject: Subject, tokenizer: str) -> Subject:
-    """Returns the input in a file that is named instead of a text, and prints a remark that the file is read."""
-    remark(f"reading the file {subject.source!r}")
-    return _file_subject([Path(subject.source)], tokenizer)
-
-
-def _piped_subject(tokenizer: str) -> Subject:
-    """Returns the text of standard input, without a newline at its end."""
-    from attnviz.base.reading import read_stream
-
-    if sys.stdin is None:
-        raise AttnvizError("standard input is closed; give a text or --file FILE")
-    text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
-    return Subject(_refuse_blank(text, tokenizer))
 
 
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:

@@ -183,15 +183,10 @@ def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
     if output.file is not None:
         print_path(output.file)
     if output.file is not None and output.open:
-        _open(output.file)
+        import typer
 
-
-def _open(path: Path) -> None:
-    """Opens the file with the system's program for it; prints a remark if there is none."""
-    import typer
-
-    if typer.launch(str(path.absolute())) != 0:
-        remark(f"no program here opens {str(path)!r}; the file is written")
+        if typer.launch(str(output.file.absolute())) != 0:
+            remark(f"no program here opens {str(output.file)!r}; the file is written")
 
 
 def print_path(path: Path) -> None:

@@ -81,10 +81,13 @@ def record_both(
     """Returns recordings A and B, and the change from A to B in words.
 
     With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
-    With any other model, only the text differs. If an input is not a text, both are recorded by `_record_each`.
+    With any other model, only the text differs. If an input is not a text, each is a new or a saved recording.
     """
     if not (text.is_text and (other is None or other.is_text)):
-        return _record_each(text, other, settings, selection, whole, values)
+        if other is None:
+            raise AttnvizError(f"nothing to compare {text.source} with; give an input of the same kind after --with")
+        recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
+        return recording_a, recording_b, f"the change to {other.source}"
     from attnviz.base.machine import refuse_little_memory
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
@@ -157,21 +160,6 @@ def record_models(
     if other is not None:
         change += " and another text"
     return recording_a, recording_b, change
-
-
-def _record_each(
-    text: Subject,
-    other: Subject | None,
-    settings: "ModelSettings",
-    selection: Selection,
-    whole: bool,
-    values: bool = False,
-) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two inputs, each new or saved, and the change in words."""
-    if other is None:
-        raise AttnvizError(f"nothing to compare {text.source} with; give an input of the same kind after --with")
-    recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
-    return recording_a, recording_b, f"the change to {other.source}"
 
 
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
@@ -262,13 +250,9 @@ def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "l
     if names_no_input and reader_class(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
-    return [_example(subject, settings, refusal) for subject in read_texts(input, settings, batch)]
-
-
-def _example(subject: Subject, settings: "ModelSettings", refusal: str) -> "Example":
-    """Returns the example of an image, or of an input that `Subject.example` reads; ``refusal`` is for saved files."""
-    if subject.kind is not Kind.IMAGE:
-        return subject.example(settings, refusal)
     from attnviz.models.reading.example import Example
 
-    return Example(image=Path(subject.source))
+    return [
+        Example(image=Path(subject.source)) if subject.kind is Kind.IMAGE else subject.example(settings, refusal)
+        for subject in read_texts(input, settings, batch)
+    ]

@@ -88,7 +88,11 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
         if option_name in OLD_OPTIONS:
-            return _old_option_line(option_name, getattr(error, "arguments", []))
+            # How it is written now, with the value that was typed.
+            arguments = getattr(error, "arguments", [])
+            index = next(index for index, word in enumerate(arguments) if word.partition("=")[0] == option_name)
+            value = _value(arguments, index) or "VALUE"
+            return f"{option_name} is written {OLD_OPTIONS[option_name].replace('VALUE', shlex.quote(value))} now"
         return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
     return message
 
@@ -164,13 +168,6 @@ def _unknown_option_line(context: Any, path: str, unknown_name: str, program: An
             candidates.append(name)
     suggestion = did_you_mean(unknown_name, candidates).strip()
     return f"no option {unknown_name} in {path}{'; ' if suggestion else ''}{suggestion}"
-
-
-def _old_option_line(option_name: str, arguments: list[str]) -> str:
-    """Returns the line for an option of an earlier version: how it is written now, with the value that was typed."""
-    index = next(index for index, word in enumerate(arguments) if word.partition("=")[0] == option_name)
-    value = _value(arguments, index) or "VALUE"
-    return f"{option_name} is written {OLD_OPTIONS[option_name].replace('VALUE', shlex.quote(value))} now"
 
 
 def _command_spellings(command: Any) -> Iterator[str]:

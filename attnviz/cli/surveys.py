@@ -121,7 +121,8 @@ def write_survey(
         model = open_survey_model(
             replace(settings, device=device_of_process(settings.device)), selection, corpora.window, bool(pictures)
         )
-        corpus = texts or CorpusPictures(pictures, model, remark if processes.is_first else _ignore)
+        # The first process reports what all read.
+        corpus = texts or CorpusPictures(pictures, model, remark if processes.is_first else lambda line: None)
         survey = SurveyRun(model, options, processes, checkpoint).run(corpus, resume)
         if survey is None:
             return False
@@ -134,10 +135,6 @@ def write_survey(
     if survey.omitted_metrics:
         remark(f"left out metrics that this version or the checkpoint lacks: {', '.join(survey.omitted_metrics)}")
     return True
-
-
-def _ignore(line: str) -> None:
-    """Does nothing with a line that the first process reports already."""
 
 
 def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:

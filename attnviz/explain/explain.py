@@ -84,7 +84,12 @@ def explain(
     origin_remark = TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
     if computation.model_name:
         origin_remark = OBSERVED.format(computation.model_name)
-    remarks = (origin_remark, *_dropout_remarks(steps, computation))
+    remarks = [origin_remark]
+    order = list(STEPS)
+    # the step of a pair is not in the order, and dropout does not change it
+    last_index = max((order.index(step.name) for step in steps if step.name in STEPS), default=-1)
+    if computation.dropout > 0 and last_index < order.index("dropout"):
+        remarks.append(DROPPED.format(option("step", "dropout")))
     return Explanation(
         title=chosen_look.title or text_start,
         head=f"{computation.layer}.{head}",
@@ -113,15 +118,6 @@ def _refuse_step(step: str, computation: Computation) -> None:
         )
     if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
-
-
-def _dropout_remarks(steps: list[Step], computation: Computation) -> tuple[str, ...]:
-    """Returns the remark that dropout changes none of these steps; empty without dropout, or if it changes one."""
-    order = list(STEPS)
-    # the step of a pair is not in the order, and dropout does not change it
-    last_index = max((order.index(step.name) for step in steps if step.name in STEPS), default=-1)
-    has_remark = computation.dropout > 0 and last_index < order.index("dropout")
-    return (DROPPED.format(option("step", "dropout")),) if has_remark else ()
 
 
 def _usual_steps(computation: Computation) -> list[str]:

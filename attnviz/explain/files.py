@@ -35,7 +35,11 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     if suffix == ".html":
         _write_page(explanation, file)
     elif suffix == ".md":
-        _write_markdown(explanation, file)
+        parts = [f"# {escape_markdown(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
+        for number, step in enumerate(explanation.steps, 1):
+            parts += _step_paragraphs(number, step)
+        parts += [f"*{escape_markdown(remark)}*" for remark in explanation.remarks]
+        file.write(("\n\n".join(parts) + "\n").encode())
     else:
         from attnviz.explain.terminal import write_lines
 
@@ -102,14 +106,6 @@ def _html_table(table: Table, papers: "Papers") -> str:
     return element + (f'\n<p class="cut dim">{escape(table.cut)}</p>' if table.cut else "")
 
 
-def _write_markdown(explanation: Explanation, file: IO[bytes]) -> None:
-    parts = [f"# {escape_markdown(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
-    for number, step in enumerate(explanation.steps, 1):
-        parts += _step_paragraphs(number, step)
-    parts += [f"*{escape_markdown(remark)}*" for remark in explanation.remarks]
-    file.write(("\n\n".join(parts) + "\n").encode())
-
-
 def escape_markdown(text: str) -> str:
     """Returns a text on one line with Markdown and HTML syntax escaped."""
     signs = re.sub(r"([\\`*_{}\[\]()#+|~$!])", r"\\\1", " ".join(text.splitlines()))
@@ -124,15 +120,10 @@ def _step_paragraphs(number: int, step: Step) -> list[str]:
         f"Shape: `{step.before}` → `{step.after}`",
     ]
     for table in step.tables:
-        parts += [f"**{escape_markdown(table.title)}**", _table_text(table)]
+        rows = [("", *table.columns), *((row, *cells) for row, cells in zip(table.rows, table.cells, strict=True))]
+        lines = [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
+        rule = "|" + "---:|" * (len(table.columns) + 1)
+        parts += [f"**{escape_markdown(table.title)}**", "\n".join([lines[0], rule, *lines[1:]])]
         if table.cut:
             parts.append(f"*{table.cut}*")
     return parts + [f"> {escape_markdown(example)}" for example in step.examples]
-
-
-def _table_text(table: Table) -> str:
-    """Returns a table of Markdown, with a row of labels on top and a column of labels at the left."""
-    rows = [("", *table.columns), *((row, *cells) for row, cells in zip(table.rows, table.cells, strict=True))]
-    lines = [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
-    rule = "|" + "---:|" * (len(table.columns) + 1)
-    return "\n".join([lines[0], rule, *lines[1:]])

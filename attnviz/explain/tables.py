@@ -115,12 +115,16 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
     max_columns = max(3, _columns_that_fit(matrix, line_width))  # the first, the gap and the last
     row_indices = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
     column_indices = keep_ends(len(matrix.columns), max_columns)
+    cells = np.ix_(_with_zero_for_gap(row_indices), _with_zero_for_gap(column_indices))
+    values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
+    values[[row is None for row in row_indices]] = np.nan
+    values[:, [column is None for column in column_indices]] = np.nan
     return Table(
         title=matrix.title,
         rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in row_indices),
         columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in column_indices),
         cells=tuple(tuple(_cell(matrix, row, column) for column in column_indices) for row in row_indices),
-        values=_shown_values(matrix, row_indices, column_indices),
+        values=values,
         scale=matrix.scale,
         cut=_cut_sentence(row_indices, len(matrix.rows), column_indices, len(matrix.columns)),
     )
@@ -143,15 +147,6 @@ def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
     if row is None or column is None:
         return GAP_SIGN
     return format(matrix.values[row, column], matrix.spec) if matrix.has_number[row, column] else ABSENT_SIGN
-
-
-def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
-    """Returns the numbers of the shown rows and columns; NaN in the gap and for a missing number."""
-    cells = np.ix_(_with_zero_for_gap(rows), _with_zero_for_gap(columns))
-    values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
-    values[[row is None for row in rows]] = np.nan
-    values[:, [column is None for column in columns]] = np.nan
-    return values
 
 
 def keep_ends(count: int, max_count: int) -> list[int | None]:

@@ -80,7 +80,12 @@ def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
 
 def _images_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
     panels, width, scale = picture.panels, area.width, area.scale
-    across = _images_across([panel.group for panel in panels])
+    groups = [panel.group for panel in panels]
+    layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
+    if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= MAX_LAYER_ACROSS:
+        across = max(layer_sizes)
+    else:
+        across = min(len(groups), MAX_ACROSS, max(MIN_ACROSS, math.ceil(math.sqrt(len(groups)))))
     gap = min(IMAGE_GAP * scale, MAX_GAP_SHARE * width / across)
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     first_image = panel_image(panels[0])
@@ -161,13 +166,6 @@ def _band_lines(place: Place, points: float, ruler: Ruler) -> Iterator[TextLine]
         if y - last_y >= line_height:
             label, last_y = f"b{band}", y
             yield TextLine(box.x - ruler.width(f"{label} ", points), y, label, points)
-
-
-def _images_across(groups: list[str]) -> int:
-    layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
-    if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= MAX_LAYER_ACROSS:
-        return max(layer_sizes)
-    return min(len(groups), MAX_ACROSS, max(MIN_ACROSS, math.ceil(math.sqrt(len(groups)))))
 
 
 def arrange_sounds(picture: Picture, ruler: Ruler) -> Page:

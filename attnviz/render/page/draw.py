@@ -23,7 +23,7 @@ from attnviz.render.page.packing import (
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
@@ -72,7 +72,12 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
         "moved": None if contributions is None else contributions.about,
         "scores": None if scores is None else scores.about,
     }
-    summary = _table_html(report.summary) if report.summary else ""
+    summary = ""
+    if report.summary:
+        name = "Each head in numbers"
+        rows = ("".join(f"<td>{html.escape(text)}</td>" for text in texts) for texts in report.summary.rows)
+        table = table_html(name, report.summary.header, rows)
+        summary = f'<details class="summary"><summary>{name}</summary>{table}</details>'
     file.write(opening(report, "page", "attention", data["remarks"], data, summary))
     write_data(file, "worker", bundle("worker.js").encode())
     if contributions is not None:
@@ -190,10 +195,3 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
     if has_nan:
         remarks.append("Some weights are NaN (not a number); they have a separate colour.")
     return remarks
-
-
-def _table_html(summary: Summary) -> str:
-    name = "Each head in numbers"
-    rows = ("".join(f"<td>{html.escape(text)}</td>" for text in texts) for texts in summary.rows)
-    table = table_html(name, summary.header, rows)
-    return f'<details class="summary"><summary>{name}</summary>{table}</details>'

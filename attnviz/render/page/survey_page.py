@@ -76,6 +76,17 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
+    examples = []
+    for name, head_examples in zip(report.shown_by, _all_examples(report), strict=True):
+        about_head: list[list[Any]] = []
+        for example in head_examples:
+            query = -1 if example.query is None else example.query
+            rows = 0 if example.weights is None else len(example.weights)
+            # An example without a metric is one of the metric that its head is shown by.
+            metric_index = frame.names.index(example.metric or name)
+            value = float(f"{example.value:.5g}")
+            about_head.append([example.reason, value, example.text, query, rows, metric_index])
+        examples.append(about_head)
     return {
         "noun": frame.example_noun,
         "classes": [name for name in report.classes if name in frame.names],
@@ -83,11 +94,7 @@ def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
         "positions": report.positions,
         "shownBy": report.shown_by,
         "axes": report.axes,
-        "examples": [
-            # An example without a metric is one of the metric that its head is shown by.
-            [_about_example(example, frame.names.index(example.metric or name)) for example in head_examples]
-            for name, head_examples in zip(report.shown_by, _all_examples(report), strict=True)
-        ],
+        "examples": examples,
     }
 
 
@@ -95,13 +102,6 @@ def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
     """Returns the examples of each head: those of its own metric, then those of other metrics."""
     other_examples = report.more_examples or ((),) * len(report.examples)
     return [(*examples, *other) for examples, other in zip(report.examples, other_examples, strict=True)]
-
-
-def _about_example(example: HeadExample, metric_index: int) -> list[Any]:
-    """Returns an example as a list: reason, value, text, query or -1, number of rows of weights, index of metric."""
-    query = -1 if example.query is None else example.query
-    rows = 0 if example.weights is None else len(example.weights)
-    return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric_index]
 
 
 def _texts_json(report: SurveyedHeads) -> bytes:

@@ -97,25 +97,18 @@ def combined_report(
         )
         return with_colors_of_figure(report, [head], options, 1)
     if is_drawn_over_image:
-        return _combined_image_report(recording, head, options, method, remark)
+        from attnviz.report.maps.rows import image_report
+
+        of_maps = replace(recording, maps=(head.maps,))
+        shaded = image_report(of_maps, [head], options, notes={}, combination=head.maps.module)
+        shaded_panels = tuple(_with_quantity_name(panel, method) for panel in shaded.panels)
+        return replace(shaded, panels=shaded_panels, remarks=(remark, *shaded.remarks))
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, Heading(head.maps.module))
     colored_panels = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     report_caption = f"{caption}{largest_weight_clause(panels)}."
     remarks = (remark, *_special_token_remarks(head, panels), *map_remarks(colored_panels, options.look))
     parts = (recording, options.look, colored_panels, report_caption, remarks)
     return drawn(Heatmaps, *parts, about=about) if options.table is None else drawn(NumberTables, *parts, about=about)
-
-
-def _combined_image_report(
-    recording: Recording, head: ChosenHead, options: ReportOptions, method: str, remark: str
-) -> ShadedText:
-    """Returns the report of what one query looks at in an image according to a combination of heads."""
-    from attnviz.report.maps.rows import image_report
-
-    of_maps = replace(recording, maps=(head.maps,))
-    report = image_report(of_maps, [head], options, notes={}, combination=head.maps.module)
-    panels = tuple(_with_quantity_name(panel, method) for panel in report.panels)
-    return replace(report, panels=panels, remarks=(remark, *report.remarks))
 
 
 def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:

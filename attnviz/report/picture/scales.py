@@ -40,7 +40,12 @@ def share_scales(
     its own, whose limits its title then names if there is space for them.
     """
     look = look or Look()
-    drawn_panels = _with_decimals(list(panels))
+    drawn_panels = list(panels)
+    largest: dict[Quantity, float] = {}
+    for panel in drawn_panels:
+        magnitude = _largest_number(np.abs(panel.values), panel.visible)
+        largest[panel.quantity] = max(largest.get(panel.quantity, 0.0), magnitude)
+    drawn_panels = [replace(panel, decimals=panel.quantity.decimals(largest[panel.quantity])) for panel in drawn_panels]
     if shows_lift(drawn_panels, look, max_ratio):
         drawn_panels = _with_lift(drawn_panels)
     if look.color_limits == "head":
@@ -83,7 +88,8 @@ def shared_scale(
         return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
     if quantity == LIFT:
         return _scale_of_lifts(panels, cmap)
-    high = _largest_level(panels)  # of weights that are not 1 by definition
+    # the largest of weights that are not 1 by definition
+    high = max(0.0, *(_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
     if steps != "log":
         return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=are_clipped(panels, high))
     high = high or 1.0
@@ -142,15 +148,6 @@ def _with_lift(panels: Sequence[Panel]) -> list[Panel]:
     return [replace(panel, lift=panel.visible_key_counts is not None and panel.quantity.is_weight) for panel in panels]
 
 
-def _with_decimals(panels: list[Panel]) -> list[Panel]:
-    """Returns the panels with the decimals in cells that the largest number of their quantity needs."""
-    largest: dict[Quantity, float] = {}
-    for panel in panels:
-        magnitude = _largest_number(np.abs(panel.values), panel.visible)
-        largest[panel.quantity] = max(largest.get(panel.quantity, 0.0), magnitude)
-    return [replace(panel, decimals=panel.quantity.decimals(largest[panel.quantity])) for panel in panels]
-
-
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
     """Returns a logarithmic scale, centred on 1 (no preference), without the largest thousandth of the lifts."""
     # Without weights that are 1 by definition.
@@ -162,11 +159,6 @@ def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
 def are_clipped(panels: Sequence[Panel], high: float) -> bool:
     """True if a value lies above the end of the scale by enough to matter."""
     return any(_largest_number(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
-
-
-def _largest_level(panels: Sequence[Panel]) -> float:
-    """Returns the largest number that sets a colour, without weights that are 1 by definition; at least 0."""
-    return max(0.0, *(_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
