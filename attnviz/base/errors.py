@@ -9,6 +9,7 @@ Rare options are *settings*: a user of the command line types ``--set num-heads=
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 START, END = "\x0e", "\x0f"  # mark an option within a message: control characters that messages contain nowhere else
 # Settings: options that the command line takes as --set NAME=VALUE, and not as --NAME VALUE.
@@ -19,12 +20,21 @@ SETTINGS = frozenset(
     device_map truncate renormalize labels
     """.split()
 )
-# Options that the command line takes as a value of another one: its name, and the value.
+
+
+class ValueOf(NamedTuple):
+    """How the command line takes an option as a value of another one, its host."""
+
+    host: str  # the name of the other option
+    pattern: str  # the value that is typed, with the option's own value in place of {}
+    host_value: str | None = None  # the value that the host has then; ``None`` for its default
+
+
 VALUES_OF = {
-    "words": ("by", "words"),
-    "table": ("style", "{}"),
-    "axes": ("style", "points:{}"),
-    "residual": ("reduce", "rollout:{}"),
+    "words": ValueOf("by", "words"),
+    "table": ValueOf("style", "{}"),
+    "axes": ValueOf("style", "points:{}"),
+    "residual": ValueOf("reduce", "rollout:{}", "rollout"),
 }
 # What stands in the place of a text, as a message names it.
 PLACED = {"image": "the picture", "sound": "the sound", "sample": "the sample"}
@@ -88,7 +98,7 @@ def flag(name: str, value: Value = None) -> str:
     ``--set num-heads=4``; without a value its name alone. A value of another option is written as such, ``--by words``.
     """
     if name in VALUES_OF:
-        host, pattern = VALUES_OF[name]
+        host, pattern, _ = VALUES_OF[name]
         return f"--{host}" if value is None else f"--{host} {pattern.format(value)}"
     if name in PLACED:
         return PLACED[name] if value is None else f"sample:{value}" if name == "sample" else str(value)

@@ -21,15 +21,8 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-ONE_TEXT_OPTIONS = (
-    "title",
-    "query",
-    "context",
-    "pair",
-    "generate",
-    "notes",
-    "effects",
-)  # which would be wrong for the next
+# Options of one text, which would be wrong for the next.
+ONE_TEXT_OPTIONS = ("title", "query", "context", "pair", "generate", "notes", "effects")
 PATHS = ("model", "tokenizer")  # in a file, relative to its folder
 TEXT_WIDTH = 80  # of the list of options, in characters
 PLACES_TEXT = """\

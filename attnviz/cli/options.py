@@ -400,9 +400,7 @@ def refuse_typed(allowed: Container[str], reason: str) -> None:
 def _refuse_ignored(
     typed_options: list[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
 ) -> None:
-    """Raises AttnvizError if a typed option has no effect: without another option, on a saved file, or in the
-    medium.
-    """
+    """Raises AttnvizError if a typed option has no effect: without another one, on a saved file, or in the medium."""
     refuse_unmet_needs(typed_options, declarations, {name for name in values if values[name] is not None})
     if "generate" in typed_options and values["generate"] == 0:
         raise AttnvizError(f"{option('generate', 0)} generates no token; give 1 or more, or leave it out")
@@ -468,7 +466,7 @@ def _with_inner_values(name: str, declarations: Mapping[str, DeclaredOption]) ->
     declared = declarations[name]
     inner_options = [
         (declarations[inner].option, pattern)
-        for inner, (host, pattern) in VALUES_OF.items()
+        for inner, (host, pattern, _) in VALUES_OF.items()
         if host == name and inner in declarations and "{}" in pattern
     ]
     if not inner_options:
@@ -490,16 +488,16 @@ def _split_values(
     own_options: Mapping[str, DeclaredOption],
 ) -> None:
     """Gives typed values such as ``rollout:0.3`` to the options that Python has for them; changes both collections."""
-    for inner, (host, pattern) in VALUES_OF.items():
+    for inner, (host, pattern, host_value) in VALUES_OF.items():
         prefix, slot, _ = pattern.partition("{}")
         if inner not in declarations or host not in typed_options or not slot:
             continue
         text = values[host].removeprefix(prefix)
         if values[host] == prefix + text and (prefix or text in declarations[inner].option.known_names()):
             values[inner] = converted_word(inner, text, declarations[inner])
-            values[host] = prefix.removesuffix(":") if inner == "residual" else declarations[host].default
+            values[host] = host_value or declarations[host].default
             typed_options[typed_options.index(host)] = inner
-    for host in {host for host, _ in VALUES_OF.values()} & set(typed_options):
+    for host in {row.host for row in VALUES_OF.values()} & set(typed_options):
         check = own_options[host].option.check
         if isinstance(check, OneOf):
             replace(check, known=[*own_options[host].option.known_names()])(host, values[host])

@@ -158,23 +158,25 @@ def place_words(words: Sequence[str], options: Container[str]) -> tuple[dict[str
     Pictures, or a sound, stand alone or beside a text. What follows a first text or file are more recordings, or a
     second file, if the command has an option of that name.
     """
-    from attnviz.text.samples import sample_pictures
-
     placed: dict[str, Any] = {}
     others: list[str] = []
     for word in words:
-        name = word.removeprefix(SAMPLE)
+        if word.startswith(SAMPLE):
+            from attnviz.text.samples import sample_pictures
+
+            name = word.removeprefix(SAMPLE)
+            if name in sample_pictures():
+                placed.setdefault("image", []).append(sample_pictures()[name])
+                continue
+            if "sample" not in placed:
+                placed["sample"] = name
+                continue
         subject = Subject.of(word)
-        kind = subject.kind
-        if kind is Kind.MISSING and len(words) > 1 and not word.startswith(SAMPLE):
+        if subject.kind is Kind.MISSING and len(words) > 1 and not word.startswith(SAMPLE):
             subject.drawable()  # raises
-        if word.startswith(SAMPLE) and name in sample_pictures():
-            placed.setdefault("image", []).append(sample_pictures()[name])
-        elif word.startswith(SAMPLE) and "sample" not in placed:
-            placed["sample"] = name
-        elif kind is Kind.IMAGE:
+        if subject.kind is Kind.IMAGE:
             placed.setdefault("image", []).append(Path(word))
-        elif kind is Kind.SOUND and "sound" not in placed:
+        elif subject.kind is Kind.SOUND and "sound" not in placed:
             placed["sound"] = Path(word)
         else:
             others.append(word)
@@ -182,16 +184,12 @@ def place_words(words: Sequence[str], options: Container[str]) -> tuple[dict[str
         return {"text": words[0], "second": words[1]}, []
     if not others:
         return placed, []
-    first, *more = others
-    placed["text"] = first
+    placed["text"], *more = others
     if more and "recordings" in options and all(_ends_with(word, RECORDING, *ARRAYS) for word in others):
-        placed["recordings"] = more
-    elif more and "second" in options:
-        placed["second"] = more[0]
-        return placed, more[1:]
-    else:
-        return placed, more
-    return placed, []
+        return placed | {"recordings": more}, []
+    if more and "second" in options:
+        return placed | {"second": more[0]}, more[1:]
+    return placed, more
 
 
 DRAWABLE_KINDS = (
