@@ -26,10 +26,11 @@ from attnviz.capture.flow.moved_rows import TokenPlaces
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
-from attnviz.capture.hooks.compiled import is_within, refuse_merged
-from attnviz.capture.hooks.torch_functions import Finding, ObservedCall, Observer, StopForward, UnreadableCall
+from attnviz.capture.hooks.compiled import is_within, refuse_merged, unobserved_modules
+from attnviz.capture.hooks.torch_functions import UNUSED, Finding, ObservedCall, Observer, StopForward, UnreadableCall
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter, TextLoops
+from attnviz.capture.silent_layers import silent_layers
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
@@ -59,6 +60,7 @@ class Capture:
         self.loops = TextLoops(self.runs)
         self.others: dict[tuple[object, ...], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
+        self.attending: set[str] = set()  # the paths of all modules that attended, also in parts that are not chosen
         self.chunks: Chunks | None = None
         self.may_get_chunk = False  # True if calls of the last forward pass wait for the first call of this one
         self.search = self.observer.search = ProjectionSearch() if options.values else None
@@ -87,6 +89,7 @@ class Capture:
             part = call.caller.part
             self.runs.note_attention()
             self.parts.add(part)
+            self.attending.add(call.caller.name)
             if self.failure is not None or self.options.attention not in (None, part):
                 return
             with _without_autocast():
@@ -211,7 +214,17 @@ class Capture:
                 list(self.others.values()),
                 self.parts,
                 self.unreadable,
+                self.silent_layers,
             ).recording()
+
+    @property
+    def silent_layers(self) -> dict[int, str]:
+        """What each layer computes in which nothing attends, by its number."""
+        # An unused softmax may be that of a router of experts, which attends to nothing.
+        other_attention = (other for other in self.others.values() if other.is_attention and other.kind != UNUSED)
+        explained = {other.module for other in other_attention} | self.unreadable.keys()
+        explained |= set(unobserved_modules(self.modules.modules, self.attending | explained))
+        return silent_layers(self.modules, self.attending, explained)
 
     def _conclude(self, step: Callable[[], None]) -> None:
         try:

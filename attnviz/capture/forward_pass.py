@@ -15,6 +15,7 @@ from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
+from attnviz.capture.silent_layers import silent_remarks
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, refuse_missing
@@ -69,6 +70,7 @@ class ForwardPass:
     others: Sequence[OtherCall]  # the results that are no maps of queries and keys
     parts: Collection[AttentionPart]  # the attention of an encoder-decoder that the model has
     unreadable: Mapping[str, str]  # the kind of tensors that could not be read, by module
+    silent_layers: Mapping[int, str]  # what layers without attention compute, by number
 
     def recording(self) -> Recording:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys."""
@@ -90,6 +92,7 @@ class ForwardPass:
             settings={"dtype": dtype},
             version=__version__,
             remarks=(
+                *(silent_remarks(self.silent_layers) if self.options.selection.chosen_layers is None else ()),
                 *self.texts.remarks(),
                 *self._remarks_on_missing(),
                 *_remarks_on_calls(calls),
@@ -167,7 +170,7 @@ class ForwardPass:
 
     def _refuse_missing_heads(self) -> None:
         selection = self.options.selection
-        refuse_missing(selection.chosen_layers, self._layers, "layer")
+        refuse_missing(selection.chosen_layers, self._layers, "layer", self.silent_layers)
         for layer in selection.chosen_layers or self._layers:
             count = max(count for site, count in self.head_counts.items() if site.layer == layer)
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")

@@ -148,7 +148,7 @@ def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
     counts: dict[int, int] = {}
     for site, count in block.capture.head_counts.items():
         counts[site.layer] = max(counts.get(site.layer, 0), count)
-    refuse_missing(selection.chosen_layers, tuple(counts), "layer")
+    refuse_missing(selection.chosen_layers, tuple(counts), "layer", block.capture.silent_layers)
     for layer in selection.chosen_layers or counts:
         refuse_missing(selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
 

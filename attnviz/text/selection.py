@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NoReturn, Self, TypedDict, get_args
 
@@ -318,12 +318,25 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     return slice(start, stop)
 
 
-def refuse_missing(chosen_numbers: tuple[int, ...] | None, existing: Sequence[int], noun: str) -> None:
-    """Raises AttnvizError if a chosen number does not exist."""
+def refuse_missing(
+    chosen_numbers: tuple[int, ...] | None, existing: Sequence[int], noun: str, silent: Mapping[int, str] | None = None
+) -> None:
+    """Raises AttnvizError if a chosen number does not exist.
+
+    Args:
+        chosen_numbers: the numbers that the user chose; ``None`` for all.
+        existing: the numbers that exist.
+        noun: what the numbers count.
+        silent: what is at the numbers that exist without attention, such as ``linear attention``.
+    """
     missing_numbers = [number for number in chosen_numbers or () if number not in existing]
     if missing_numbers:
         numbers = number_ranges(existing)
         choice = f"there is only {numbers}" if len(existing) == 1 else f"there are {numbers}"
+        contents = [(silent or {}).get(number) for number in missing_numbers]
+        if contents[0] is not None and len(set(contents)) == 1:
+            layers = f"{noun}{'s' if len(missing_numbers) > 1 else ''} {number_ranges(missing_numbers)}"
+            raise AttnvizError(f"{layers}: {contents[0]}, nothing to draw; {choice} (counted from 0)")
         raise AttnvizError(f"no {noun} {number_ranges(missing_numbers)}; {choice} (counted from 0)")
 
 

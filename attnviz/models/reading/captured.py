@@ -145,7 +145,8 @@ class LayerCalls:
             raise AttnvizError(
                 f"no attention call in the forward pass of {type(self.model).__name__}; use a model with attention"
             )
-        refuse_missing((self.layer,), sorted({site.layer for site in capture.head_counts}), "layer")
+        layers = sorted({site.layer for site in capture.head_counts})
+        refuse_missing((self.layer,), layers, "layer", capture.silent_layers)
         if len(self.calls) != 1:
             calls = "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
             raise AttnvizError(f"layer {self.layer} makes {calls}, but explain needs exactly one; use attnviz show")

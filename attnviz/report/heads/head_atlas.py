@@ -120,7 +120,11 @@ def heads_report(
     )
     about = origin(recordings[0]) | ({"text": ""} if text_count > 1 else {})
     urgent = tuple(
-        dict.fromkeys(line for recording in recordings for line in (*doubts(recording), *accuracy_warnings(recording)))
+        dict.fromkeys(
+            remark
+            for recording in recordings
+            for remark in (*doubts(recording), *recording.remarks, *accuracy_warnings(recording))
+        )
     )
     return frame_report(About(title, model_name(recordings[0]), remarks, urgent, about), frame, options)
 

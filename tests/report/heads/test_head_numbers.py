@@ -82,16 +82,17 @@ def test_the_list_and_the_atlas_say_where_these_numbers_come_from(recording: Rec
     assert {"effect", "moved"} <= {panel.title for panel in atlas.panels}
 
 
-def test_heads_without_numbers_are_listed_as_far_as_they_fit() -> None:
+def test_heads_without_numbers_are_listed_as_far_as_they_fit_with_the_remarks_of_their_recording() -> None:
     module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
     with attnviz.record(module) as one_token:
         module(torch.rand(1, 1, 8))
     options = drawing.options_for_medium(ReportOptions(look=Look(height=10)), ".txt")
     one_row = replace(options.medium, fits=lambda report: isinstance(report, HeadList) and len(report.summary.rows) < 2)
-    report = heads_report((one_token,), replace(options, medium=one_row))
+    hybrid = replace(one_token, remarks=("Layer 1: linear attention, nothing to draw.",))
+    report = heads_report((hybrid,), replace(options, medium=one_row))
     assert isinstance(report, HeadList)
     assert len(report.summary.rows) == 1
-    assert report.remarks == ("all=True lists every head.",)
+    assert report.remarks == ("all=True lists every head.", "Layer 1: linear attention, nothing to draw.")
 
 
 @pytest.mark.parametrize(
