@@ -1,5 +1,6 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
+import gc
 import random
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         draw = random.Random(seed)
         places = {item.path: draw.random() for item in items}
         items.sort(key=lambda item: (places[item.path], draw.random()))
+
+
+def pytest_collection() -> None:
+    """Imports make no garbage, and what they make lives to the end: collecting would only search it again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is collected from now on, among what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)  # machines with a card may have no xdist

@@ -40,7 +40,7 @@ SETTINGS = {
         COMPUTING,
         {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "4"},
     ),
-    "threads": Setting(COMPUTING, {"OMP_NUM_THREADS": "1"}, ("--shuffle", "1")),
+    "threads": Setting(COMPUTING, {"OMP_NUM_THREADS": "2"}, ("--shuffle", "1")),
     "busy": Setting(WAITING, {}, ("--shuffle", "2"), busy=True),
 }
 
