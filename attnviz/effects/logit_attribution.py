@@ -61,6 +61,7 @@ class _HeadsOnPath:
                 layer=self.site.layer,
                 head=head,
                 keys=key_terms.float().cpu().numpy(),
+                module=self.site.module,
             )
 
 

@@ -21,6 +21,12 @@ class LogitPart:
     head: int | None = None  # the number of a head in its layer; ``None`` for other parts
     # ``(keys,)``, what a head adds for each key, which sums to ``adds``; ``None`` if unknown
     keys: FloatArray | None = None
+    module: str = ""  # the path of a head's attention module; "" for other parts
+
+    @property
+    def is_cross(self) -> bool:
+        """True for a head of cross-attention."""
+        return self.name.startswith("cross ")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,7 +79,7 @@ class LogitParts:
     def labels_of(self, part: LogitPart) -> tuple[str, ...]:
         """Returns the labels of a part's keys, or their indices if no labels are known; empty if it has no keys."""
         count = 0 if part.keys is None else len(part.keys)
-        labels = self.context_labels if part.name.startswith("cross ") else self.key_labels
+        labels = self.context_labels if part.is_cross else self.key_labels
         return labels if len(labels) == count else tuple(map(str, range(count)))
 
     def as_json(self) -> dict[str, Any]:
@@ -96,6 +102,7 @@ class LogitParts:
                 {
                     "part": part.name,
                     "kind": part.kind,
+                    "module": part.module,
                     "adds": part.adds,
                     "layer": part.layer,
                     "head": part.head,
@@ -108,8 +115,8 @@ class LogitParts:
     def as_rows(self) -> list[list[str]]:
         """Returns a header and a row of text per part; the last columns hold the terms of a head's keys."""
         key_count = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
-        rows = [["part", "kind", "adds", *(f"key {key}" for key in range(key_count))]]
+        rows = [["part", "kind", "module", "adds", *(f"key {key}" for key in range(key_count))]]
         for part in self.parts:
             terms = [] if part.keys is None else [repr(float(term)) for term in part.keys]
-            rows.append([part.name, part.kind, repr(part.adds), *terms, *[""] * (key_count - len(terms))])
+            rows.append([part.name, part.kind, part.module, repr(part.adds), *terms, *[""] * (key_count - len(terms))])
         return rows

@@ -12,6 +12,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Panel, Quantity
 from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
+from attnviz.text.head_name import KnownHead
 
 MAX_LISTED_PARTS = 16  # the most parts on a screen; a row with the sum of the others follows
 MAX_DRAWN_HEADS = 12  # the most heads whose keys are drawn
@@ -59,13 +60,11 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
-
-    def is_selected(part: LogitPart) -> bool:
-        """True if the user's selection names the layer and head of the part; no layers, or no heads, means all."""
-        layers, heads = selection.chosen_layers, selection.heads_of(part.layer or 0)
-        return (not layers or part.layer in layers) and (not heads or part.head in heads)
-
-    selected_heads = [part for part in parts.heads if is_selected(part)]
+    known = [
+        KnownHead(part.layer or 0, part.head or 0, module=part.module, kind="cross" if part.is_cross else "self")
+        for part in parts.heads
+    ]
+    selected_heads = [parts.heads[place] for place in selection.places_in(known)]
     if not selected_heads:
         heads = [part.name for part in parts.heads]
         raise AttnvizError(f"none of the chosen heads adds to the logit; choose from {heads[0]} to {heads[-1]}")

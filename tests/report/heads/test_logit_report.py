@@ -58,8 +58,33 @@ def test_chosen_heads_have_a_row_a_key() -> None:
     report = logit_report(PARTS, options(".txt", heads="0.1"))
     assert isinstance(report, HeadList)
     assert report.summary.rows == (("on", "+0.0000"), ("the", "-2.5000"), ("cat", "+0.5000"), ("sum", "-2.0000"))
-    with pytest.raises(AttnvizError, match=r"none of the chosen heads adds to the logit; choose from 0\.0 to 0\.1"):
-        logit_report(PARTS, options(".txt", heads="3.1"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rows"),
+    [
+        ({"heads": "0.1"}, ("0.1",)),
+        ({"heads": "0.1,0.0"}, ("0.1", "0.0")),
+        ({"heads": "0"}, ("0.0",)),
+        ({"layers": "0"}, ("0.0", "0.1")),
+        ({"heads": "first:0.1"}, ("0.1",)),
+        ({"layers": "first:0"}, ("0.0", "0.1")),
+        ({"heads": "3.1"}, r"no layer 3; there is only 0"),
+        ({"heads": "second:0.1"}, r"no head or layer 'second:0\.1' is in that part of the model; write 0\.1"),
+        ({"layers": "second:0"}, r"no head or layer 'second:0' is in that part of the model; write 0\.0 or 0\.1"),
+    ],
+)
+def test_heads_are_chosen_by_their_numbers_and_by_the_part_of_the_model(
+    chosen: dict[str, str], rows: tuple[str, ...] | str
+) -> None:
+    parts = replace(PARTS, parts=tuple(replace(part, module="stages.first.attention") for part in PARTS.parts))
+    if isinstance(rows, str):
+        with pytest.raises(AttnvizError, match=rows):
+            logit_report(parts, options(".txt", **chosen))
+        return
+    report = logit_report(parts, options(".txt", **chosen))
+    assert isinstance(report, HeadList)
+    assert report.summary.header == ("key", *rows)
 
 
 def test_a_picture_has_layers_by_parts_and_heads_by_keys_on_one_scale() -> None:
@@ -88,7 +113,11 @@ def test_a_picture_of_many_chosen_heads_has_the_keys_of_those_with_the_largest_p
 
 def test_numbers_are_exact_and_a_page_is_refused() -> None:
     lines = draw(logit_report(PARTS, options(".csv")), ".csv").decode().splitlines()
-    assert lines[:3] == ["part,kind,adds,key 0,key 1,key 2", "wte,embedding,0.25,,,", "0.0,head,1.5,1.25,0.25,0.0"]
+    assert lines[:3] == [
+        "part,kind,module,adds,key 0,key 1,key 2",
+        "wte,embedding,,0.25,,,",
+        "0.0,head,,1.5,1.25,0.25,0.0",
+    ]
     assert '"difference": 1e-06' in draw(logit_report(PARTS, options(".json")), ".json").decode()
     with pytest.raises(AttnvizError, match="a page cannot show the parts of a logit"):
         logit_report(PARTS, options(".html"))
