@@ -16,7 +16,7 @@ QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
-# Options of earlier versions, each with what is written now; VALUE stands for the value that was typed.
+# Options of earlier versions, each with what to write instead; VALUE stands for the value that was typed.
 OLD_OPTIONS = {
     "--annotate": "--set annotate",
     "--axes": "--style points:VALUE",
@@ -88,11 +88,12 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
         if option_name in OLD_OPTIONS:
-            # How it is written now, with the value that was typed.
+            # What to write instead, with the value that was typed.
             arguments = getattr(error, "arguments", [])
             index = next(index for index, word in enumerate(arguments) if word.partition("=")[0] == option_name)
             value = _value(arguments, index) or "VALUE"
-            return f"{option_name} is written {OLD_OPTIONS[option_name].replace('VALUE', shlex.quote(value))} now"
+            new_words = OLD_OPTIONS[option_name].replace("VALUE", shlex.quote(value))
+            return f"no option {option_name}; write {new_words} instead"
         return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
     return message
 
@@ -101,7 +102,7 @@ def _unknown_command_line(word: str, program: Any) -> str:
     """Returns the line for an unknown command: what it is today, the closest command, or how to draw it as a text."""
     if word in OLD_COMMANDS:
         new_line = OLD_COMMANDS[word]
-        return f"{word} is gone" if new_line is None else f"{word} is written {new_line}"
+        return f"{word} is gone" if new_line is None else f"no command {word}; write {new_line} instead"
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 

@@ -82,8 +82,8 @@ WRONG = {
     "show Life --set numheads=2": "did you mean num-heads?",
     "show Life --set seed": "--set seed has no value; write --set seed=VALUE",
     "show Life --set causal": "this command has no setting 'causal'; --help lists the settings",
-    "show Life --num-heads 2": "--num-heads is written --set num-heads=2 now",
-    "show Life --title x --no-bias": "--no-bias is written --set bias=false now",
+    "show Life --num-heads 2": "no option --num-heads; write --set num-heads=2 instead",
+    "show Life --title x --no-bias": "no option --no-bias; write --set bias=false instead",
     "show Life --xyzzy": "no option --xyzzy in attnviz show",
     "heads Life --style arcs": "heads takes no --style; attnviz show, ",
     "heads Life --set annotate -o x.png": "this command has no setting 'annotate'; --help",
@@ -117,7 +117,7 @@ WRONG = {
     "show Life --set dpi=1.5 -o x.png": "dpi is '1.5'; give a whole number",
     "show Life --set temperature=warm": "temperature is 'warm'; give a number",
     "show Life --set font-size=big -o x.png": "font-size is 'big'; give a number",
-    "show Life --seed": "--seed is written --set seed=VALUE now",
+    "show Life --seed": "no option --seed; write --set seed=VALUE instead",
     "show Life -o": "requires an argument",
     "show Life --set seed=-1": "seed -1 is out of range; give 0 to",
     "show Life --set num-heads=0": "num-heads 0 is out of range",
@@ -414,7 +414,7 @@ ADVISED = {
         "show 'a b a' --logits a --model trained",
     ),
     "show 'a b a' --logits a --model trained --heads 9.9": (
-        "none of the chosen heads adds to the logit; choose from 0.0 to 1.1",
+        "no layer 9; there are 0-1 (counted from 0)",
         "show 'a b a' --logits a --model trained --heads 0.0",
     ),
     "show run.safetensors --logits a": ("give a text", "show 'a b a' --logits a --model trained"),
@@ -534,7 +534,7 @@ def remedies(line: str, said: str) -> list[str]:
         found.append(re.sub(r"--limits \S+", f"--limits {match[1] or match[2] or match[3]}", line))
     if match := re.search(r"use (\d+:\d+) or a part|counts backwards in \S+; write (\S+)", said):
         found.append(re.sub(r"(--queries|--heads) \S+", rf"\1 {match[1] or match[2]}", line))
-    if match := re.search(r"attnviz: (--[a-z-]+) is written (.+) now", said):
+    if match := re.search(r"attnviz: no option (--[a-z-]+); write (.+) instead", said):
         found.append(re.sub(rf"{match[1]}(?:[ =](?!-)\S+)?", match[2], line))
     if "--force replaces it" in said:
         found.append(f"{line} --force")
@@ -653,4 +653,4 @@ def test_each_old_command_is_answered_with_its_new_line_which_the_changelog_show
         for line in (f"{old} 'Life is short' -o x.png", f"{old} --help", f"help {old}"):
             code, said = run(line)
             assert (code, said.count("\n")) == (2, 1)
-            assert (f"attnviz: {old} is written {new} " if new else f"attnviz: {old} is gone ") in said
+            assert (f"attnviz: no command {old}; write {new} instead " if new else f"attnviz: {old} is gone ") in said
