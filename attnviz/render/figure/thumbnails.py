@@ -246,9 +246,8 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     number_points = max(number_points, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
     names_width = ruler.longest_width((panels[0].group for panels in groups), name_points) + NAME_GAP * scale
     # Rows need no names at their left if each title has the layer.
-    lefts = (
-        [0.0] if picture.filled else [0.0, names_width] if all(map(_titles_begin_with_layer, groups)) else [names_width]
-    )
+    titles_name_layers = all(panel.heading.names_group for panel in picture.panels)
+    lefts = [0.0] if picture.filled else [0.0, names_width] if titles_name_layers else [names_width]
     for left in lefts:
         size = (int(area.height * dpi), int((area.width - left) * dpi))
         rows = _rows_of([list(picture.panels)] if picture.filled else groups, size, is_filled=picture.filled)
@@ -267,7 +266,7 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     lines, places = [], []
     for row, panels in enumerate(rows):
         top = -header - (row * frame.step[0] + round(frame.title_size * LINE_SPACING)) / dpi  # of the thumbnails
-        if not picture.filled and not (frame.title_size and _titles_begin_with_layer(panels)):
+        if not picture.filled and not (frame.title_size and all(panel.heading.names_group for panel in panels)):
             points, name = min(name_points, frame.step[0] * POINTS_PER_INCH / dpi), panels[0].group
             x, middle = left - NAME_GAP * scale - ruler.width(name, points), top - frame.side[0] / dpi / 2
             lines.append(TextLine(x, middle + ASCENT * points / POINTS_PER_INCH / 2, name, points))
@@ -292,11 +291,6 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
     )
 
 
-def _titles_begin_with_layer(panels: list[Panel]) -> bool:
-    """True if every title in a row, such as ``3.11``, begins with the layer in the row's name, such as ``layer 3``."""
-    return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
-
-
 def _column_titles(
     numbers: list[str], points: float, left: float, frame: _Frame, dpi: int, scale: float, ruler: Ruler
 ) -> Iterator[TextLine]:
@@ -312,11 +306,11 @@ def _column_titles(
 
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:
     """Returns the head number of each column of thumbnails; no numbers if the heads of a column have different ones."""
-    columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
-    numbers_of_columns = [set(filter(None, column)) for column in columns]
+    columns = zip_longest(*([panel.heading.number for panel in panels] for panels in groups))
+    numbers_of_columns = [set(column) - {None} for column in columns]
     if any(len(numbers) != 1 for numbers in numbers_of_columns):
         return []
-    return [number for [number] in numbers_of_columns]
+    return [str(number) for [number] in numbers_of_columns]
 
 
 def _rows_of(groups: list[list[Panel]], size: tuple[int, int], *, is_filled: bool) -> list[list[Panel]]:

@@ -33,6 +33,8 @@ from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumb
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.words.captions import (
     MASKED,
+    group_title,
+    maps_suffix,
     model_name,
     quantity_noun,
     recording_remarks,
@@ -155,14 +157,18 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """Returns the report of B − A of many heads, as thumbnails: a row per layer."""
     options = divide_page(comparison.options, len(comparison.pairs))
-    layers = [f"{row.layer}" for row in comparison.changes.rows]
-    fills_rows = options.sort is not None or not are_adjacent(layers)
+    groups = [group_title(comparison.a, a.maps) for a, _ in comparison.pairs]
+    fills_rows = options.sort is not None or not are_adjacent(groups)
     differences = []
-    for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
-        name = pair[0].name
-        heading = Heading(name, note="" if options.sort is None else f"{variation:.3f}")
-        *_, panel = _panel_triple(*pair, options, comparison.sides)
-        differences.append(replace(panel, heading=heading, group=f"layer {pair[0].maps.layer}"))
+    for (a, b), variation, group in zip(comparison.pairs, comparison.variations, groups, strict=True):
+        heading = Heading(
+            a.name,
+            note="" if options.sort is None else f"{variation:.3f}",
+            number=a.head,
+            names_group=not (comparison.a.tower or maps_suffix(comparison.a, a.maps)),
+        )
+        *_, panel = _panel_triple(a, b, options, comparison.sides)
+        differences.append(replace(panel, heading=heading, group=group))
     panels = share_scales(differences, options.look, title_limits=False)
     return Thumbnails(
         title=report_title(comparison.a, options.look),

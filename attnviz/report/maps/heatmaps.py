@@ -266,16 +266,13 @@ def _thumbnails(
     groups = [group_title(recording, head.maps) for head in heads]
     fills_rows = options.sort is not None or not are_adjacent(groups)
     thumbnail_options = _thumbnail_options(heads, options, fills_rows)
-    if fills_rows:
-        names = [f"{head.name}{maps_suffix(recording, head.maps)}" for head in heads]
-        notes = ["" if math.isnan(value) else f"{value:.2f}" for _, value in ranking]
-    else:
-        names, notes = [head.name for head in heads], [""] * len(heads)
-    panels = [
-        panel
-        for head, name, note, group in track(list(zip(heads, names, notes, groups, strict=True)), "pooling heads")
-        for panel in head_panels(head, [PERCENT], thumbnail_options, Heading(name, note=note), group)
-    ]
+    panels = []
+    for (head, value), group in track(list(zip(ranking, groups, strict=True)), "pooling heads"):
+        suffix = maps_suffix(recording, head.maps)
+        heading = Heading(head.name, number=head.head, names_group=not (recording.tower or suffix))
+        if fills_rows:
+            heading = replace(heading, name=f"{head.name}{suffix}", note="" if math.isnan(value) else f"{value:.2f}")
+        panels += head_panels(head, [PERCENT], thumbnail_options, heading, group)
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index] if summaries is None else summaries.clearest[0]
     colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO, title_limits=False)

@@ -190,6 +190,8 @@ class Heading:
     aspect: str = ""  # the part of the title after the name, with what separates both, such as `` scores``; "" for none
     note: str = ""  # the metric or pattern of the head, and the user's name for it; "" for none
     limits: str = ""  # the limits of the panel's own colour scale, such as ``: 0% to 54%``; "" if panels share a scale
+    number: int | None = None  # the number of the head in its layer, in an overview of heads
+    names_group: bool = False  # True if the name says what the panel's group does, as ``3.11`` in ``layer 3``
 
     @property
     def head(self) -> str:
@@ -222,7 +224,8 @@ class Heading:
 
     def with_words(self, change: Callable[[str], str]) -> "Heading":
         """Returns the heading with each of its parts changed by a function."""
-        return Heading(*(change(part) for part in (self.name, self.noun, self.aspect, self.note, self.limits)))
+        name, noun, aspect, note, limits = map(change, (self.name, self.noun, self.aspect, self.note, self.limits))
+        return replace(self, name=name, noun=noun, aspect=aspect, note=note, limits=limits)
 
 
 @dataclass(frozen=True, eq=False)

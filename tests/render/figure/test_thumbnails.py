@@ -108,7 +108,11 @@ def test_layers_run_down_and_heads_across_and_rows_are_named_only_where_the_head
     assert at["0.0"][1] == at["0.6"][1] < at["1.0"][1] < at["2.0"][1]
     assert at["0.0"][0] == at["2.0"][0] < at["0.1"][0] < at["0.6"][0]
     assert not {"layer 0", "layer 1", "layer 2"} & set(at)
-    named = replace(report, panels=tuple(replace(panel, group=f"{panel.group}, cross") for panel in report.panels))
+    panels = (
+        replace(panel, group=f"{panel.group}, cross", heading=replace(panel.heading, names_group=False))
+        for panel in report.panels
+    )
+    named = replace(report, panels=tuple(panels))
     marks = {mark.text: mark for mark in sheet_of(named).marks}
     assert marks["layer 0, cross"].x < marks["0.0"].x
 
@@ -239,6 +243,18 @@ def test_thumbnails_too_small_for_numbers_have_those_of_their_columns() -> None:
     large = {mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=200)).marks}
     assert {"0.0", "8.11"} <= large
     assert "11" not in large
+
+
+def test_columns_have_the_numbers_of_heads_whatever_their_titles_say() -> None:
+    report = report_of(recorded(12, 12, 5, 5), size="2.6in")
+    renamed = (
+        replace(panel, heading=replace(panel.heading, name=f"{panel.heading.name} · mover 2.{index}"))
+        for index, panel in enumerate(report.panels)
+    )
+    texts, renamed_texts = (
+        {mark.text for mark in sheet_of(shown).marks} for shown in (report, replace(report, panels=tuple(renamed)))
+    )
+    assert {"0", "11", "head", "layer 8"} <= texts == renamed_texts
 
 
 @pytest.mark.parametrize(
