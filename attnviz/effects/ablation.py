@@ -122,7 +122,8 @@ class Ablation:
             raise AttnvizError("no inputs; give at least one text")
         with restore_afterwards(self.model):
             if self.top is None:
-                results = [self.result(text) for text in texts]
+                runs = map(self.run, texts)
+                results = [_result(run, metric, self.head_sets(run)) for run, metric in runs]
             else:
                 results = _greedy_results(self, texts, self.top)
         return Effects(
@@ -148,11 +149,9 @@ class Ablation:
         intact_run = clean_run(self.model, args, kwargs, self.attention, self.module)
         metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric
         is_named_replacement = self.by in ("zero", "mean")
-        replacement = (
-            self.by
-            if is_named_replacement
-            else clean_run(self.model, *arguments_of(self.by), self.attention, self.module)
-        )
+        replacement = self.by
+        if not is_named_replacement:
+            replacement = clean_run(self.model, *arguments_of(self.by), self.attention, self.module)
         measure = find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
         run = TextRun(self.model, args, kwargs, intact_run, measure, self.positions, replacement)
         metric_name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
@@ -162,11 +161,6 @@ class Ablation:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
         return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
 
-    def result(self, inputs: Any) -> _TextResult:
-        """Returns the metric on a text with all heads, and without each set of heads."""
-        run, metric = self.run(inputs)
-        return _result(run, metric, self.head_sets(run))
-
 
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> _TextResult:
     """Returns the metric on one text with all heads, and without each of these sets."""
@@ -174,9 +168,7 @@ def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> _TextResult:
 
 
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[_TextResult]:
-    """Returns a result per text for a set that grows: each step adds the heads whose ablation changes the metric
-    most.
-    """
+    """Returns a result per text for a set that grows by the heads whose ablation changes the metric most."""
     first_run, metric_name = ablation.run(texts[0])
     candidates = ablation.head_sets(first_run)
     if not 1 <= top <= len(candidates):

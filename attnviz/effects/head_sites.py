@@ -182,29 +182,26 @@ def record_calls(calls: ModuleCalls) -> Iterator[None]:
 
 
 @contextmanager
-def _without_fused_kernels() -> Iterator[None]:
-    """Disables the fused kernels of torch's layers during the block, because their operands cannot be replaced."""
-    was_enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was_enabled)
-
-
-@contextmanager
 def restore_afterwards(model: nn.Module) -> Iterator[None]:
     """Puts the model in evaluation mode for the block, then restores its flags, its buffers and the random state.
 
-    The block runs without gradients and without fused kernels.
+    The block runs without gradients and without the fused kernels of torch's layers, whose operands cannot be replaced.
     """
     training_flags = [(module, module.training) for module in model.modules()]
-    buffers = [(module, name, buffer, buffer.detach().clone()) for module, name, buffer in _owned_buffers(model)]
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    had_fused_kernels = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.random.fork_rng(), torch.no_grad(), _without_fused_kernels():
+        with torch.random.fork_rng(), torch.no_grad():
             model.eval()
             yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(had_fused_kernels)
         for module, was_training in training_flags:
             module.training = was_training
         with torch.no_grad():
@@ -212,14 +209,6 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
                 module._buffers[name] = buffer
                 if not torch.equal(buffer, saved_numbers):
                     buffer.copy_(saved_numbers)
-
-
-def _owned_buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
-    """Yields each module with the name and tensor of each of its buffers; shared buffers more than once."""
-    for module in model.modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                yield module, name, buffer
 
 
 @dataclass(eq=False)

@@ -79,11 +79,6 @@ class LinearPath:
     values_by_id: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
     serials: Iterator[int] = field(default_factory=count)  # the numbers of values
 
-    def add_input(self, tensor: Tensor) -> None:
-        """Records an input tensor of the model."""
-        row, rows = self._row(tensor) or NO_ROW
-        self._store(tensor, PathValue(next(self.serials), row, rows, depends_on_input=True, place=""))
-
     def follow(self, call: TorchCall) -> None:
         """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
 
@@ -112,13 +107,13 @@ class LinearPath:
             self._link(value, call, result)
         self._store(result, value)
 
-    def value(self, tensor: Tensor) -> PathValue:
-        """Returns the value of a tensor; one without a record, such as a parameter, is recorded as a constant."""
+    def value(self, tensor: Tensor, is_input: bool = False) -> PathValue:
+        """Returns the value of a tensor; one without a record is the model's input, or a constant as parameters are."""
         if self._is_known(tensor):
             return self.values_by_id[id(tensor)][1]
         row, rows = self._row(tensor) or NO_ROW
         origin = self.names.get(id(tensor), "")
-        value = PathValue(next(self.serials), row, rows, depends_on_input=False, place=self.place(), origin=origin)
+        value = PathValue(next(self.serials), row, rows, depends_on_input=is_input, place=self.place(), origin=origin)
         self._store(tensor, value)
         return value
 
@@ -162,9 +157,7 @@ class LinearPath:
         self.values_by_id[id(tensor)] = ref(tensor), value
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of rows, or
-        ``None``.
-        """
+        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of rows."""
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None
         width = tensor.shape[-1] if tensor.dim() else 1
@@ -206,9 +199,20 @@ class LinearPath:
             if len(input_row) == len(value.row) and torch.equal(input_row, value.row.to(first_input.row)):
                 value.sources = [(first_input, _unchanged_gradient)]
         elif name in ADDITION_SIGNS:
-            value.sources = self._sum_sources(args, kwargs, ADDITION_SIGNS[name])
+            terms = self._operands((args[0], kwargs["other"] if len(args) < 2 else args[1]))
+            factor = torch.tensor(ADDITION_SIGNS[name] * float(kwargs.get("alpha", 1)))
+            if terms is not None:
+                value.sources = [(terms[0], _unchanged_gradient), (terms[1], partial(_scaled_gradient, factor))]
         elif name in MULTIPLICATIONS or (name in DIVISIONS and kwargs.get("rounding_mode") is None):
-            self._link_scaling(value, args, divides=name in DIVISIONS)
+            operands = self._operands(args[:2])
+            pairs = [] if operands is None else [operands] if name in DIVISIONS else [operands, operands[::-1]]
+            for variable, factor_value in pairs:
+                is_frozen = factor_value.depends_on_input and len(factor_value.row) == 1 < len(variable.row)
+                if is_frozen or not factor_value.depends_on_input:  # else linear in the other operand at most
+                    multiplier = 1 / factor_value.row if name in DIVISIONS else factor_value.row
+                    value.sources = [(variable, partial(_scaled_gradient, multiplier))]
+                    value.is_frozen = is_frozen
+                    return
         elif name in MEANS and len(value.row) == 1 and len(first_input.row) > 1 and value.rows == first_input.rows:
             width = len(first_input.row)
             value.sources = [(first_input, lambda gradient: gradient.expand(width) / width)]
@@ -216,6 +220,20 @@ class LinearPath:
             self._link_norm(value, name, args, kwargs, first_input)
         elif name == "tanh":
             value.tanh_input = first_input
+
+    def _operands(self, arguments: Sequence[Any]) -> tuple[PathValue, PathValue] | None:
+        """Returns the values of two operands, tensors or Python numbers; ``None`` if one has no row at the token."""
+        values = []
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                values.append(self.value(argument))
+            elif isinstance(argument, int | float):
+                row = torch.tensor([float(argument)])
+                place = self.place()
+                values.append(PathValue(next(self.serials), row, rows=1, depends_on_input=False, place=place))
+        if len(values) != 2 or not all(value.rows for value in values):
+            return None
+        return values[0], values[1]
 
     def _product_sources(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
@@ -236,46 +254,10 @@ class LinearPath:
             return sources if bias is None else [*sources, (self.value(bias), _unchanged_gradient)]
         return None
 
-    def _sum_sources(
-        self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
-    ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a sum or difference; `None` if a term has no row."""
-        terms = (args[0], kwargs["other"] if len(args) < 2 else args[1])
-        factors = (1.0, sign * float(kwargs.get("alpha", 1)))
-        sources: list[tuple[PathValue, Pullback]] = []
-        for argument, factor in zip(terms, factors, strict=True):
-            value = self.value(argument) if isinstance(argument, Tensor) else self._number(argument)
-            if value is None or not value.rows:
-                return None
-            sources.append((value, partial(_scaled_gradient, torch.tensor(factor))))
-        return sources
-
-    def _link_scaling(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
-        """Sets the source of an element-wise product or quotient that is linear in one operand; else sets none."""
-        operands = [
-            self.value(argument) if isinstance(argument, Tensor) else self._number(argument) for argument in args[:2]
-        ]
-        if len(operands) < 2 or any(operand is None or not operand.rows for operand in operands):
-            return
-        left, right = operands
-        assert left is not None
-        assert right is not None
-        pairs = [(left, right)] if divides else [(left, right), (right, left)]
-        for variable, factor in pairs:
-            is_frozen = factor.depends_on_input and len(factor.row) == 1 < len(variable.row)
-            if factor.depends_on_input and not is_frozen:
-                continue
-            multiplier = 1 / factor.row if divides else factor.row
-            value.sources = [(variable, partial(_scaled_gradient, multiplier))]
-            value.is_frozen = is_frozen
-            return
-
     def _link_norm(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first_input: PathValue
     ) -> None:
-        """Sets the sources of a norm over the features: its input, with the scale frozen, and its bias if it has
-        one.
-        """
+        """Sets the sources of a norm over the features: its input with the scale frozen, and its bias."""
         is_rms_norm = name == "rms_norm"
         parameter_names = ["input", "normalized_shape", "weight", *([] if is_rms_norm else ["bias"]), "eps"]
         arguments = dict(zip(parameter_names, args, strict=False)) | kwargs
@@ -300,13 +282,6 @@ class LinearPath:
         bias = arguments.get("bias")
         if bias is not None:
             value.sources.append((self.value(bias), _unchanged_gradient))
-
-    def _number(self, number: Any) -> PathValue | None:
-        """Returns the value of a Python number; ``None`` for anything else."""
-        if not isinstance(number, int | float):
-            return None
-        row = torch.tensor([float(number)])
-        return PathValue(next(self.serials), row, rows=1, depends_on_input=False, place=self.place())
 
 
 def _unchanged_gradient(gradient: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ text. The final norm and the unembedding are thus found in any model whose heads
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from attnviz.effects.measures import ids_of, logits_in
 
 TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
+KINDS = ("embedding", "head", "mlp", "other", "bias")  # in the order in which a layer adds them
 MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
 
 
@@ -82,11 +82,8 @@ class _PathFinder(SiteFinder):
 
     observer_kind = _PathObserver
 
-    def start_path(self, path: LinearPath) -> None:
-        """Sets the path that records the next run, and forgets the heads of earlier runs."""
-        assert isinstance(self.site_observer, _PathObserver)
-        self.path = self.site_observer.path = path
-        self.heads: dict[PathValue, list[_HeadsOnPath]] = {}
+    path: LinearPath  # which records the run
+    heads: dict[PathValue, list[_HeadsOnPath]]
 
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
@@ -150,11 +147,18 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         )
     with restore_afterwards(model):
         finder = _PathFinder(model, None)
+
+        def running_module() -> str:
+            key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
+            return finder.modules.names.get(key[1], "") if key else ""
+
         tensor_names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-        path = LinearPath(token_count, position % token_count, tensor_names, partial(_running_module, finder))
-        finder.start_path(path)
+        path = LinearPath(token_count, position % token_count, tensor_names, running_module)
+        assert isinstance(finder.site_observer, _PathObserver)
+        finder.path = finder.site_observer.path = path
+        finder.heads = {}
         for tensor in tensors_in((args, tuple(kwargs.values()))):
-            path.add_input(tensor)
+            path.value(tensor, is_input=True)
         output = run_observed(finder, args, kwargs)
         logits = logits_in(output)
         if logits is None:
@@ -172,8 +176,11 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
     # a soft cap is a tanh over all logits: the path ends there, with one leaf that has an input to go on from
     is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
     uncapped_value = leaves[0].value.tanh_input if is_single_leaf else None
-    logits = end if uncapped_value is None else _logits_before_cap(uncapped_value)
+    logits = end if uncapped_value is None else uncapped_value
     if uncapped_value is not None:
+        # the logits before the cap: back from the input of the tanh through single sources of its size
+        while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
+            logits = logits.sources[0][0]
         leaves, frozen_modules = _leaves_of_logit(finder.path, logits, token)
     if not any(leaf.value in finder.heads for leaf in leaves):
         largest_leaf = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
@@ -183,7 +190,7 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
             f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
             f"{obstacle}; use attnviz ablate, which measures any model"
         )
-    parts = _merged_parts(_parts_of_leaves(finder, leaves))
+    parts = _parts_of_leaves(finder, leaves)
     logit = float(logits.row[token])
     total = sum(part.adds for part in parts)
     difference = abs(total - logit)
@@ -212,105 +219,63 @@ def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list
     return path.leaves(end, gradient)
 
 
-def _logits_before_cap(tanh_input: PathValue) -> PathValue:
-    """Returns the logits before a soft cap: goes back from the ``tanh_input`` through single sources of its size."""
-    logits = tanh_input
-    while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
-        logits = logits.sources[0][0]
-    return logits
-
-
-def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitPart]:
-    """Returns the parts of the logit in the order of the run: one for each leaf, or for each of its heads."""
+def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
+    """Returns the parts of the logit in the order of the model; parts of equal name and kind are added up."""
     attention_kinds = {call_heads.site.part for calls in finder.heads.values() for call_heads in calls}
-    parts: list[LogitPart] = []
-    for leaf in sorted(leaves, key=lambda leaf: leaf.value.serial):
-        calls = finder.heads.get(leaf.value)
-        if calls is None:
-            parts.append(_named_part(leaf, finder))
-            continue
-        for call_heads in calls:
-            prefix = f"{call_heads.site.part} " if len(attention_kinds) > 1 else ""
-            parts += [replace(part, name=f"{prefix}{part.name}") for part in call_heads.parts(leaf)]
-    return parts
-
-
-def _merged_parts(unmerged_parts: Iterable[LogitPart]) -> tuple[LogitPart, ...]:
-    """Returns the parts in the order of the model; parts of equal name and kind are added up."""
     parts: dict[tuple[str, PartKind], LogitPart] = {}
-    for part in unmerged_parts:
-        earlier_part = parts.get((part.name, part.kind))
-        if earlier_part is None:
+    for leaf in sorted(leaves, key=lambda leaf: leaf.value.serial):
+        leaf_parts = [] if leaf.value in finder.heads else [_named_part(leaf, finder)]
+        for call_heads in finder.heads.get(leaf.value, ()):
+            prefix = f"{call_heads.site.part} " if len(attention_kinds) > 1 else ""
+            leaf_parts += [replace(part, name=f"{prefix}{part.name}") for part in call_heads.parts(leaf)]
+        for part in leaf_parts:
+            earlier = parts.get((part.name, part.kind))
+            if earlier is not None:
+                has_keys = earlier.keys is not None and part.keys is not None
+                key_terms = earlier.keys + part.keys if has_keys else None  # type: ignore[operator]
+                part = replace(part, adds=earlier.adds + part.adds, keys=key_terms)
             parts[part.name, part.kind] = part
-        else:
-            has_keys = earlier_part.keys is not None and part.keys is not None
-            key_terms = earlier_part.keys + part.keys if has_keys else None  # type: ignore[operator]
-            parts[part.name, part.kind] = replace(part, adds=earlier_part.adds + part.adds, keys=key_terms)
-    return tuple(sorted(parts.values(), key=_model_order))
 
+    def order(part: LogitPart) -> tuple[int, int, int]:
+        outside = -1 if part.kind == "embedding" else 10**6  # before the first layer, or after the last
+        return outside if part.layer is None else part.layer, KINDS.index(part.kind), part.head or 0
 
-def _model_order(part: LogitPart) -> tuple[int, int, int]:
-    """Returns the sort key of a part: embeddings come first, then the parts of each layer, then all others."""
-    kinds = ("embedding", "head", "mlp", "other", "bias")
-    layer = part.layer
-    if layer is None:
-        layer = -1 if part.kind == "embedding" else 10**6  # before the first layer, or after the last
-    return layer, kinds.index(part.kind), part.head or 0
+    return tuple(sorted(parts.values(), key=order))
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
     """Returns the part of a leaf that holds no head, named after its parameter or module."""
-    path = leaf.value.origin or leaf.value.place
+    value = leaf.value
+    path = value.origin or value.place
+    is_bias = not value.depends_on_input and value.rows == 1  # a constant with the same row for all tokens
     match = LAYER.search(path)
     if match is None:
-        return _part_outside_layers(leaf, finder)
-    layer = _layer_number(path, finder)
+        last_name = path.rpartition(".")[2] or "model"
+        kind: PartKind
+        if is_bias:
+            name, kind = ".".join(path.split(".")[-2:]) if value.origin else last_name, "bias"
+        elif isinstance(finder.modules.modules.get(path), nn.Embedding):
+            name, kind = last_name, "embedding"
+        elif not value.depends_on_input:
+            name, kind = "positions", "embedding"
+        else:
+            name, kind = path or last_name, "other"
+        return LogitPart(name, kind, leaf.amount)
+
+    layer = int(match[1])
+    for heads in finder.heads.values():  # the layer whose block contains the path; else the number in the path
+        site = heads[0].site
+        caller = finder.modules.modules.get(site.module)
+        block = "" if caller is None else finder.modules.block_of(site.module, type(caller)).path
+        if block and (path == block or path.startswith(f"{block}.")):
+            layer = site.layer
+            break
     component = match[2] or ""
-    if _is_bias(leaf.value):
+    if is_bias:
         return LogitPart(f"{layer}.bias", "bias", leaf.amount, layer)
     if MIXER_NAMES.search(component):
         return LogitPart(f"{layer}.{component}", "other", leaf.amount, layer)
     return LogitPart(f"{layer}.mlp", "mlp", leaf.amount, layer)
-
-
-def _part_outside_layers(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf that lies outside of the layers and holds no head."""
-    value = leaf.value
-    path = value.origin or value.place
-    last_name = path.rpartition(".")[2] or "model"
-    if _is_bias(value):
-        bias_name = ".".join(path.split(".")[-2:]) if value.origin else last_name
-        return LogitPart(bias_name, "bias", leaf.amount)
-    if isinstance(finder.modules.modules.get(path), nn.Embedding):
-        return LogitPart(last_name, "embedding", leaf.amount)
-    if not value.depends_on_input:
-        return LogitPart("positions", "embedding", leaf.amount)
-    return LogitPart(path or last_name, "other", leaf.amount)
-
-
-def _is_bias(value: PathValue) -> bool:
-    """True if a value is a constant with the same row for all tokens."""
-    return not value.depends_on_input and value.rows == 1
-
-
-def _layer_number(path: str, finder: _PathFinder) -> int:
-    """Returns the number of the layer whose block contains ``path``, or else the number in the path."""
-    for heads in finder.heads.values():
-        site = heads[0].site
-        caller = finder.modules.modules.get(site.module)
-        block = "" if caller is None else finder.modules.block_of(site.module, type(caller)).path
-        is_in_block = path == block or path.startswith(f"{block}.")
-        if block and is_in_block:
-            return site.layer
-    match = LAYER.search(path)
-    assert match is not None
-    return int(match[1])
-
-
-def _running_module(finder: _PathFinder) -> str:
-    """Returns the path of the running module; "" for the model itself."""
-    key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
-    return finder.modules.names.get(key[1], "") if key else ""
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:

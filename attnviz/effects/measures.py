@@ -59,16 +59,12 @@ def accuracy(run: MeasuredRun) -> float:
 
 def divergence(run: MeasuredRun) -> float:
     """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
-    changed_logits, clean_logits = (
-        run.rows(prediction_logits(output, run.positions)) for output in (run.output, run.clean)
-    )
-    return sum(_divergence(*block) for block in _row_blocks(changed_logits, clean_logits)) / len(changed_logits)
-
-
-def _divergence(changed_logits: Tensor, clean_logits: Tensor) -> float:
-    """Returns KL(clean ‖ changed), in nats, summed over rows of logits ``(rows, vocabulary)``."""
-    changed_logits, clean_logits = (logits.float().log_softmax(-1) for logits in (changed_logits, clean_logits))
-    return float((clean_logits.exp() * (clean_logits - changed_logits)).sum())
+    logits = [run.rows(prediction_logits(output, run.positions)) for output in (run.output, run.clean)]
+    total = 0.0
+    for block in _row_blocks(*logits):
+        changed, clean = (rows.float().log_softmax(-1) for rows in block)
+        total += float((clean.exp() * (clean - changed)).sum())
+    return total / len(logits[0])
 
 
 def cosine(run: MeasuredRun) -> float:
@@ -138,13 +134,11 @@ def default_metric(output: Any, ids: Tensor | None) -> str:
 
 def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """Returns the token ids among a model's arguments, ``(batch, tokens)``; ``None`` if there are none."""
-    candidates = [kwargs[name] for name in ID_ARGUMENTS if name in kwargs] + list(args)
-    return next((value for value in candidates if isinstance(value, Tensor) and _is_ids(value)), None)
-
-
-def _is_ids(tensor: Tensor) -> bool:
-    """True if a tensor holds whole numbers along two axes, texts and tokens."""
-    return tensor.dim() == 2 and not tensor.is_floating_point() and tensor.dtype != torch.bool
+    for value in [kwargs[name] for name in ID_ARGUMENTS if name in kwargs] + list(args):
+        is_number = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+        if is_number and value.dim() == 2:
+            return value  # type: ignore[no-any-return]
+    return None
 
 
 def logits_in(output: Any) -> Tensor | None:

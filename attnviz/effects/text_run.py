@@ -6,7 +6,7 @@ of heads run together as a batch. The first set is checked against a run without
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -84,14 +84,24 @@ class TextRun:
     def outputs(self, first_site: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
         """Runs the model without each set, all sets in one batch, and returns an iterator over their outputs."""
         cached_results = {} if self.resumes is False else first_site.cached_results
-        count = len(sets)
+        count, text_count = len(sets), self.texts
+        edits: dict[Key, Edit] = {}
+        for site in self.clean.sites:
+            columns_of_sets = [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
+            if any(columns_of_sets):
+                edits[site.key] = self._edit(site, columns_of_sets)
         calls = ModuleCalls(
             cached_results={key: self._repeated(result, count) for key, result in cached_results.items()}
         )
         args, kwargs = self._repeated((self.args, self.kwargs), count)
-        with record_calls(calls), EditingMode(calls, self._edits(sets)):
+        with record_calls(calls), EditingMode(calls, edits):
             output = self.model(*args, **kwargs)
-        return (self._output_of_run(output, index, count) for index in range(count))
+
+        def part_of_run(index: int, leaf: Any) -> Any:
+            is_batch = _has_axes(leaf) and len(leaf) == count * text_count
+            return leaf[index * text_count : (index + 1) * text_count] if is_batch else leaf
+
+        return (tree_map(partial(part_of_run, index), output) for index in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
@@ -134,15 +144,6 @@ class TextRun:
             if group:
                 yield site, group
 
-    def _edits(self, sets: Sequence[HeadSet]) -> dict[Key, Edit]:
-        """Returns the edits of products for a batch of sets, by the keys of the products."""
-        edits: dict[Key, Edit] = {}
-        for site in self.clean.sites:
-            columns_of_sets = [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
-            if any(columns_of_sets):
-                edits[site.key] = self._edit(site, columns_of_sets)
-        return edits
-
     def _edit(self, site: HeadSite, columns_of_sets: list[list[Tensor]]) -> Edit:
         """Returns the edit that replaces the outputs of each set's heads at one product, in the rows of its texts."""
 
@@ -167,9 +168,7 @@ class TextRun:
         return edit
 
     def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """Returns the replacement of a head's output: zeros, its mean over the tokens, or its output on another
-        text.
-        """
+        """Returns the replacement of a head's output: zeros, its mean over the tokens, or another text's output."""
         if self.by == "zero":
             return torch.zeros_like(output)
         if self.by == "mean":
@@ -204,16 +203,6 @@ class TextRun:
             return repeated_tensors[id(leaf)]
 
         return tree_map(copy_of, value)
-
-    def _output_of_run(self, output: Any, index: int, count: int) -> Any:
-        """Returns the output of the run at an index from the output of a batch of ``count`` runs."""
-        text_count = self.texts
-
-        def part_of_run(leaf: Any) -> Any:
-            is_batch = _has_axes(leaf) and len(leaf) == count * text_count
-            return leaf[index * text_count : (index + 1) * text_count] if is_batch else leaf
-
-        return tree_map(part_of_run, output)
 
 
 def _has_axes(value: object) -> bool:
