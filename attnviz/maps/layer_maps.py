@@ -105,6 +105,14 @@ class LayerMaps(ABC):
             self.value_norms.setflags(write=False)
 
     @property
+    def has_common_places(self) -> bool:
+        """True if queries and keys have their places on one axis: in self-attention whose keys are single tokens.
+
+        Fewer keys than queries each stand for several tokens, such as pooled ones.
+        """
+        return self.kind == "self" and len(self.key_tokens) >= len(self.query_tokens)
+
+    @property
     @abstractmethod
     def block(self) -> tuple[int, int]:
         """The numbers of queries and keys of the largest pooled block; ``(1, 1)`` if single cells are known."""

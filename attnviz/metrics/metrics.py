@@ -516,7 +516,7 @@ def rest_of_heads(
             start=0,
             query_tokens=query_tokens,
             key_tokens=key_tokens,
-            cross=maps.kind == "cross",
+            cross=not maps.has_common_places,
             in_sequence=is_sequence(maps.key_tokens),
             first_column=columns.start,
             blind_queries_at_end=blind_queries,

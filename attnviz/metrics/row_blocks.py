@@ -209,7 +209,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
             start=span.start,
             query_tokens=query_tokens,
             key_tokens=key_tokens,
-            cross=maps.kind == "cross",
+            cross=not maps.has_common_places,
             in_sequence=is_sequence(maps.key_tokens),
             blind_queries_at_end=blind_queries,
         )

@@ -22,10 +22,9 @@ from attnviz.capture.calls.layout import (
 )
 from attnviz.capture.calls.placed_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.calls.readable import restored_softmax
-from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.moved_rows import OperandGathers
-from attnviz.capture.flow.nodes import Contraction, Node, Scores, Use
+from attnviz.capture.flow.nodes import Contraction, Scores, Use
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
 STATISTIC_TOLERANCE = 1e-3  # relative, of the sum, extremes and norm of all weights, also in half precision
@@ -319,10 +318,3 @@ def kernel_layouts(
     """Returns the layouts of the queries and of the keys of ``scaled_dot_product_attention``."""
     query_axes, key_axes = (flow.node(arguments[name]).axes for name in ("query", "key"))
     return layout_of_queries(query_axes, key_axes, heads, batches)
-
-
-def have_separate_inputs(queries: Node, keys: Node) -> bool:
-    """True if queries and keys are both projections of known inputs, and have no input in common."""
-    are_projections = all(is_all(node.axes[-1], FEATURES) for node in (queries, keys))
-    query_roots, key_roots = queries.lineage.roots, keys.lineage.roots
-    return are_projections and bool(query_roots and key_roots) and not query_roots & key_roots

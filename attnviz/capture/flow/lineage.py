@@ -137,6 +137,16 @@ def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     return Lineage(roots, depth, _first_pieces(pieces) if pieces else (), is_recurrent)
 
 
+def have_separate_inputs(queries: Lineage, keys: Lineage, are_projections: bool) -> bool:
+    """True if queries and keys come from different inputs, or one of them from parameters alone, as latents do.
+
+    Different inputs are certain only of projections: other tensors may come from code that was not observed.
+    """
+    if queries.roots and keys.roots:
+        return are_projections and not queries.roots & keys.roots
+    return bool(queries.roots or keys.roots)
+
+
 def _first_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """Returns the first ``MAX_PIECES`` different pieces; those of one lineage go from the latest to the earliest."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]

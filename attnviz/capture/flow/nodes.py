@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.flow.axes import FEATURES, FIRST_MARK, Axes, is_all, labels_in
-from attnviz.capture.flow.lineage import NOTHING, Lineage
+from attnviz.capture.flow.lineage import NOTHING, Lineage, have_separate_inputs
 from attnviz.capture.flow.sites import CallingModule
 
 CUTTING = ("__getitem__", "narrow", "split", "chunk")
@@ -51,10 +51,9 @@ class Scores:
     right_lineage: Lineage  # the lineage of the second operand
 
     @property
-    def is_cross(self) -> bool:
-        """True if both operands are projections of inputs, and have no input in common."""
-        left, right = self.left_lineage.roots, self.right_lineage.roots
-        return self.projected and bool(left and right) and not left & right
+    def have_separate_inputs(self) -> bool:
+        """True if the operands come from different inputs, or one of them from parameters alone."""
+        return have_separate_inputs(self.left_lineage, self.right_lineage, self.projected)
 
     def with_keys_second(self, key_marks: set[int]) -> "Scores":
         """Returns the scores with swapped operands if the first one has a mark of the keys; else unchanged."""

@@ -23,12 +23,12 @@ from attnviz.capture.calls.arguments import (
 )
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_use, plain_layouts
-from attnviz.capture.calls.observed_calls import have_separate_inputs, kernel_call, kernel_layouts, use_call
+from attnviz.capture.calls.observed_calls import kernel_call, kernel_layouts, use_call
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, TorchCall, tensors_in
-from attnviz.capture.flow.lineage import NOTHING, Lineage
+from attnviz.capture.flow.lineage import NOTHING, Lineage, have_separate_inputs
 from attnviz.capture.flow.moved_rows import GatheredRows, OperandGathers, TokenPlaces
 from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
@@ -302,7 +302,7 @@ class Observer:
         self.passes.is_plain = False
         candidate, scores = use.candidate, use.candidate.scores
         caller = candidate.caller
-        if self.cross is None and scores is not None and scores.is_cross:  # no input in common
+        if self.cross is None and scores is not None and scores.have_separate_inputs:
             caller = self.modules.describe(caller.module, cross=True)
         if use.refusal is not None:
             is_attention = scores is not None or not candidate.is_over_features
@@ -341,7 +341,9 @@ class Observer:
         if kind is not None:
             return UnreadableCall(caller, kind)
         nodes = [self.flow.node(arguments[name]) for name in ("query", "key")]
-        if self.cross is None and have_separate_inputs(*nodes):
+        are_projections = all(is_all(node.axes[-1], FEATURES) for node in nodes)
+        lineages = nodes[0].lineage, nodes[1].lineage
+        if self.cross is None and have_separate_inputs(*lineages, are_projections):
             caller = self.modules.describe(caller.module, cross=True)
         self._find_windows(queries, arguments["key"])
         batches = self.receiver.batches_of(caller, nodes[0].lineage)
@@ -350,7 +352,6 @@ class Observer:
         is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
         gathers = self._gathers_of(caller, queries, arguments["key"])
         build = partial(kernel_call, arguments, output, logsumexp, layouts, gathers)
-        lineages = nodes[0].lineage, nodes[1].lineage
         observed_call = ObservedCall(caller, build, queries.shape, is_single_head, *lineages)
         # The tokens of windows, gathered rows, chunks and recurrent states must be followed in each pass.
         is_part = self.windows is not None or gathers is not None or observed_call.may_be_part

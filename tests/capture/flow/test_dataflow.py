@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -327,6 +328,77 @@ def test_keys_of_another_input_beside_the_same_make_attention_self() -> None:
     with attnviz.record(model) as recording:
         model(x, torch.randn(1, 3, WIDTH))
     assert [(maps.kind, len(maps.key_tokens)) for maps in recording.maps] == [("self", TOKENS + 3)] * 2
+
+
+class Latents(nn.Module):
+    """Attention of vectors that are parameters to a text, or of the text to such vectors, projected or not."""
+
+    def __init__(self, latents: str, projected: bool, by_kernel: bool) -> None:
+        super().__init__()
+        self.latents, self.linear = nn.Parameter(torch.randn(1, 3, WIDTH)), nn.Linear(WIDTH, WIDTH)
+        self.of, self.projected, self.by_kernel = latents, projected, by_kernel
+
+    def forward(self, x: Tensor) -> Tensor:
+        latents = self.linear(self.latents) if self.projected else self.latents.expand(len(x), -1, -1)
+        queries, keys = (latents, self.linear(x)) if self.of == "queries" else (self.linear(x), latents)
+        if self.by_kernel:
+            return functional.scaled_dot_product_attention(queries, keys, keys)
+        mixed: Tensor = torch.einsum("bqf,bkf->bqk", queries, keys).softmax(-1) @ keys
+        return mixed
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+@pytest.mark.parametrize(("latents", "projected"), [("queries", True), ("queries", False), ("keys", True)])
+@torch.no_grad()
+def test_latents_that_are_parameters_have_no_place_in_the_text(latents: str, projected: bool, by_kernel: bool) -> None:
+    model = Latents(latents, projected, by_kernel)
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    assert [maps.kind for maps in recording.maps] == ["cross"]
+    assert np.isnan(recording.head_table()["distance"]).all()
+
+
+@torch.no_grad()
+def test_latents_that_look_at_each_other_after_a_text_are_self_attention() -> None:
+    class Resampler(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.latents = nn.Parameter(torch.randn(1, 3, WIDTH))
+            self.layers = nn.ModuleList([nn.MultiheadAttention(WIDTH, COUNT, batch_first=True) for _ in range(2)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            latents = self.latents + self.layers[0](self.latents, x, x)[0]
+            mixed: Tensor = self.layers[1](latents, latents, latents)[0]
+            return mixed
+
+    model = Resampler()
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    assert [maps.kind for maps in recording.maps] == ["cross", "self"]
+
+
+class Pooled(Two):
+    """Self-attention to a few keys that each are made of all tokens."""
+
+    def __init__(self, by_weights: bool) -> None:
+        super().__init__()
+        self.mix, self.by_weights = nn.Parameter(torch.randn(2, TOKENS)), by_weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        keys = self.keys(x)
+        pooled = self.mix @ keys if self.by_weights else functional.adaptive_avg_pool1d(keys.mT, 2).mT
+        return functional.scaled_dot_product_attention(self.queries(x), pooled, pooled)
+
+
+@pytest.mark.parametrize("by_weights", [True, False])
+@torch.no_grad()
+def test_keys_that_stand_for_several_tokens_have_no_distance(by_weights: bool) -> None:
+    model = Pooled(by_weights)
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    table = recording.head_table()
+    assert np.isnan([table[name] for name in ("distance", "self", "previous", "next", "locality")]).all()
+    assert not np.isnan(table["entropy"]).any()
 
 
 def with_sink(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
