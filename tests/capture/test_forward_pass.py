@@ -120,3 +120,30 @@ def test_softmax_of_another_shape_beside_attention_still_is_attention_that_was_n
     with pytest.raises(AttnvizError, match=r"multiplies no observed values \(1, 2, 6, 3\)"):  # noqa: SIM117
         with attnviz.record(model):
             model(torch.randn(1, TOKENS, WIDTH))
+
+
+class HidingRows(nn.Module):
+    """Attention whose mask hides all keys of the last queries, as padding on the wrong axis does."""
+
+    def __init__(self, number: float, by_kernel: bool) -> None:
+        super().__init__()
+        self.project, self.by_kernel = nn.Linear(WIDTH, 3 * WIDTH), by_kernel
+        self.mask = torch.zeros(TOKENS, TOKENS)
+        self.mask[-2:] = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = self.project(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        if self.by_kernel:
+            return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=self.mask)
+        mixed: Tensor = (queries @ keys.mT * queries.shape[-1] ** -0.5 + self.mask).softmax(-1) @ values
+        return mixed
+
+
+@pytest.mark.parametrize(("number", "by_kernel"), [(-1e4, True), (-1e4, False), (-torch.inf, True)])
+@torch.no_grad()
+def test_rows_that_hide_all_keys_by_finite_numbers_are_said_to_average_them(number: float, by_kernel: bool) -> None:
+    model = HidingRows(number, by_kernel)
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    said = ("In layer 0 some queries see no key; the model averages the values of all keys there, which is not shown.",)
+    assert recording.remarks == (said if number > -torch.inf else ())

@@ -15,7 +15,14 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import refuse_without_memory
 from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
-from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall, are_exact, pick_heads
+from attnviz.capture.calls.attention_call import (
+    AVERAGED,
+    AttentionCall,
+    DenseCall,
+    FactoredCall,
+    are_exact,
+    pick_heads,
+)
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
@@ -169,7 +176,7 @@ def capture_call(
         map_type=map_type,
         fields=[],
         marks=key_marks(call),
-        note=call.note or source.note,
+        note="; ".join(filter(None, (call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""))),
         key_heads=_shared_key_heads(call, call_heads),
     )
     if rules is not None:

@@ -18,6 +18,7 @@ from attnviz.attention.kernels import EXACT_DTYPES
 MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no score is that low
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
+AVERAGED = "some queries see no key; the model averages the values of all keys there, which is not shown"
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
 
@@ -106,6 +107,10 @@ class AttentionCall(ABC):
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights that multiply the values, ``(batch, heads, queries, keys)``: after any known dropout."""
         return self.weights(heads, queries)
+
+    @abstractmethod
+    def averages_hidden_keys(self) -> bool:
+        """True if finite numbers hide all keys of a query, so that the softmax still gives these keys its weight."""
 
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
         """Returns for each text the largest difference between weights @ values and the model's output.
@@ -282,6 +287,19 @@ class FactoredCall(AttentionCall):
             scores = scores + torch.where(visible_by_mask, mask, 0).to(dtype)
         return scores, visible_by_mask if visible is None else visible_by_mask & visible
 
+    def averages_hidden_keys(self) -> bool:
+        """True if the finite numbers of the mask hide all keys of a query."""
+        if self.mask is None or self.mask.dtype == torch.bool or self.sinks is not None:  # a sink takes the whole row
+            return False
+        for band in query_bands(self.shape[2]):
+            mask = self.mask[:, :, band] if self.mask.shape[2] > 1 else self.mask
+            visible_by_position = self._visible_by_position(band)
+            if visible_by_position is not None:
+                mask = mask.masked_fill(~visible_by_position, float("-inf"))
+            if bool(_rows_hidden_by_numbers(mask).any()):
+                return True
+        return False
+
     def _visible_by_position(self, rows: slice | Tensor) -> Tensor | None:
         """Returns the cells that causality and window leave visible, ``(1, 1, rows, keys)``."""
         if not self.causal and self.window is None:
@@ -348,6 +366,11 @@ class DenseCall(AttentionCall):
         scores = scores.float().masked_fill_(is_hidden, float("nan"))
         return AttentionMaps(scores, weights.float().masked_fill_(is_hidden, 0), shared_or_per_head_cells(~is_hidden))
 
+    def averages_hidden_keys(self) -> bool:
+        """True if finite logits hide all keys of a query whose weights are not 0."""
+        is_hidden = _rows_hidden_by_numbers(self.logits)
+        return bool(is_hidden.any()) and bool((self.probabilities[is_hidden] > 0).any())
+
     def of_texts(self, texts: slice) -> "DenseCall":
         """Returns this call restricted to some texts of the batch, with its maps and note alone."""
         return DenseCall(logits=self.logits[texts], probabilities=self.probabilities[texts], note=self.note)
@@ -367,6 +390,13 @@ class DenseCall(AttentionCall):
             return weights
         is_kept = self.dropout.weights[:, list(heads), queries] != 0
         return weights * is_kept * self.dropout.factor
+
+
+def _rows_hidden_by_numbers(scores: Tensor) -> Tensor:
+    """Returns True for the rows of a mask, or of masked scores, that hide all keys by finite numbers."""
+    highest = scores.amax(-1)
+    is_low = highest.isfinite() & (highest <= MASK_THRESHOLD)
+    return is_low & hidden_cells(scores).all(-1) if bool(is_low.any()) else is_low
 
 
 def are_exact(*tensors: Tensor) -> bool:

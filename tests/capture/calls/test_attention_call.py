@@ -1,5 +1,7 @@
 """Calls known by their factors or their softmax: what a mask hides, adds and leaves, each by its definition."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,23 @@ def test_a_query_that_sees_nothing_by_a_finite_mask_has_no_weight() -> None:
     assert not maps.weights[0, 1, 2].any()
     assert maps.scores[0, 1, 2].isnan().all()
     assert torch.equal(maps.visible, before[:, :2] > -1e9)
+
+
+@pytest.mark.parametrize("number", [-1e4, -1e9, torch.finfo(torch.float32).min, -torch.inf])
+@pytest.mark.parametrize("keys", [slice(None), slice(1, None)], ids=["all keys", "all but one"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_values_of_hidden_keys_are_averaged_where_finite_numbers_hide_all(
+    number: float, keys: slice, causal: bool
+) -> None:
+    mask = torch.zeros(1, 1, QUERIES, KEYS)
+    mask[..., 2, keys] = number
+    is_averaged = number > -torch.inf and keys == slice(None)
+    call = factored(mask=mask, causal=causal)
+    logits = call.masked_scores(range(HEADS), slice(None)).masked_fill(mask != 0, number)
+    probabilities = logits.softmax(-1).nan_to_num()
+    assert call.averages_hidden_keys() == is_averaged
+    assert DenseCall(logits=logits, probabilities=probabilities).averages_hidden_keys() == is_averaged
+    assert not replace(call, sinks=torch.zeros(HEADS)).averages_hidden_keys()  # the sink takes the whole row
 
 
 @pytest.mark.parametrize("with_numbers", [True, False])
