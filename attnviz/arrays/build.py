@@ -37,6 +37,7 @@ from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
 
 ROW_TOLERANCE = 1e-2  # the largest error of a row's sum; bfloat16 keeps 3 digits of each weight
+LARGEST_DROPOUT = 2  # dropout of up to one half multiplies the weights that it keeps by up to this
 MASKED_SCORE = -1e9  # scores up to this are masked: libraries write -1e9 and less into masked cells
 LOWEST_PEAK = -1e30  # finite, in place of the −inf that is the largest score of a query that sees no key
 SMALLEST_WEIGHT = float(np.finfo(np.float32).tiny)  # replaces a weight of 0, whose logarithm would be −inf
@@ -184,6 +185,8 @@ def _checked_rows(text: ArrayText, may_change: bool) -> tuple[FloatArray, FloatA
     smallest, largest = float(checked_sums.min()), float(checked_sums.max())
     if not (smallest >= 1 - ROW_TOLERANCE and largest <= 1 + ROW_TOLERANCE):
         extremes = f"{smallest:.3g} at least and {largest:.3g} at most"
+        if largest <= LARGEST_DROPOUT:
+            advice = "give the weights before dropout, as after model.eval(), or divide each row by its sum"
         raise AttnvizError(f"{text.location}: rows of weights sum to {extremes}, not to 1; {advice}")
     return weights, sums, is_zero_above
 

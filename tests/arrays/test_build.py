@@ -147,6 +147,11 @@ def test_what_is_not_known_is_said() -> None:
         ({"weights": np.ones(3)}, r"weights have shape \(3,\); give"),
         ({"weights": np.ones((1, 2, 2))}, "rows of weights sum to 2 at least and 2 at most, not to 1; give"),
         (
+            {"weights": np.array([[0.6, 0.51], [0, 0.7]])},
+            "0.7 at least and 1.11 at most, .*; give the weights be",
+        ),
+        ({"weights": np.full((2, 2), 1.5)}, "rows of weights sum to 3 at least .*; give them as scores if no"),
+        (
             {"weights": np.array([[1.2, -0.2], [0.5, 0.5]])},
             "layer 0: weights as low as -0.2 are negative; give them as",
         ),
