@@ -139,10 +139,10 @@ class Capture:
         except Exception as error:
             self.on_failure(error)
 
-    def start(self, module: nn.Module) -> None:
-        """Counts a run of a module in the numbering of layers."""
+    def start(self, module: nn.Module, parent: nn.Module | None = None) -> None:
+        """Counts a run of a module, which its parent called, in the numbering of layers."""
         with self.lock:
-            self.numbering.start(module)
+            self.numbering.start(module, parent)
 
     @property
     def joins_chunks(self) -> bool:

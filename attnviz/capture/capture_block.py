@@ -150,7 +150,7 @@ class CaptureBlock:
 
     def _observe_thread(self, module: nn.Module, inputs: tuple[object, ...], thread: int) -> None:
         """Begins to observe a thread while it runs this module; arguments as in `note_call`."""
-        is_part_of_pass = self.capture.runs.depth > 0 and module is not self.model
+        is_part_of_pass = bool(self.capture.runs.running) and module is not self.model
         capture = self.capture if is_part_of_pass else self.foreign_captures.get(thread)
         if capture is None:
             capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)

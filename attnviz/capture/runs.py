@@ -58,7 +58,7 @@ class RunCounter:
         model: nn.Module,
         modules: Mapping[int, str],
         on_next: Callable[[], None],
-        on_start: Callable[[nn.Module], None],
+        on_start: Callable[[nn.Module, nn.Module | None], None],
     ) -> None:
         self.model, self.modules = model, modules
         self.on_next, self.on_start = on_next, on_start
@@ -69,7 +69,7 @@ class RunCounter:
         self.second_axes: dict[str, set[tuple[int, int]]] = {}
         # The sizes of the first two axes of each input, by top-level module
         self.shapes: dict[str, list[BatchShape]] = {}
-        self.depth = 0  # the number of modules that run now, one within the other
+        self.running: list[nn.Module] = []  # the modules that run now, each called by the one before
         self._outermost: int | None = None
         self._attended: set[int | None] = set()
 
@@ -78,7 +78,7 @@ class RunCounter:
         self._attended.add(self._outermost)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that a module is called, and calls ``on_start``; ignores modules of other models.
+        """Notes that a module is called, and tells ``on_start`` with its caller; ignores modules of other models.
 
         If a module that is outermost or the model itself has attended since the last pass began, ``on_next`` is called
         before, as another pass begins. The first call within each top-level module also notes the shapes of its inputs.
@@ -90,18 +90,20 @@ class RunCounter:
         top_module = name.partition(".")[0]
         if top_module not in self.batches:
             self._note_batch(top_module, inputs)
-        if not self.depth or module is self.model:  # an interrupted pass does not count its depth down
+        if not self.running or module is self.model:  # the modules of an interrupted pass may never have returned
             if id(module) in self._attended:
                 self.on_next()
                 self._attended.clear()
-            self.depth, self._outermost = 0, id(module)
-        self.depth += 1
-        self.on_start(module)
+            self.running.clear()
+            self._outermost = id(module)
+        parent = self.running[-1] if self.running else None
+        self.running.append(module)
+        self.on_start(module, parent)
 
     def leave(self, module: nn.Module) -> None:
         """Notes that a module has returned or raised; ignores modules of other models."""
-        if id(module) in self.modules:
-            self.depth = max(self.depth - 1, 0)  # a pass that began after an interrupted one counts from 0
+        if id(module) in self.modules and self.running:  # a pass that began after an interrupted one is shorter
+            self.running.pop()
 
     def texts_of(self, module: str) -> int | None:
         """Returns the number of texts that the model reads at once; ``None`` if it is unknown.

@@ -111,17 +111,24 @@ class ModuleIndex:
     def running(self, cross: bool | None = None) -> CallingModule | None:
         """Returns the innermost running module of the model, found on Python's stack; ``None`` if none runs.
 
-        A running softmax or dropout does not count, since the module that calls it attends.
+        A running softmax or dropout does not count, since the module that calls it attends. Neither does a module
+        without weights that several others share, and that another one calls than the one that its path names.
         """
         frame = sys._getframe(1)
+        shared: nn.Module | None = None  # a module without weights whose caller is not known yet
         while frame is not None:
             code = frame.f_code
             if code.co_argcount and code.co_varnames[0] == "self":
                 owner = frame.f_locals.get("self")
                 if id(owner) in self.names and isinstance(owner, nn.Module) and not isinstance(owner, PASSIVE_MODULES):
-                    return self.describe(owner, cross)
+                    name = self.names[id(owner)]
+                    if shared is not None and self.names[id(shared)].startswith(f"{name}." if name else ""):
+                        return self.describe(shared, cross)
+                    if next(owner.parameters(), None) is not None:
+                        return self.describe(owner, cross)
+                    shared = owner
             frame = frame.f_back  # type: ignore[assignment]
-        return None
+        return None if shared is None else self.describe(shared, cross)
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
         """Returns a module with its kind and its path; a module outside the model has its class's name as path."""
@@ -258,23 +265,35 @@ class LayerNumbering:
     def __init__(self, modules: ModuleIndex) -> None:
         self.modules = modules
         self.start_counts: dict[str, int] = {}
+        # The run of its parent in which each module last ran, and further runs in it of modules without weights
+        self.parent_runs: dict[str, tuple[str, int]] = {}
+        self.further_starts: Counter[str] = Counter()
         self.calls: Counter[tuple[object, ...]] = Counter()
         self.layers: dict[tuple[object, ...], int] = {}
         self.last_numbers: dict[tuple[object, ...], int] = {}
         self.depths: dict[str, int] = {}
 
-    def start(self, module: nn.Module) -> None:
+    def start(self, module: nn.Module, parent: nn.Module | None = None) -> None:
         """Counts a run of a module inside the model; the model itself and other modules do not count."""
         name = self.modules.names.get(id(module))
-        if name:
-            self.start_counts[name] = self.start_counts.get(name, 0) + 1
+        if not name:
+            return
+        self.start_counts[name] = self.start_counts.get(name, 0) + 1
+        parent_name = self.modules.names.get(id(parent))
+        if parent_name is None:
+            return
+        parent_run = parent_name, self.start_counts.get(parent_name, 0)
+        if self.parent_runs.get(name) == parent_run and next(module.parameters(), None) is None:
+            self.further_starts[name] += 1
+        self.parent_runs[name] = parent_run
 
     def next_site(self, caller: CallingModule, is_single_head: bool, depth: int = 0) -> CallSite:
         """Returns the site of the next call of a module, and counts the call.
 
         If a stack of layers runs again on an input that no attention has computed, it reads another text: the site has
         the number of that run. If another module runs again, or the stack reads its own output, its calls are further
-        layers.
+        layers. But a module without weights that its parent calls several times, each time on input of the same depth,
+        is a function of the parent: its calls are further heads.
         """
         single_head_match = SINGLE_HEAD_NAME.match(caller.name) if is_single_head else None
         path = caller.name if single_head_match is None else single_head_match[1]
@@ -285,12 +304,14 @@ class LayerNumbering:
             parts = (prefix for prefix in prefixes(caller.name) if len(prefix) >= len(block.path))
             enclosing_path = next((part for part in parts if self.start_counts.get(part)), block.path)
         enclosing_paths = prefixes(enclosing_path)
-        repeated_module = next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix, 0) > 1), "")
+        starts = {prefix: self.start_counts.get(prefix, 0) for prefix in enclosing_paths}
+        if not is_deeper:
+            starts = {prefix: count - self.further_starts[prefix] for prefix, count in starts.items()}
+        repeated_module = next((prefix for prefix, count in starts.items() if count > 1), "")
         is_stack = block.path.startswith(f"{repeated_module}.") and not self.modules.is_numbered(repeated_module)
         reads_other_text = bool(repeated_module) and not is_deeper and is_stack
-        run = self.start_counts[repeated_module] - 1 if reads_other_text else 0
-        start_counts = ((prefix, self.start_counts.get(prefix, 0)) for prefix in enclosing_paths)
-        repeats = tuple((prefix, count) for prefix, count in start_counts if count > 1)
+        run = starts[repeated_module] - 1 if reads_other_text else 0
+        repeats = tuple((prefix, count) for prefix, count in starts.items() if count > 1)
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
         return CallSite(

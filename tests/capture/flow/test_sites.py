@@ -204,3 +204,49 @@ def test_module_that_starts_between_two_calls_is_not_repeated() -> None:
         numbering.start(module)
     sites.append(numbering.next_site(caller, False))
     assert [(site.layer, site.call) for site in sites] == [(0, 0), (0, 1)]
+
+
+class Product(nn.Module):
+    """Attention without weights of its own."""
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        mixed: Tensor = (queries @ keys.mT).softmax(-1) @ values
+        return mixed
+
+
+class HeadLoop(nn.Module):
+    """A layer whose heads, or whose passes over its own output, are runs of one module without weights."""
+
+    def __init__(self, product: nn.Module, over_own_output: bool = False) -> None:
+        super().__init__()
+        self.queries, self.keys = (nn.ModuleList(nn.Linear(6, 6) for _ in range(3)) for _ in range(2))
+        self.product, self.over_own_output = product, over_own_output
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = x
+        for project_queries, project_keys in zip(self.queries, self.keys, strict=True):
+            source = mixed if self.over_own_output else x
+            mixed = mixed + self.product(project_queries(source), project_keys(source), source)
+        return mixed
+
+
+SHARED = Product()
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (HeadLoop(Product()), ["0.0", "0.1", "0.2"]),
+        (HeadLoop(Product(), over_own_output=True), ["0.0", "1.0", "2.0"]),
+        (nn.Sequential(HeadLoop(Product()), HeadLoop(Product())), ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]),
+        (nn.Sequential(HeadLoop(SHARED), HeadLoop(SHARED)), ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]),
+    ],
+    ids=["one layer", "over its own output", "two layers", "two layers that share it"],
+)
+@torch.no_grad()
+def test_runs_of_a_module_without_weights_in_one_run_of_its_parent_are_heads(
+    model: nn.Module, names: list[str]
+) -> None:
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, 5, 6))
+    assert [f"{maps.layer}.{head}" for maps in recording.maps for head in maps.heads] == names
