@@ -2,16 +2,26 @@
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import NoReturn
+from functools import partial
+from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 from torch import nn
 
 from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import CaptureBlock
-from attnviz.capture.options import CaptureOptions, TokenLabels
+from attnviz.capture.labels import LabelsOfIds, TokenLabels
+from attnviz.capture.options import CaptureOptions
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, Selection
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """A tokenizer of transformers."""
+
+    def convert_ids_to_tokens(self, ids: Any) -> Any:
+        """Returns the names of ids."""
 
 
 class _LiveRecording(DrawableRecording):
@@ -54,8 +64,8 @@ def record(
     heads: Iterable[int] | None = None,
     *,
     attention: AttentionPart | None = None,
-    tokens: TokenLabels | None = None,
-    context: TokenLabels | None = None,
+    tokens: TokenLabels | Tokenizer | None = None,
+    context: TokenLabels | Tokenizer | None = None,
     stop: bool = False,
     dense: bool | None = None,
     values: bool = False,
@@ -76,8 +86,10 @@ def record(
         layers: numbers of the layers, from 0; ``None`` for all.
         heads: numbers of the heads, from 0; ``None`` for all.
         attention: ``encoder``, ``decoder`` or ``cross`` to record only that attention of an encoder-decoder.
-        tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text; or a function that
-            returns them at the end of the block, such as for a text that is generated in it.
+        tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text, of all tokens or of
+            the real ones without padding; or a function that returns them at the end of the block, such as for a text
+            that is generated in it; or the model's tokenizer, which labels the ids that the model reads. A remark names
+            labels that fit no text.
         context: labels of the keys of cross-attention, in the same forms.
         stop: if true, the forward pass ends after the last chosen layer, and the rest of the block does not run.
         dense: true for whole maps, false for factors where a call has them; ``None`` for factors of long maps only.
@@ -104,13 +116,22 @@ def record(
     options = CaptureOptions(
         selection=selection,
         attention=attention,
-        tokens=tokens,
-        context=context,
+        tokens=_labels_by(tokens),
+        context=_labels_by(context),
         stop=stop,
         dense=dense,
         values=values,
     )
     return _RecordBlock(CaptureBlock(model, options))
+
+
+def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
+    """Returns labels unchanged, and a tokenizer as the labels of the ids that the model reads."""
+    if not isinstance(labels, Tokenizer):
+        return labels
+    from attnviz.models.huggingface.tokens import tokens_of_bare_ids
+
+    return LabelsOfIds(partial(tokens_of_bare_ids, cast("Any", labels)))
 
 
 class _RecordBlock(AbstractContextManager[DrawableRecording]):

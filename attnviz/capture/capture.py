@@ -28,11 +28,13 @@ from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import is_within, refuse_merged, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED, Finding, ObservedCall, Observer, StopForward, UnreadableCall
+from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter, TextLoops
 from attnviz.capture.silent_layers import silent_layers
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
+from attnviz.text.tokens import Tokens
 
 MAX_MAP_SHAPES = 2  # a module with softmaxes of more shapes than this in one run computes no queries x keys map
 NO_SOFTMAX = "numbers that are not a softmax of scores of its queries and keys"
@@ -52,7 +54,8 @@ class Capture:
         self.modules = modules
         self.observer = Observer(modules, self)
         self.numbering = LayerNumbering(modules)
-        self.runs = RunCounter(model, modules.names, self._begin_pass, self.start)
+        reads_ids = options.tokens is not None or options.context is not None
+        self.runs = RunCounter(model, modules.names, self._begin_pass, self.start, reads_ids)
         self.texts = TextCollector()
         self.head_counts: dict[CallSite, int] = {}  # of each observed call
         self.calls: list[CapturedCall] = []  # the kept calls of the present forward pass
@@ -271,8 +274,9 @@ class Capture:
         if heads and self.options.receive is not None:
             self.options.receive(site, heads, call, first_head)
         elif heads:
+            ids = self.runs.ids_of(call.shape[0], call.shape[2])
             captured_call = capture_call(
-                site, heads, call, self.options.dense, first_head, self.options.tokens_so_far, self.options.factors
+                site, heads, call, self.options.dense, first_head, self._tokens_so_far, self.options.factors, ids
             )
             windows = self.observer.windows
             joined_call = None if windows is None else joined_windows(captured_call, windows)
@@ -283,6 +287,11 @@ class Capture:
                 norms = expected_norms(self.search, call, [head - first_head for head in heads], windows)
                 kept_call = replace(kept_call, norms=norms)
             self.calls.append(kept_call)
+
+    def _tokens_so_far(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later."""
+        tokens, context = (None if callable(given) else given for given in (self.options.tokens, self.options.context))
+        return GivenLabels(tokens, context, [call]).tokens_of(call, item)
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head in its layer; the numbers go on from call to call of a module."""

@@ -13,6 +13,7 @@ from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
+from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
 from attnviz.capture.silent_layers import silent_remarks
@@ -79,11 +80,12 @@ class ForwardPass:
         self._refuse_no_call()
         self._refuse_missing_heads()
         self._refuse_missing_contributions(calls)
+        has_decoder = "cross" in self.parts and self.options.attention != "encoder"
+        labels = GivenLabels(self.options.tokens, self.options.context, calls, has_decoder)
         maps: list[LayerMaps] = []
         for layer_calls in _by_layer(calls):
-            site, texts = layer_calls[0].site, layer_calls[0].shape[0]
-            for item in range(texts):
-                queries, keys = self.options.tokens_of(layer_calls[0], site.run * texts + item)
+            for item in range(layer_calls[0].shape[0]):
+                queries, keys = labels.tokens_of(layer_calls[0], item)
                 maps.append(maps_of(layer_calls, item, queries, keys))
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
@@ -94,6 +96,7 @@ class ForwardPass:
             remarks=(
                 *(silent_remarks(self.silent_layers) if self.options.selection.chosen_layers is None else ()),
                 *self.texts.remarks(),
+                *labels.remarks(),
                 *self._remarks_on_missing(),
                 *_remarks_on_calls(calls),
                 *_remarks_on_blocks(maps),

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
+from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.layout import BatchShape
-from attnviz.capture.calls.readable import hidden_from_run
+from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.lineage import Piece
 from attnviz.capture.flow.sites import CallSite
 
@@ -59,8 +61,13 @@ class RunCounter:
         modules: Mapping[int, str],
         on_next: Callable[[], None],
         on_start: Callable[[nn.Module, nn.Module | None], None],
+        reads_ids: bool = False,
     ) -> None:
         self.model, self.modules = model, modules
+        self.reads_ids = reads_ids
+        self._ids: IntArray | None = None  # ``(texts, tokens)``, the last ids that the pass looked up
+        self._features = 0  # the number of features that the pass looked up for an id
+        self._expects_ids = True  # False from a lookup of ids to the next attention: others look up positions or types
         self.on_next, self.on_start = on_next, on_start
         self.was_called = False  # True if a module of the model was called
         # The number of texts that each top-level module reads at once; "" is the model itself
@@ -76,6 +83,7 @@ class RunCounter:
     def note_attention(self) -> None:
         """Notes that the current pass made an attention call."""
         self._attended.add(self._outermost)
+        self._expects_ids = True
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that a module is called, and tells ``on_start`` with its caller; ignores modules of other models.
@@ -94,11 +102,32 @@ class RunCounter:
             if id(module) in self._attended:
                 self.on_next()
                 self._attended.clear()
+                self._ids, self._features, self._expects_ids = None, 0, True
             self.running.clear()
             self._outermost = id(module)
         parent = self.running[-1] if self.running else None
         self.running.append(module)
+        if self.reads_ids and self._expects_ids and isinstance(module, nn.Embedding):
+            self._read_ids(module, inputs)
         self.on_start(module, parent)
+
+    def ids_of(self, texts: int, tokens: int) -> IntArray | None:
+        """Returns the ids that the pass looked up for a batch of this size; ``None`` if they are unknown.
+
+        Tokens before those with ids, such as a soft prompt, have -1.
+        """
+        if self._ids is None or len(self._ids) != texts or self._ids.shape[1] > tokens:
+            return None
+        return np.pad(self._ids, ((0, 0), (tokens - self._ids.shape[1], 0)), constant_values=-1)
+
+    def _read_ids(self, module: nn.Embedding, inputs: tuple[object, ...]) -> None:
+        ids = next((value for value in inputs if isinstance(value, Tensor) and value.dim() in (1, 2)), None)
+        # Tables with fewer features, such as those of relative positions, hold no tokens.
+        if ids is None or ids.is_floating_point() or unreadable_kind(ids) or module.embedding_dim < self._features:
+            return
+        self._features, self._expects_ids = module.embedding_dim, False
+        with hidden_from_run():
+            self._ids = np.atleast_2d(ids.detach().cpu().numpy())
 
     def leave(self, module: nn.Module) -> None:
         """Notes that a module has returned or raised; ignores modules of other models."""

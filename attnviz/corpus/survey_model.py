@@ -19,14 +19,13 @@ from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.token_classes import class_masks
 from attnviz.media.image import refuse_single_image
 from attnviz.models.huggingface.reader import HuggingFaceReader
-from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids
+from attnviz.models.huggingface.tokens import decodes_exactly, tokens_of_bare_ids
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
 IDS, MASK = "input_ids", "attention_mask"
-DECODING_TEST = "don't, e.g. well-known it's 3.5."
 WORDING_METRICS = ("block", "same-word", "sentence-start")  # need the exact text, for its words and sentences
 
 
@@ -139,18 +138,9 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
             break
     if total is None:
         raise AttnvizError("no batch to survey; give batches that hold texts")
-    if tokenizer is None or _decodes_exactly(tokenizer):
+    if tokenizer is None or decodes_exactly(tokenizer):
         return total
     return total.of_metrics([metric for metric in total.metrics if metric.name not in WORDING_METRICS])
-
-
-def _decodes_exactly(tokenizer: Any) -> bool:
-    """True if decoding the ids of `DECODING_TEST` returns it."""
-    ids = tokenizer(DECODING_TEST, add_special_tokens=False)["input_ids"]
-    decoded_text = _decode(tokenizer, ids, skip_special=False).strip()
-    if getattr(tokenizer, "unk_token_id", None) in ids:
-        return decoded_text.count(" ") == DECODING_TEST.count(" ")
-    return decoded_text == DECODING_TEST
 
 
 @final
@@ -209,21 +199,9 @@ def _on_device(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
-    """Decodes ids to text with all its spaces; with ``skip_special`` without special tokens."""
-    return str(tokenizer.decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
-
-
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     if tokenizer is not None:
-        text = _decode(tokenizer, ids)
-        has_exact_text = bool(text.strip()) and _decodes_exactly(tokenizer)
-        candidates = (text.removeprefix(" "), text) if has_exact_text else ()
-        for candidate in candidates:
-            tokens = tokenize_text(tokenizer, candidate)
-            if tokens.ids.tolist() == ids.tolist():  # so the offsets of these tokens are exact, also at spaces
-                return tokens
-        return tokens_of_ids(tokenizer, text, ids.tolist())
+        return tokens_of_bare_ids(tokenizer, ids.tolist())
     labels = [f"#{number}" for number in ids]
     next_starts = np.cumsum([len(label) + 1 for label in labels]).tolist()  # a space follows each label
     offsets = [(start - len(label) - 1, start - 1) for label, start in zip(labels, next_starts, strict=True)]

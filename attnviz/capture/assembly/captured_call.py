@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import refuse_without_memory
 from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
@@ -134,6 +134,11 @@ class CapturedCall:
     # The number of the key head that each recorded head reads; ``None`` if no two share one
     key_heads: tuple[int, ...] | None = None
     norms: ProjectedNorms | None = None  # the norms of its values; ``None`` if they are not searched
+    ids: IntArray | None = None  # ``(batch, queries)``, the ids that the model read, -1 for none; ``None`` if unknown
+
+    def text_number(self, item: int) -> int:
+        """Returns the number in the recording of a text of its batch; a stack that runs again reads the next texts."""
+        return self.first_item + self.site.run * self.shape[0] + item
 
     def fields_of(self, item: int) -> dict[str, Any]:
         """Returns the fields of the maps of one text, with the norms of its values if one projection was found."""
@@ -151,6 +156,7 @@ def capture_call(
     first_head: int = 0,
     tokens_of: TokensOf | None = None,
     with_factors: bool = False,
+    ids: IntArray | None = None,
 ) -> CapturedCall:
     """Returns the chosen heads of a call as numpy arrays: factors of a long map, blocks of one without, or whole maps.
 
@@ -178,6 +184,7 @@ def capture_call(
         marks=key_marks(call),
         note="; ".join(filter(None, (call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""))),
         key_heads=_shared_key_heads(call, call_heads),
+        ids=ids,
     )
     if rules is not None:
         fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
@@ -204,8 +211,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "heads": tuple(head for call in calls for head in call.heads),
         "query_tokens": queries,
         "key_tokens": keys,
-        # A stack that runs again in one pass reads the next texts.
-        "item": first_call.first_item + first_call.site.run * first_call.shape[0] + item,
+        "item": first_call.text_number(item),
         "fidelity": largest_known(call.fidelity[item] for call in calls),
     }
     if first_call.map_type is FactoredMaps:
@@ -231,6 +237,39 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if fields.get("metrics") is not None:
         fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
     return first_call.map_type(**common_fields, **fields)
+
+
+def seen_keys(call: CapturedCall, item: int) -> BoolArray:
+    """Returns True for the keys of a text that any query sees, ``(keys,)``; all True if single cells are unknown."""
+    _, _, queries, keys = call.shape
+    seen = np.ones(keys, dtype=bool)
+    fields = call.fields[item] if call.fields else {}
+    if call.map_type is DenseMaps and fields:
+        seen = fields["visible"].reshape(-1, keys).any(axis=0)
+    elif call.map_type is FactoredMaps and fields:
+        mask = fields["factors"].mask
+        reach = mask.reach(slice(0, queries), keys)
+        seen = np.zeros(keys, dtype=bool)
+        seen[reach] = True
+        seen &= True if mask.padding is None else mask.padding
+        seen &= True if mask.explicit is None else mask.explicit.any(axis=0)
+    return seen if seen.any() else np.ones(keys, dtype=bool)
+
+
+def position_of_first_query(call: CapturedCall, item: int) -> int:
+    """Returns the number of keys before the first query in a text of self-attention, such as those of a cache."""
+    _, _, queries, keys = call.shape
+    earlier_keys, fields = keys - queries, call.fields[item] if call.fields else {}
+    if not earlier_keys or not fields or call.map_type is PooledMaps:
+        return earlier_keys
+    if call.map_type is FactoredMaps:
+        mask = fields["factors"].mask
+        return mask.offset if mask.causal else earlier_keys
+    # Unused places of a cache may follow the queries, so that a causal mask decides.
+    visible = fields["visible"].reshape(-1, queries, keys).any(axis=0)
+    last_keys = keys - 1 - visible[:, ::-1].argmax(axis=1)
+    positions = (last_keys - np.arange(queries))[visible.any(axis=1)]
+    return int(min(earlier_keys, positions.max(initial=0)))
 
 
 def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:

@@ -147,6 +147,9 @@ class StepRows:
         all_calls = [call for call, _ in self.calls]
         scales = {call.scale for call in all_calls}
         first_rows, *later_rows = [call.shape[2] for call in all_calls]
+        ids = np.full((batch, self.rows), -1)
+        for call, place in self.calls:
+            ids[:, place.row : place.row + call.shape[2]] = -1 if call.ids is None else call.ids
         return replace(
             self.last,
             shape=(batch, heads, self.rows, self.keys),
@@ -156,6 +159,7 @@ class StepRows:
             prompt=first_rows if later_rows and set(later_rows) == {1} else None,
             fields=[self._fields(item) for item in range(batch)],
             norms=None,  # they are in the fields
+            ids=ids,
         )
 
     def _has_no_new_key(self, call: CapturedCall) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 UNFINISHED = "\ufffd"  # the replacement character; bytes of an incomplete character decode to it
 MAX_UNKNOWN_SHARE = 0.3
 MAX_CHARACTER_TOKENS = 8  # tokens that end in whole characters together; one character has at most four bytes
+DECODING_TEST = "don't, e.g. well-known it's 3.5."
 SPACES = " ▁Ġ"  # signs for a space in the pieces of tokenizers
 
 
@@ -111,6 +112,27 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     places = np.repeat(np.array(piece_places(text, pieces)).reshape(-1, 2), counts, axis=0)
     special &= places[:, 0] == places[:, 1]  # one that covers characters stands in the text
     return tokens_of_pieces(text, ids, names, [(start, stop) for start, stop in places.tolist()], special)
+
+
+def tokens_of_bare_ids(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> Tokens:
+    """Returns the tokens of ids whose text is unknown: it is decoded from them."""
+    text = _decode(tokenizer, ids, skip_special=True)
+    has_exact_text = bool(text.strip()) and decodes_exactly(tokenizer)
+    candidates = (text.removeprefix(" "), text) if has_exact_text else ()
+    for candidate in candidates:
+        tokens = tokenize_text(tokenizer, candidate)
+        if tokens.ids.tolist() == ids:  # so the offsets of these tokens are exact, also at spaces
+            return tokens
+    return tokens_of_ids(tokenizer, text, ids)
+
+
+def decodes_exactly(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """True if decoding the ids of `DECODING_TEST` returns it."""
+    ids = tokenizer(DECODING_TEST, add_special_tokens=False)["input_ids"]
+    decoded_text = _decode(tokenizer, ids).strip()
+    if getattr(tokenizer, "unk_token_id", None) in ids:
+        return decoded_text.count(" ") == DECODING_TEST.count(" ")
+    return decoded_text == DECODING_TEST
 
 
 def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
@@ -218,11 +240,11 @@ def _id_limit(tokenizer: "PreTrainedTokenizerBase") -> int:
     return max(int(tokenizer.vocab_size), *(token_id + 1 for token_id in tokenizer.added_tokens_decoder), 1)
 
 
-def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    """Returns the text of ids, with special tokens and all spaces; ``""`` without ids."""
+def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], skip_special: bool = False) -> str:
+    """Returns the text of ids with all spaces, and with special tokens unless ``skip_special``; ``""`` without ids."""
     if not ids:
         return ""
-    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    return str(tokenizer.decode(list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:

@@ -1,0 +1,272 @@
+"""Gives the tokens of a recording the user's labels, and says which labels belong to no text.
+
+Labels may be those of all tokens, or of the real ones alone, without padding and without a prefix. A list for each text
+goes to the text that has its ids, where both are known.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, IntArray
+from attnviz.base.errors import number_ranges
+from attnviz.capture.assembly.captured_call import CapturedCall, position_of_first_query, seen_keys
+from attnviz.text.named_groups import GENERATED, with_generated_from
+from attnviz.text.tokens import Tokens, visible_label
+
+TextLabels = Sequence[str] | Tokens
+
+
+@dataclass(frozen=True)
+class LabelsOfIds:
+    """Labels that follow from the ids that the model reads."""
+
+    tokens_of: Callable[[list[int]], Tokens]
+
+
+TokenLabels = TextLabels | Sequence[TextLabels] | LabelsOfIds | Callable[[], TextLabels | Sequence[TextLabels]]
+
+
+REAL_IDS = 1  # the tokens with ids that are no padding, among `_Axis.kinds`
+ALL_KINDS = range(6)
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """The tokens of one text in a call: the keys of self-attention, with its queries among them, or one of both."""
+
+    is_real: BoolArray  # ``(tokens,)``, False for padding, which no query sees
+    ids: IntArray  # ``(tokens,)``, the ids that the model read; -1 where they are unknown
+    queries: slice  # the tokens that are queries, too
+    extra: int  # how many labels may follow those of the tokens: no step reads the last token that is written
+    sources: tuple[str, ...]  # the names of the labels that the tokens may have, the first that fit before the others
+
+    @cached_property
+    def kinds(self) -> list[IntArray]:
+        """The tokens that labels may belong to, in their order: those with ids, all, or the queries; or the real ones.
+
+        Ids come first, since labels come from them as a rule.
+        """
+        tokens = np.arange(len(self.ids))
+        wholes = tokens[self.ids >= 0], tokens, tokens[self.queries]
+        return [places for whole in wholes for places in (whole, whole[self.is_real[whole]])]
+
+    def kind_of(self, count: int, kinds: Sequence[int]) -> int | None:
+        """Returns the first of some kinds whose tokens are as many as the labels; ``None`` without any."""
+        for extra in dict.fromkeys((self.extra, 0)):
+            for kind in kinds:
+                if len(self.kinds[kind]) and count == len(self.kinds[kind]) + extra:
+                    return kind
+        return None
+
+    def has_ids_of(self, labels: TextLabels) -> bool:
+        """True if the labels have ids, and the model read exactly these."""
+        kind = self.kind_of(len(labels), ALL_KINDS)
+        if kind is None or not isinstance(labels, Tokens):
+            return False
+        ids = labels.ids[: len(self.kinds[kind])]
+        return bool((ids >= 0).all()) and np.array_equal(self.ids[self.kinds[kind]], ids)
+
+    def labelled(self, labels: TextLabels | LabelsOfIds, kinds: Sequence[int]) -> tuple[Tokens, BoolArray] | None:
+        """Returns the tokens, and True for those that have labels; ``None`` if the labels fit none of the kinds."""
+        kind: int | None = REAL_IDS
+        if isinstance(labels, LabelsOfIds):
+            labels = labels.tokens_of(self.ids[self.kinds[REAL_IDS]].tolist())
+        else:
+            kind = self.kind_of(len(labels), kinds)
+        if kind is None or not len(self.kinds[kind]):
+            return None
+        places = self.kinds[kind]
+        has_label = np.isin(np.arange(len(self.ids)), places)
+        if not isinstance(labels, Tokens):
+            texts = tuple(visible_label(str(label)) for label in labels)
+            labels = replace(Tokens.numbered(len(texts)), labels=texts)
+        labels = labels if len(labels) == len(places) else labels.first(len(places))
+        if has_label.all():
+            return labels, has_label
+
+        indices = np.full(len(self.ids), len(labels))  # of the padding after the labels
+        indices[places] = np.arange(len(places))
+        tokens = labels.padded(len(labels) + 1).take(indices)
+        has_number = self.is_real & ~has_label  # such as a prefix
+        names = [str(place) if has_number[place] else label for place, label in enumerate(tokens.labels)]
+        return replace(tokens, labels=tuple(names), special=tokens.special & ~has_number), has_label
+
+
+class GivenLabels:
+    """The labels that a user gave, and the texts that they belong to."""
+
+    def __init__(
+        self,
+        tokens: TokenLabels | None,
+        context: TokenLabels | None,
+        calls: Sequence[CapturedCall],
+        has_decoder: bool = False,
+    ) -> None:
+        """Finds the text of each list of labels.
+
+        Args:
+            tokens: the labels of the queries.
+            context: the labels of the keys of cross-attention, and of an encoder.
+            calls: the calls that read the texts.
+            has_decoder: True if ``tokens`` are those of a decoder, so that its encoder has ``context`` alone.
+        """
+        if context is None and has_decoder and isinstance(tokens, LabelsOfIds):
+            context = tokens
+        self.encoder_sources = ("context",) if has_decoder else ("context", "tokens")
+        self.given = {
+            name: labels() if callable(labels) else labels
+            for name, labels in (("tokens", tokens), ("context", context))
+            if labels is not None
+        }
+        self.axes: dict[int, list[_Axis]] = {}  # by text
+        # Cross-attention refers to the axes of self-attention, so that it comes last.
+        for call in sorted(calls if self.given else (), key=lambda call: call.site.kind == "cross"):
+            for item in range(call.shape[0]):
+                self.axes.setdefault(call.text_number(item), []).extend(self._axes_of(call, item))
+        self.reordered: list[str] = []  # the names of the lists that are in another order than the texts
+        self.kinds: dict[str, Sequence[int]] = {}  # the kinds of tokens that the labels of a name may belong to
+        self.labels = {name: self._labels_of_texts(name) for name in self.given}
+        # The name and the text of all labels that tokens have, and how many queries without labels come before them
+        self.used: dict[tuple[str, int], int] = {}
+
+    def tokens_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        """Returns the tokens of the queries and the keys of one text of a call; numbered ones without labels.
+
+        A text written step by step gets the groups ``generated`` unless its labels have groups of this name.
+        """
+        _, _, queries, keys = call.shape
+        text = call.text_number(item)
+        is_shared = call.site.kind == "self" and queries == keys
+        query_tokens = key_tokens = None
+        axes = self._axes_of(call, item) if self.given else []
+        if len(axes) == 2:
+            query_tokens, key_tokens = (self._labelled(text, axis, axis.sources) for axis in axes)
+        elif axes:
+            [axis] = axes
+            key_tokens = query_tokens = self._labelled(text, axis, axis.sources)
+            if not is_shared:
+                query_tokens = self._labelled(text, axis, axis.sources[::-1])  # the queries' own labels come first
+                query_tokens = query_tokens and query_tokens.take(np.arange(keys)[axis.queries])
+        query_tokens = query_tokens or Tokens.numbered(queries)
+        if call.prompt is not None and GENERATED not in query_tokens.groups:
+            query_tokens = with_generated_from(query_tokens, call.prompt)
+        return query_tokens, query_tokens if is_shared else key_tokens or Tokens.numbered(keys)
+
+    def remarks(self) -> Iterator[str]:
+        """Yields sentences on labels that no token has, and on lists in another order than the texts."""
+        for name in self.reordered:
+            yield (
+                f"The texts ran in another order than the lists in {name}: each has the list of its length, or numbers "
+                "if others are as long; give the tokenizer instead of lists, and the ids decide."
+            )
+        for name, given in self.given.items():
+            axis_of_text = {
+                text: axis for text in sorted(self.axes) for axis in reversed(self.axes[text]) if name in axis.sources
+            }
+            if not axis_of_text:
+                yield f"Not used: the labels in {name}, since no attention over such tokens was recorded."
+                continue
+            lists, count = _lists_of(given), max(self.axes) + 1
+            if lists is not None and len(lists) > count:
+                texts = "there is 1 text" if count == 1 else f"there are {count} texts"
+                yield f"Not used: lists {number_ranges(range(count, len(lists)))} in {name}, since {texts}."
+            elif lists is not None and len(lists) < count:
+                texts = number_ranges(range(len(lists), count))
+                yield f"Without labels: texts {texts}, since {name} has {len(lists)} lists."
+            unused = [text for text in axis_of_text if self.labels[name].get(text) and (name, text) not in self.used]
+            if unused:
+                labels, axis = self.labels[name][unused[0]], axis_of_text[unused[0]]
+                texts = f"text{'s' if len(unused) > 1 else ''} {number_ranges(unused)}"
+                if isinstance(labels, LabelsOfIds):
+                    yield f"Without labels: {texts}, since the ids that the model read are unknown."
+                else:
+                    counts = f"{len(labels)} labels for {np.count_nonzero(axis.is_real)} tokens"
+                    yield f"Not used: the labels in {name} of {texts}: {counts}."
+            prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
+            if prefixed:
+                texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
+                first_count = self.used[name, prefixed[0]]
+                yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
+
+    def _axes_of(self, call: CapturedCall, item: int) -> list[_Axis]:
+        """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""
+        _, _, queries, keys = call.shape
+        extra = 1 if call.passes > 1 else 0
+        is_real = seen_keys(call, item)
+        ids = np.full(keys, -1)
+        query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
+        sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)
+        if call.site.kind == "self" and queries <= keys:
+            start = position_of_first_query(call, item)
+            span = slice(start, start + queries)
+            ids[span] = query_ids
+            return [_Axis(is_real, ids, span, extra, sources)]
+        if call.site.kind == "self":
+            all_queries = np.ones(queries, dtype=bool)
+            return [
+                _Axis(all_queries, query_ids, slice(queries), extra, sources),
+                _Axis(is_real, ids, slice(0), 0, sources),
+            ]
+        axes_of_text = self.axes.get(call.text_number(item), [])
+        query_axis = next(
+            (axis for axis in axes_of_text if "tokens" in axis.sources and len(axis.ids) == queries), None
+        )
+        key_axis = next((axis for axis in axes_of_text if "context" in axis.sources and len(axis.ids) == keys), None)
+        return [
+            query_axis or _Axis(np.ones(queries, dtype=bool), query_ids, slice(queries), extra, ("tokens",)),
+            key_axis or _Axis(is_real, ids, slice(0), 0, ("context",)),
+        ]
+
+    def _labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
+        for name in sources:
+            labels = self.labels[name].get(text) if name in self.labels else None
+            labelled = None if labels is None else axis.labelled(labels, self.kinds[name])
+            if labelled is not None:
+                tokens, has_label = labelled
+                self.used[name, text] = int(np.count_nonzero((axis.is_real & ~has_label)[axis.queries]))
+                return tokens
+        return None
+
+    def _labels_of_texts(self, name: str) -> Mapping[int, TextLabels | LabelsOfIds]:
+        """Returns the labels of each text that has any: a common list, or the text's own one."""
+        given, lists = self.given[name], _lists_of(self.given[name])
+        self.kinds[name] = ALL_KINDS
+        if lists is None:
+            return dict.fromkeys(self.axes, given)  # type: ignore[arg-type]
+        axes = {text: [axis for axis in axes if name in axis.sources] for text, axes in self.axes.items()}
+        own = {text: lists[text] for text in axes if text < len(lists)}
+        by_ids = {}
+        for text, text_axes in axes.items():
+            matches = [labels for labels in lists if any(axis.has_ids_of(labels) for axis in text_axes)]
+            if matches:
+                by_ids[text] = own[text] if any(own.get(text) is labels for labels in matches) else matches[0]
+        if by_ids.keys() == axes.keys():
+            return by_ids
+
+        for kind in ALL_KINDS:
+            if all(any(axis.kind_of(len(own[text]), [kind]) is not None for axis in axes[text]) for text in own):
+                self.kinds[name] = [kind]
+                return own | by_ids
+
+        # Perhaps the texts are a permutation of the lists, as `encode` sorts them by their lengths.
+        counts = Counter(map(len, lists))
+        for kind in ALL_KINDS:
+            lengths = {text: len(text_axes[0].kinds[kind]) for text, text_axes in axes.items() if text_axes}
+            if Counter(lengths.values()) == counts:
+                self.kinds[name] = [kind]
+                self.reordered.append(name)
+                list_of_length = {len(labels): labels for labels in lists if counts[len(labels)] == 1}
+                by_length = {text: list_of_length[count] for text, count in lengths.items() if count in list_of_length}
+                return by_length | by_ids
+        return own | by_ids
+
+
+def _lists_of(labels: object) -> Sequence[TextLabels] | None:
+    """Returns the labels as lists of several texts; ``None`` if all texts have the same labels."""
+    if isinstance(labels, Tokens | LabelsOfIds) or not isinstance(labels, Sequence) or not labels:
+        return None
+    return None if isinstance(labels[0], str) or not isinstance(labels[0], Tokens | Sequence) else labels
