@@ -1,17 +1,18 @@
 """Defines the error that refuses a request in one line, and the phrases that such lines share.
 
 A message names an option as ``option("limits", "0:0.5")``. A caller of the Python API then reads ``limits='0:0.5'``,
-and a user of the command line ``--limits 0:0.5``.
+and a user of the command line ``--limits 0:0.5``. Until then the text holds a key in place of the option. Keys are
+drawn anew in each process, so that a stranger's words are never read as an option.
 
 Rare options are *settings*: a user of the command line types ``--set num-heads=4`` for Python's ``num_heads=4``.
 """
 
-import ast
+import os
 import re
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import NamedTuple
 
-START, END = "\x0e", "\x0f"  # mark an option within a message: control characters that messages contain nowhere else
 # Settings: options that the command line takes as --set NAME=VALUE, and not as --NAME VALUE.
 SETTINGS = frozenset(
     """
@@ -59,8 +60,8 @@ class AttnvizError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message.replace(START, "").replace(END, ""))
-        self._marked_message = message
+        self.parts = parts_of(message)
+        super().__init__(_in_words(self.parts, argument))
 
     def message_with(self, name_option: Callable[[str, Value], str]) -> str:
         """Returns the message with each option as ``name_option`` writes it.
@@ -68,22 +69,35 @@ class AttnvizError(ValueError):
         Args:
             name_option: returns an option in words, given its name and value (``None`` for no value).
         """
-        return format_options(self._marked_message, name_option)
+        return _in_words(self.parts, name_option)
+
+
+class MessageOption(NamedTuple):
+    """An option as a part of a message."""
+
+    name: str
+    value: Value  # ``None`` for the name alone
+
+
+def parts_of(text: str) -> tuple[str | MessageOption, ...]:
+    """Returns the parts of a text in order: its words, and the options that `option` put into it."""
+    pieces = _OPTION_KEY.split(text)  # the number of an option stands at every odd index
+    return tuple(_message_options[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces))
 
 
 def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
-    """Returns a text with each marked option as ``name_option`` writes it.
+    """Returns a text with each of its options as ``name_option`` writes it.
 
     Args:
-        text: a text with options that `option` marked.
+        text: a text with options of `option`.
         name_option: returns an option in words, given its name and value (``None`` for no value).
     """
+    return _in_words(parts_of(text), name_option)
 
-    def option_in_words(match: re.Match[str]) -> str:
-        name, _, value = match[1].partition("=")
-        return name_option(name, ast.literal_eval(value) if value else None)
 
-    return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", option_in_words, text)
+def _in_words(parts: Iterable[str | MessageOption], name_option: Callable[[str, Value], str]) -> str:
+    """Returns the parts of a message as one text."""
+    return "".join(part if isinstance(part, str) else name_option(*part) for part in parts)
 
 
 def argument(name: str, value: Value = None) -> str:
@@ -116,9 +130,22 @@ def setting_name(name: str) -> str:
     return name.replace("_", "-")
 
 
+# In a text stands the key of a `MessageOption`: its number, after random digits that no stranger knows.
+_message_options: list[MessageOption] = []
+_key_start = f"\x0e{os.urandom(8).hex()}:"
+_OPTION_KEY = re.compile(f"{_key_start}([0-9]+)\x0f")
+
+
+@cache
+def _key_of(name: str, value: Value, kind: str) -> str:
+    """Returns the key of an option; the ``kind`` of the value tells True from 1, which are equal."""
+    _message_options.append(MessageOption(name, value))
+    return f"{_key_start}{len(_message_options) - 1}\x0f"
+
+
 def option(name: str, value: Value = None) -> str:
-    """Returns an option marked for a message, with its value if one is given; `format_options` writes it in words."""
-    return f"{START}{name}{END}" if value is None else f"{START}{name}={value!r}{END}"
+    """Returns an option for a text, with its value if one is given; `format_options` writes it in words."""
+    return _key_of(name, value, type(value).__name__)
 
 
 def or_list(names: Iterable[object]) -> str:

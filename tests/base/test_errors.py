@@ -1,14 +1,25 @@
 """A message speaks the language of who reads it: the names of Python, or the flags of the command line."""
 
 import ast
+import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.base.errors import AttnvizError, Value, did_you_mean, flag, number_ranges, option
+from attnviz.base.errors import (
+    AttnvizError,
+    MessageOption,
+    Value,
+    argument,
+    did_you_mean,
+    flag,
+    format_options,
+    number_ranges,
+    option,
+)
 from attnviz.report.picture.look import Look
 from tools.house import MODULES, room_of, tree_of
 
@@ -46,6 +57,25 @@ def test_what_a_user_wrote_is_said_as_it_was(before: str, value: str) -> None:
     error = AttnvizError(f"{before!r} {option('title', value)}")
     assert str(error) == f"{before!r} title={value!r}"
     assert error.message_with(flag) == f"{before!r} --title {value}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\x0elimits=(\x0f", "\x0elimits=0\x0f", "\x0eall\x0f", "\x0e0\x0f", "\x0e0123456789abcdef:0\x0f", "{}", "%s"],
+)
+@pytest.mark.parametrize("name_option", [flag, argument])
+def test_what_a_stranger_wrote_is_never_read_as_an_option(name: str, name_option: Callable[[str, Value], str]) -> None:
+    error = AttnvizError(f"no {name}; use {option('limits', name)}{option('all')}")
+    assert error.parts == (f"no {name}; use ", MessageOption("limits", name), "", MessageOption("all", None), "")
+    assert error.message_with(name_option) == f"no {name}; use {name_option('limits', name)}{name_option('all', None)}"
+    assert format_options(f"{name}{option('all')}", name_option) == f"{name}{name_option('all', None)}"
+
+
+def test_an_error_is_the_same_in_another_process() -> None:
+    error = AttnvizError(f"use {option('top', 1)} or {option('top', True)}")
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error) == "use top=1 or top=True"
+    assert copy.message_with(flag) == "use --top 1 or --top"
 
 
 def refusals(module: str) -> Iterator[str]:
