@@ -36,6 +36,13 @@ def _prepare_process() -> None:
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's arrays are small: more threads would slow it down
     os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
+    for name in ("COLUMNS", "LINES"):  # libraries read any digits there, however many
+        if name in os.environ and not _is_small_number(os.environ[name]):
+            del os.environ[name]
+    if "_ATTNVIZ_COMPLETE" in os.environ:  # a shell asks for completion; bash tells in two variables what was typed
+        os.environ.setdefault("COMP_WORDS", "attnviz")
+        if not _is_small_number(os.environ.get("COMP_CWORD", "")):
+            os.environ["COMP_CWORD"] = "1"
     _open_closed_streams()
     sys.excepthook = show_bug
     try:
@@ -43,6 +50,11 @@ def _prepare_process() -> None:
     except FileNotFoundError:
         print("attnviz: the working folder no longer exists; cd to a folder that does", file=sys.stderr)
         os._exit(1)
+
+
+def _is_small_number(text: str) -> bool:
+    """True if a text is a number of up to four digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 4
 
 
 def _open_closed_streams() -> None:

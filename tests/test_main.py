@@ -56,6 +56,20 @@ def test_what_it_lacks_is_one_line(tmp_path: Path, command: str, said: str) -> N
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+@pytest.mark.parametrize("value", ["9" * 22, "9" * 5000, "\u00b2", "-1", "many", ""])
+def test_the_size_of_a_terminal_is_a_number_or_not_read(tmp_path: Path, name: str, value: str) -> None:
+    result = run("attnviz show Life", tmp_path, **{name: value})
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "pwsh"])
+@pytest.mark.parametrize("typed", [{}, {"COMP_WORDS": "attnviz sh", "COMP_CWORD": "a"}, {"COMP_CWORD": "9" * 5000}])
+def test_completion_without_what_was_typed_is_no_traceback(tmp_path: Path, shell: str, typed: dict[str, str]) -> None:
+    result = run("attnviz ", tmp_path, _ATTNVIZ_COMPLETE=f"complete_{shell}", **typed)
+    assert "Traceback" not in result.stderr
+
+
 def test_file_never_gets_what_belongs_to_a_closed_stream(recording: Recording, tmp_path: Path) -> None:
     save(recording, tmp_path / "run.safetensors")
     result = run("attnviz show run.safetensors -o x.csv <&- >&- 2>&-", tmp_path)
