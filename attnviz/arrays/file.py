@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 from attnviz.arrays.build import FIELDS, recording_of_arrays
 from attnviz.arrays.layers import AxisLabels, Labels
 from attnviz.base.errors import AttnvizError, or_list
-from attnviz.base.machine import refuse_without_memory
+from attnviz.base.machine import is_out_of_memory, refuse_without_memory
+from attnviz.base.progress import track
 from attnviz.base.reading import open_file, parse_json, read_lines
 from attnviz.base.tensor_file import Entry, MemoryTensors
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import read_settings
 from attnviz.maps.saved_tokens import read_tokens
 from attnviz.maps.visibility import shared_or_per_head
 from attnviz.text.tokens import Tokens
 
 LABELS = ("tokens", "query_tokens")
-MAX_ARRAYS = 100_000  # of one file
+MAX_ARRAYS = 20_000  # of one file
 MAX_LABEL_BYTES = 100_000_000
 MAX_LISTED = 5  # names of arrays in a refusal
 ABOUT = "about"
@@ -58,8 +60,8 @@ def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
         refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
     try:
         arrays, metadata = readers[path.suffix.lower()](path)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
-        if isinstance(error, AttnvizError):
+    except Exception as error:  # numpy and zipfile raise a dozen types for damaged or strange files
+        if isinstance(error, AttnvizError) or is_out_of_memory(error):
             raise
         # numpy suggests pickle for all files of other formats
         needs_pickle = "pickle" in str(error) or "Python objects" in str(error)
@@ -83,7 +85,8 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
         raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays; give at most {MAX_ARRAYS}")
     refuse_without_memory(sum(member.file_size for member in members), repr(str(path)), "give fewer heads")
     with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+        named_values = {name: archive[name] for name in track(archive.files, "reading arrays")}
+    arrays = {name: value for name, value in named_values.items() if isinstance(value, np.ndarray)}
     metadata = arrays.pop(ABOUT, None)
     return arrays, {} if metadata is None else parse_json(str(metadata), f"{ABOUT!r} of {str(path)!r}")
 
@@ -203,7 +206,7 @@ def recording_of_numbers(
         maps=tuple(_maps(*heads_of, arrays, axes, labels) for heads_of in heads_of_call.items()),
         model=source.line("model"),
         untrained=source.required_value("untrained", bool),
-        settings=source.required_value("settings", dict),
+        settings=read_settings(source),
         seed=None if source.value.get("seed") is None else source.count("seed", 2**64),  # torch's seeds have 64 bits
         version=source.line("version"),
         remarks=(*source.sentences("remarks"), *([CUT_OUT] if is_part else [])),

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from attnviz.base.signals import cleanup_on_signals
 Item = TypeVar("Item")
 
 SECONDS_BEFORE_BAR = 1.0
+SECONDS_BEFORE_LINE = 2.0
 SHOW_CURSOR = b"\x1b[?25h\n"
 active_bars: list[str] = []  # the label of the bar on the screen; at most one, since bars are not nested
 
@@ -42,6 +44,30 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
         active_bars.clear()
         if bar is not None:
             bar.stop()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows ``what`` on stderr while the block runs, if that is a terminal without a bar and it takes two seconds."""
+    if active_bars or not sys.stderr.isatty():
+        yield
+        return
+    has_ended = threading.Event()
+    label = f"attnviz: {what} …"
+
+    def tell() -> None:
+        if not has_ended.wait(SECONDS_BEFORE_LINE):
+            os.write(2, f"\r{label}".encode())
+            has_ended.wait()
+            os.write(2, f"\r{' ' * len(label)}\r".encode())
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 class TextProgress(NamedTuple):

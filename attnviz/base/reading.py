@@ -16,6 +16,9 @@ MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of all texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
 MAX_TOML_BYTES = 256_000
 MAX_JSON_LEVELS = 100
+MAX_DIGITS = 300  # of an integer in JSON: each that is shorter is a float, too
+LONG_NUMBER = re.compile(f"[0-9]{{{MAX_DIGITS}}}")
+LONG_NUMBER_BYTES = re.compile(LONG_NUMBER.pattern.encode())
 FILE_KINDS = {  # kinds of files that are not texts, by their first bytes
     b"\x89PNG": "picture",
     b"\xff\xd8\xff": "picture",
@@ -109,10 +112,19 @@ def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -
     try:
         value = json.loads(content)
         refuse_deep_nesting(value, levels)
+        if LONG_NUMBER.search(content) if isinstance(content, str) else LONG_NUMBER_BYTES.search(content):
+            json.loads(content, parse_int=_refuse_long_number)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise NotJsonError(f"{what} is not valid JSON: {reason}") from error
     return value
+
+
+def _refuse_long_number(digits: str) -> int:
+    """Returns the number; raises ValueError if it is too large for a float."""
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
 
 
 def refuse_deep_nesting(value: Any, levels: int = MAX_JSON_LEVELS) -> None:

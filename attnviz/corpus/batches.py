@@ -174,9 +174,9 @@ def _picture_files_of(path: str) -> list[str]:
     """Returns the picture files that a path names: itself, those of a folder, or those that match a pattern."""
     suffixes = (*IMAGE_SUFFIXES, *OTHER_SUFFIXES)
     if not Path(path).exists() and any(character in path for character in "*?["):
-        from glob import glob
+        from attnviz.base.patterns import MAX_ENTRIES, matching_files
 
-        files = [Path(file) for file in glob(path, recursive=True)]
+        files = matching_files(path, MAX_ENTRIES, repr(path))
     elif path and Path(path).is_dir():
         files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
         if any(file.suffix.lower() in READERS for file in files):

@@ -136,9 +136,9 @@ def _corpus_files(path: str) -> list[str]:
     is_pattern = not resolved_path.exists() and any(character in path for character in "*?[")
     files = [resolved_path]
     if is_pattern:
-        from glob import glob
+        from attnviz.base.patterns import MAX_ENTRIES, matching_files
 
-        files = sorted(Path(file) for file in glob(path, recursive=True) if Path(file).is_file())
+        files = matching_files(path, MAX_ENTRIES, repr(path))
         if not files:
             raise AttnvizError(f"no file matches {path!r}; give a file, a folder or another pattern")
     for file in files:

@@ -29,6 +29,7 @@ from attnviz.corpus.sums import (
 )
 from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey
 from attnviz.corpus.token_classes import picture_metrics, surveyed_metrics
+from attnviz.maps.saved import read_settings
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.head_name import KnownHead
@@ -118,7 +119,8 @@ def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
 def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
     """Yields the result of each check of the example texts, with the reason for a refusal."""
     has_text = examples.ids != NO_TEXT
-    yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
+    named_texts = {*examples.text_numbers, *examples.sampled.tolist()}
+    yield named_texts <= examples.texts.keys(), "a text of its examples is missing"
     yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
     yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
     values = np.where(has_text, examples.values, 0)
@@ -236,7 +238,7 @@ def from_tensors(file: "Tensors") -> Survey:
         tallies=_tallies(file, len(heads), column_metrics),
         examples=_examples(file, len(heads), len(names)),
         model=entry.line("model"),
-        settings=entry.required_value("settings", dict),
+        settings=read_settings(entry),
         corpus=entry.lines("corpus"),
         custom_classes={name: pattern for name, pattern in classes.items() if name in names},
         skipped={reason: entry.entry("skipped").count(reason) for reason in entry.required_value("skipped", dict)},

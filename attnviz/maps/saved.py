@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.files import output_file
+from attnviz.base.kinds import FLAG, HEAD_PAIRS, TEXT, number, refuse_other_kinds, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from attnviz.base.tensor_file import StoredEntry, Tensors
+    from attnviz.base.tensor_file import Entry, StoredEntry, Tensors
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.text.tokens import Tokens
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
 KINDS_OF_MAPS = ("dense", "factored", "pooled")  # their names in files
+KINDS_OF_SETTINGS = {
+    "model|dtype|tower|architecture|tokenizer|attention|pair|context|init|device|device_map": TEXT,
+    "causal|bias|chat|truncate|dense": FLAG,
+    "num_heads|embed_dim|num_layers|qk_dim|value_dim|generate|window": whole(0, 10**9),
+    "dropout|temperature": number(-1e9, 1e9),
+    "alignment_heads": HEAD_PAIRS,
+}
 CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header unchanged
 
 
@@ -96,11 +104,18 @@ def _from_tensors(file: "Tensors") -> "Recording":
         maps=tuple(maps),
         model=entry.line("model"),
         untrained=entry.required_value("untrained", bool),
-        settings=entry.required_value("settings", dict),
+        settings=read_settings(entry),
         seed=entry.count("seed", below=2**64) if has_seed else None,  # torch's seeds have 64 bits
         version=entry.line("version"),
         remarks=entry.sentences("remarks"),
     )
+
+
+def read_settings(entry: "Entry") -> dict[str, Any]:
+    """Returns the settings of a recording or a survey; those that this package reads are of their kind."""
+    settings = entry.required_value("settings", dict)
+    refuse_other_kinds(settings, KINDS_OF_SETTINGS, repr(entry.what))
+    return settings
 
 
 def _read_maps(entry: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":

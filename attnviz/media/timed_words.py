@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.kinds import number
 from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_json, read_text
 
@@ -20,6 +21,7 @@ CUE = re.compile(  # no part of it but a cue's text goes on over lines, so that 
 )
 TAG = re.compile(r"<[^<>\n]{0,100}>")
 MAX_WORDS = 100_000
+SECONDS = number(0, 1e6)  # of a word in a sound
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def _words_of_cues(text: str) -> tuple[TimedWord, ...]:
     words = []
     for start, end, content in CUE.findall(text.replace("\r\n", "\n")):
         word = TAG.sub("", content).strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-        words.append(TimedWord(word, _seconds(start), _seconds(end)))
+        if SECONDS.accepts(_seconds(start)) and SECONDS.accepts(_seconds(end)):
+            words.append(TimedWord(word, _seconds(start), _seconds(end)))
     return tuple(words)
 
 
@@ -109,7 +112,9 @@ def _word_of(entry: Any) -> TimedWord | None:
     """Returns the word of an object with ``word`` (or ``text``), ``start`` and ``end``; ``None`` for anything else."""
     if not isinstance(entry, dict):
         return None
-    text, start, end = entry.get("word", entry.get("text")), entry.get("start"), entry.get("end")
-    if not isinstance(text, str) or not isinstance(start, int | float) or not isinstance(end, int | float):
+    text = entry.get("word", entry.get("text"))
+    start: Any = entry.get("start")
+    end: Any = entry.get("end")
+    if not isinstance(text, str) or not SECONDS.accepts(start) or not SECONDS.accepts(end):
         return None
     return TimedWord(text.strip(), float(start), float(end))

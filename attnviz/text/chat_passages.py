@@ -16,6 +16,7 @@ NESTED_FIELDS = ("document", "source", "data")  # of a document, which may hold 
 TITLE_FIELDS = ("title", "name", "id")
 DOCUMENT_TEXT_FIELDS = ("text", "data", "snippet", "content", "contents")
 MAX_KIND_CHARACTERS = 40
+MAX_PARTS = 1_000  # of a chat: documents, and parts of messages that are passages
 SEPARATOR = "\n"  # between the texts of a message
 TURN_KINDS = {  # the kind of turn of the content of a message, by its role
     "system": "system",
@@ -112,7 +113,7 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
     Besides the question, a message has passages only if it has several parts or is a document; one of the assistant
     has none. Returns an empty tuple if there is no passage besides the question.
     """
-    labels: list[str] = []
+    labels = set[str]()
     passages = _document_passages(documents, labels)
     question_message = question_number(messages)
     for number, message in enumerate(messages, 1):
@@ -121,7 +122,7 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
     return tuple(passages) if has_passages else ()
 
 
-def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
+def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: set[str]) -> list[TurnPart]:
     """Returns the passages of a message: the question, and the other parts if the message has several or is a
     document.
     """
@@ -140,7 +141,7 @@ def _message_passages(message: Mapping[str, Any], number: int, has_question: boo
     return passages
 
 
-def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[TurnPart]:
+def _document_passages(documents: list[ContentPart], labels: set[str]) -> list[TurnPart]:
     """Returns the passages of documents, whose titles and texts form the text of one turn; adds their labels."""
     passages, start = [], 0
     for number, document in enumerate(documents, 1):
@@ -150,10 +151,12 @@ def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[
     return passages
 
 
-def _added_label(label: str, labels: list[str]) -> str:
+def _added_label(label: str, labels: set[str]) -> str:
     """Adds a label to ``labels`` and returns it: on one line, with a number if another passage has it."""
-    name = numbered_label(printable_line(label), (*labels, QUESTION))
-    labels.append(name)
+    if len(labels) >= MAX_PARTS:
+        raise AttnvizError(f"the chat has more than {MAX_PARTS} passages; give at most {MAX_PARTS}")
+    name = numbered_label(printable_line(label), labels | {QUESTION})
+    labels.add(name)
     return name
 
 

@@ -12,6 +12,7 @@ from attnviz.base.reading import parse_json, read_json, read_start
 from attnviz.media.text import refuse_surrogates
 from attnviz.text.chat_passages import (
     DOCUMENTS,
+    MAX_PARTS,
     SEPARATOR,
     TURN_KINDS,
     TurnPart,
@@ -68,6 +69,8 @@ class Conversation:
             raise AttnvizError('the chat has no messages; give {"messages": [{"role": "user", "content": "…"}]}')
         if len(self.messages) > MAX_MESSAGES:
             raise AttnvizError(f"the chat has {len(self.messages)} messages; give at most {MAX_MESSAGES}")
+        if len(self.documents) > MAX_PARTS:
+            raise AttnvizError(f"the chat has {len(self.documents)} documents; give at most {MAX_PARTS}")
         documents = [read_document(value, f"document {number}") for number, value in enumerate(self.documents, 1)]
         checked_messages = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
         document_fields = (
@@ -201,7 +204,7 @@ def read_conversation(path: Path) -> Conversation:
 def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Returns a message with its content as one string, and with the arguments of tool calls parsed from JSON."""
     role = message.get("role")
-    if role not in TURN_KINDS:
+    if not isinstance(role, str) or role not in TURN_KINDS:
         printable_role = printable(str(role))[:MAX_ROLE_CHARACTERS]
         raise AttnvizError(
             f"message {number} has the unknown role {printable_role!r}; {choices(printable_role, tuple(TURN_KINDS))}"

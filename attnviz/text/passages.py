@@ -1,13 +1,13 @@
 """Reads passages, texts of files that are set before a question, and finds the tokens of each."""
 
 from collections.abc import Mapping, Sequence
-from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.patterns import matching_files
 from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.text import refuse_surrogates
@@ -35,20 +35,23 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
     file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
     """
     option_text = option("passages", pattern)
-    files = sorted(Path(name) for name in glob(pattern, recursive=True) if Path(name).is_file())
-    if not 0 < len(files) <= MAX_PASSAGES:
-        raise AttnvizError(
-            f"{option_text} matches {len(files) or 'no'} files; give 1 to {MAX_PASSAGES}, such as 'docs/*.txt'"
-        )
+    files = matching_files(pattern, MAX_PASSAGES, option_text)
+    if not files:
+        raise AttnvizError(f"{option_text} matches no files; give 1 to {MAX_PASSAGES}, such as 'docs/*.txt'")
     texts: dict[str, str] = {}
     names = [file.name for file in files]
     for file in files:
         name = printable_line(file.name if names.count(file.name) == 1 else str(file))
         for label, text in _texts_of_file(file, name, option_text):
-            texts[numbered_label(label, (*texts, QUESTION))] = text
-    if len(texts) > MAX_PASSAGES:
-        raise AttnvizError(f"{option_text} holds {len(texts)} passages; give at most {MAX_PASSAGES}")
+            texts[numbered_label(label, texts.keys() | {QUESTION})] = text
+            _refuse_many(len(texts), option_text)
     return placed_passages({**texts, QUESTION: question})
+
+
+def _refuse_many(count: int, option_text: str) -> None:
+    """Raises AttnvizError if there are more than `MAX_PASSAGES`."""
+    if count > MAX_PASSAGES:
+        raise AttnvizError(f"{option_text} holds {count} passages; give at most {MAX_PASSAGES}")
 
 
 def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, str]]:
@@ -61,6 +64,7 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
     entries = read_json(file)
     if not isinstance(entries, list) or not entries:
         raise AttnvizError(f'{str(file)!r} of {option_text} is not a list of texts; write ["…", "…"]')
+    _refuse_many(len(entries), option_text)
     documents = [
         read_document(entry, f"text {number} of {str(file)!r}") for number, entry in enumerate(entries, start=1)
     ]

@@ -17,7 +17,7 @@ IDS = re.compile(
     rb'|"(?:input|output)_token_logprobs"\s*:\s*\['
 )
 CHOICES, MESSAGES = re.compile(rb'"choices"\s*:\s*\['), re.compile(rb'"messages"\s*:\s*\[')
-ID_IN_TOKEN = re.compile(r"token_id:(\d+)")  # what vLLM writes with return_tokens_as_token_ids
+ID_IN_TOKEN = re.compile(r"token_id:([0-9]{1,10})")  # what vLLM writes with return_tokens_as_token_ids
 LEAST_LOGPROB = -9999.0  # what servers write for minus infinity
 MAX_LOGPROB = 0.01  # rounding may leave the log-probability of a certain token a little above 0
 ID_LIMIT = 2**31  # larger than any vocabulary

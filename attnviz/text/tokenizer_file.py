@@ -1,18 +1,20 @@
 """Refuses a tokenizer.json that would expand a text to far more characters or tokens, before the library reads it."""
 
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.kinds import refuse_other_kinds, whole
 from attnviz.base.reading import NotJsonError, read_json
 
-MAX_GROWTH = 1000  # factor by which a text may grow; known tokenizers make at most 18 characters of one
+MAX_GROWTH = 64  # factor by which a text may grow; known tokenizers make at most 18 characters of one
 MAX_TEMPLATE = 10_000  # entries of a list in a post-processor, such as the pieces of a template
 MAX_STEPS = 1000  # of one part of a tokenizer
 REWRITING_PARTS = ("normalizer", "pre_tokenizer", "decoder")
-# The characters that a step of this type makes of one, at most; 18 is NFKC's.
-GROWTH_OF_STEP = {"ByteLevel": 2, "Precompiled": 18}
+MAX_WORD = 10_000  # characters of a word that WordPiece splits, in a time that is quadratic in their number
 
 
 def refuse_expanding_tokenizer(path: Path) -> None:
@@ -28,6 +30,12 @@ def refuse_expanding_tokenizer(path: Path) -> None:
         return
     if not isinstance(value, dict):
         return
+    model = value.get("model")
+    if isinstance(model, dict):
+        longest_word = {"max_input_chars_per_word": model.get("max_input_chars_per_word")}
+        refuse_other_kinds(
+            longest_word, {"max_input_chars_per_word": whole(0, MAX_WORD)}, f"the model of {str(path)!r}"
+        )
     for name in REWRITING_PARTS:
         growth = 1.0
         for number, step in enumerate(_steps(value.get(name))):
@@ -54,8 +62,16 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
 
 def _step_growth(step: dict[str, Any]) -> float:
     """Returns an upper bound of the number of characters that a step writes for one character."""
-    if step.get("type") != "Replace":
-        return GROWTH_OF_STEP.get(str(step.get("type")), 1)
+    kind, prepended, table = step.get("type"), step.get("prepend"), step.get("precompiled_charsmap")
+    if kind == "Prepend" and isinstance(prepended, str):
+        return 1 + len(prepended)
+    if kind == "Precompiled" and isinstance(table, str):
+        # a trie of as many bytes as the first four say, then what it writes, with a zero byte after each
+        with suppress(ValueError):  # what is no base64 is left to the library
+            charsmap = b64decode(table)
+            return max(map(len, charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")))
+    if kind != "Replace":
+        return 2 if kind == "ByteLevel" else 1
     pattern, content = step.get("pattern"), step.get("content")
     literal = pattern.get("String") if isinstance(pattern, dict) else None
     # A regular expression may match twice for each character: before and after it.

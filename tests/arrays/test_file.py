@@ -1,6 +1,8 @@
 """Files of arrays that other programs write, and what the command line makes of them."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,26 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(attnviz.load(tmp_path / "run.safetensors"), 1), weights[1])
 
 
+def npy(shape: str) -> bytes:
+    """An array of nine zeros whose header states a shape."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(36)
+
+
+def zipped(entries: dict[str, bytes], method: int = 0, flags: int = 0) -> bytes:
+    """An archive whose headers state a method of compression and flags, whatever its entries are."""
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, content in entries.items():
+                archive.writestr(name, content)
+        data = bytearray(file.getvalue())
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        if method or flags:
+            data[data.index(mark) + offset] = flags
+            data[data.index(mark) + offset + 2] = method
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     ("name", "written", "said"),
     [
@@ -122,6 +144,16 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
         ("five.npz", {name: np.ones(3) for name in "abcde"}, "its arrays are a, b, c, d, e;"),
         ("six.npz", {name: np.ones(3) for name in "abcdef"}, "its arrays are a, b, c, d, e, …;"),
         ("missing.npy", None, "No such file"),
+        ("a.npy", npy("(True, 3, 3)"), "cannot read"),
+        ("a.npy", npy("(-1, 3)"), "cannot read"),
+        ("a.npz", zipped({"weights.bin": b"abc"}), "its arrays are none; name them weights"),
+        ("a.npz", zipped({"weights.npy": b"abc"}), "its arrays are none; name them weights"),
+        ("a.npz", zipped({"weights.npy": npy("(True, 3, 3)")}), "cannot read"),
+        ("a.npz", zipped({"weights.npy": npy("(1, 3, 3)")}, method=99), "compression"),
+        ("a.npz", zipped({"weights.npy": npy("(1, 3, 3)")}, flags=1), "is encrypted"),
+        ("a.npz", zipped({"tokens.npy": b"abc", "weights.npy": npy("(1, 3, 3)")[:-30]}), "cannot read"),
+        ("a.npz", zipped({f"a{index}.npy": b"" for index in range(20_001)}), "holds 20001 arrays; give at most 20000"),
+        ("a.npz", zipped({"\x0elimits=(\x0f.npy": npy("(3,)")}), "its arrays are"),
     ],
 )
 def test_refuses_other_files(tmp_path: Path, name: str, written: Any, said: str) -> None:

@@ -61,6 +61,24 @@ def test_a_file_with_too_many_words_is_refused(tmp_path: Path) -> None:
         read_words(tmp_path / "words.json")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("words.json", f'[{{"word": "a", "start": {10**400}, "end": 1}}]', "a number has 401 digits"),
+        ("words.json", '[{"word": "a", "start": 1e999, "end": 1}]', "0 words with seconds"),
+        ("words.json", '[{"word": "a", "start": NaN, "end": 1}]', "0 words with seconds"),
+        ("words.json", '[{"word": "a", "start": true, "end": 1}]', "0 words with seconds"),
+        ("words.json", '[{"word": "a", "start": -1, "end": 1}]', "0 words with seconds"),
+        ("words.json", '[{"word": ["a"], "start": 0, "end": 1}]', "0 words with seconds"),
+        ("words.vtt", f"WEBVTT\n\n{'9' * 400}:00.000 --> {'9' * 400}:01.000\na\n", "0 words with seconds"),
+    ],
+)
+def test_seconds_that_no_sound_has_are_refused(tmp_path: Path, name: str, content: str, says: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(AttnvizError, match=says):
+        read_words(tmp_path / name)
+
+
 def test_a_file_without_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "words.vtt").write_text("WEBVTT\n\nno cue\n")
     with pytest.raises(AttnvizError, match="0 words with seconds; give WebVTT"):

@@ -49,6 +49,13 @@ def test_equal_messages_are_two_turns() -> None:
         ([USER, "hello"], "has no list of messages"),
         ({"messages": [USER], "tools": "search"}, "has no list of tools"),
         ([{"role": "bot\x1b[31m", "content": "a"}], r"message 1 has the unknown role 'bot\\x1b[31m'; choose"),
+        ([{"role": ["a"], "content": "a"}], "message 1 has the unknown role"),
+        ([{"role": {"a": 1}, "content": "a"}], "message 1 has the unknown role"),
+        ({"messages": [USER], "documents": ["a"] * 1001}, "the chat has 1001 documents; give at most 1000"),
+        (
+            [{"role": "user", "content": [{"type": "document", "title": "a", "text": "b"}] * 1001}],
+            "the chat has more than 1000 passages; give at most 1000",
+        ),
         ([{"content": "a", "x": '"role":'}], "message 1 has the unknown role 'None'; choose"),
         ([USER, {"role": "user", "content": " \n"}], "message 2 (user) is empty; give it a text"),
         ([{"role": "assistant", "content": None}], "message 1 (assistant) is empty"),

@@ -17,10 +17,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
+from attnviz.base.kinds import OBJECT, either, refuse_other_kinds, sizes
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.sound import MAX_RATE
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
+    refuse_absurd_settings,
     refuse_absurd_tokenizers,
     refuse_kernels,
     refuse_unsafe_files,
@@ -34,7 +36,9 @@ HTTPS_PORT = 443
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tokens.txt")
-MAX_IMAGE_SIDE = 8192  # pixels to which an image processor may resize
+MAX_IMAGE_SIDE = 4096  # pixels to which an image processor may resize
+MAX_IMAGE_AREA = 2**25  # pixels, of processors that keep the shape of a picture; Qwen's are half of it
+MAX_TILES = 16_384  # into which a processor may cut a picture, or patches
 MAX_EXTRACTOR_NUMBER = 100_000_000  # such as samples of a window
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
 WHOLE_PROCESSOR = "processor_config.json"  # of a model of words and pictures
@@ -188,6 +192,7 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
+    refuse_absurd_settings(folder, name)
     refuse_kernels(name, config)
     _refuse_without_weights([file.name for file in folder.iterdir()], name)
     if images:
@@ -231,16 +236,14 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
             f"{name!r} has no {PROCESSOR}, so it reads no images; give a text, or the folder of a vision model"
         )
     has_areas = "merge_size" in settings  # models that keep the image's shape give pixels of the whole image
-    limit = MAX_IMAGE_SIDE**2 if has_areas else MAX_IMAGE_SIDE
-    for key, value in settings.items():
-        if not key.endswith("size"):
-            continue
-        sizes = value.values() if isinstance(value, dict) else [value]
-        largest_size = max((size for size in sizes if isinstance(size, int | float)), default=0)
-        if largest_size > limit:
-            raise AttnvizError(
-                f"the image processor of {name!r} has {key} {largest_size:g}, above the limit of {limit}"
-            )
+    edge = sizes(0, MAX_IMAGE_AREA if has_areas else MAX_IMAGE_SIDE)
+    kinds = {
+        r"(\w+_)?size": either(edge, OBJECT),
+        "height|width|longest_edge|shortest_edge": edge,
+        r"(max|min)_pixels": sizes(0, MAX_IMAGE_AREA),
+        r"(max|min|num)_(\w+_)?(tiles|crops|patch|patches)|image_grid_pinpoints": sizes(0, MAX_TILES),
+    }
+    refuse_other_kinds(settings, kinds, f"the image processor of {name!r}")
 
 
 def _refuse_without_extractor(folder: Path, name: str) -> None:

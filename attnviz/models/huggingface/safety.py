@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.kinds import HEAD_PAIRS, either, list_of, refuse_other_kinds, sizes, whole
 from attnviz.base.reading import MAX_JSON_BYTES, read_json
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
@@ -28,6 +29,13 @@ OPENED_FILES = (
 BYTES_PER_MEGABYTE = 10**6
 WEIGHTS_SUFFIX, INDEX_SUFFIX = ".safetensors", ".safetensors.index.json"
 UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # tokenizer settings that no library opens
+_STEPS = sizes(1, 10_000)  # a step of 0 never ends, and one of a million leaves nothing
+_IDS = either(whole(-1, 2**31 - 1), list_of(whole(-1, 2**31 - 1), most=10_000))
+KINDS_OF_SETTINGS = {  # by file
+    "config.json": {r"\w*_token_id": _IDS, r"\w*strides?|conv_kernel|conv_dim|\w*patch_size|tubelet_size": _STEPS},
+    "generation_config.json": {r"\w*_token_id": _IDS, "alignment_heads": HEAD_PAIRS},
+    "preprocessor_config.json": {"stride|hop_length|chunk_length|n_fft|feature_size": _STEPS},
+}
 MAX_LAYERS = 1024
 MAX_COUNT = 1_000_000  # of heads, experts, labels and everything else that a configuration counts
 LAYER_SETTINGS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth|first_k_dense_replace")
@@ -105,6 +113,14 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
             raise AttnvizError(f"config.json of {name!r} has {key} {largest_count:g}, above the limit of {limit}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} has {key} for more than {MAX_LAYERS} layers, the limit")
+
+
+def refuse_absurd_settings(folder: Path, name: str) -> None:
+    """Raises AttnvizError if a setting of the folder's JSON files is not of the kind that `KINDS_OF_SETTINGS` names."""
+    for file, kinds in KINDS_OF_SETTINGS.items():
+        path = folder / file
+        if path.is_file():
+            refuse_other_kinds(read_json(path), kinds, f"{file} of {name!r}")
 
 
 def refuse_kernels(name: str, config: dict[str, Any]) -> None:

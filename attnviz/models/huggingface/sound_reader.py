@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 INPUTS = ("input_features", "input_values")  # names of a speech model's input
 MOST_START_IDS = 8  # that tell the decoder to begin, the language, the task
+MIN_SAMPLES = 16  # of a sound; a frame has hundreds
 DECODER_POSITIONS = 448  # of a decoder whose configuration names no number
 
 
@@ -87,6 +88,11 @@ class SoundReader(MediaReader):
         with self.reading("cannot load"):
             self._refuse_long(sound)
             model_samples = resampled(samples, rate, self.rate)
+            if len(model_samples) < MIN_SAMPLES:
+                raise AttnvizError(
+                    f"{example.sound.name!r} has {len(model_samples)} samples at the {self.rate} Hz that "
+                    f"{self.name} reads; give at least {MIN_SAMPLES}"
+                )
             features, frames = self._features(model_samples), self._frames(sound, model_samples)
             if not self.loaded.model.config.is_encoder_decoder:
                 if example.text or self.settings.attention is not None:
@@ -99,7 +105,8 @@ class SoundReader(MediaReader):
             # The decoder's start tokens, then the text with an end token, or what the model writes.
             start_ids, ids = _move_leading_special_ids(tokenizer, *self._decoder_ids(features, example.text))
             if example.text:
-                ids = [*text_ids(tokenizer, example.text), int(tokenizer.eos_token_id)]
+                end_ids = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+                ids = [*text_ids(tokenizer, example.text), *end_ids]
             tokens = _decoder_tokens(tokenizer, start_ids, ids)
         return Prepared(
             {self._input_name: features, "decoder_input_ids": self.tensor(tokens.ids[None]), "use_cache": False},
@@ -184,8 +191,9 @@ class SoundReader(MediaReader):
         read_ids = [ids[-1] for ids in calls[start_call + 1 :]]  # all generated ids but the last, which no call reads
         has_ended = len(read_ids) + 1 < max_new_ids
         end_ids: Any = model.generation_config.eos_token_id
-        end_id = int(end_ids[0] if isinstance(end_ids, list) else end_ids)
-        last_id = end_id if has_ended else int(output[0, -1])  # some models leave the end out of their output
+        end_ids = end_ids if isinstance(end_ids, list) else [end_ids]
+        # some models leave the end out of their output
+        last_id = end_ids[0] if has_ended and end_ids and end_ids[0] is not None else int(output[0, -1])
         return calls[start_call], [*read_ids, last_id]
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,12 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
             {"text_config": {"_attn_implementation": {"": "evil/kernel@main"}}},
             "'evil/kernel@main' in _attn",
         ),
+        ({"eos_token_id": "x"}, "config.json of"),
+        ({"text_config": {"pad_token_id": 10**400}}, "is not valid JSON: a number has 401 digits"),
+        ({"text_config": {"pad_token_id": 10**40}}, "has pad_token_id a number of more than 40 digits"),
+        ({"conv_stride": [0, 1]}, "has conv_stride [0, 1]; give a number from 1 to 10000"),
+        ({"vision_config": {"patch_size": 0}}, "has patch_size 0"),
+        ({"model_type": "\x0elimits=(\x0f"}, "cannot load"),
         ({"vocab_size": 10**9}, "describes a model of 32.0 GB, but its weights are"),
         ({"max_position_embeddings": 10**10}, "describes a model of"),
         ({"vocab_size": 3}, "are not in its file"),
@@ -216,6 +223,9 @@ def growing(pattern: dict[str, str], content: str, count: int) -> dict[str, Any]
     [
         ("normalizer", growing({"String": "a"}, "a" * 20, 8)),
         ("normalizer", growing({"Regex": ""}, "ab", 8)),
+        ("normalizer", {"type": "Prepend", "prepend": "a " * 10**6}),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "a " * 10}] * 10}),
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": b64encode(bytes(4) + b"a" * 99).decode()}),
         ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 40}),
         ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2000}),
         ("post_processor", {"type": "TemplateProcessing", "single": [], "special_tokens": {"a": {"ids": [1] * 10**5}}}),

@@ -257,6 +257,36 @@ def test_a_sound_longer_than_the_model_reads_is_refused_with_both_numbers(
         record(request.getfixturevalue(name), tmp_path / "long.wav")
 
 
+@pytest.mark.parametrize(
+    ("file", "changed", "says"),
+    [
+        ("generation_config.json", {"alignment_heads": 5}, "generation_config.json of .* has alignment_heads 5; give"),
+        ("generation_config.json", {"alignment_heads": [[0, 1]] * 100_000}, "has alignment_heads"),
+        ("generation_config.json", {"eos_token_id": "end"}, "has eos_token_id 'end'; give a whole number"),
+        ("preprocessor_config.json", {"stride": 10**6}, "has stride 1000000; give a number from 1 to 10000"),
+        ("preprocessor_config.json", {"hop_length": 0}, "has hop_length 0"),
+        ("config.json", {"conv_stride": [0] * 7}, "has conv_stride"),
+    ],
+)
+def test_settings_of_another_kind_are_one_line(
+    whisper: Path, speech: Path, tmp_path: Path, file: str, changed: dict[str, Any], says: str
+) -> None:
+    folder = shutil.copytree(whisper, tmp_path / "hostile")
+    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | changed))
+    with pytest.raises(AttnvizError, match=says):
+        record(folder, speech)
+
+
+def test_a_text_needs_no_end_and_a_sound_some_samples(whisper: Path, speech: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whisper, tmp_path / "endless")
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": None}))
+    assert len(record(folder, speech).maps[0].query_tokens) > 1
+    soundfile.write(tmp_path / "one.flac", np.array([0.5]), 48_000)
+    with pytest.raises(AttnvizError, match=r"'one.flac' has 0 samples at the 16000 Hz that .* reads; give at least 16"):
+        record(folder, tmp_path / "one.flac")
+
+
 def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech: Path, tmp_path: Path) -> None:
     with pytest.raises(AttnvizError, match="the trained model reads no sound"):
         open_reader(ModelSettings(model="trained"), "sounds")
