@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
-from attnviz.base.kinds import OBJECT, either, refuse_other_kinds, sizes
+from attnviz.base.kinds import OBJECT, TEXT, either, refuse_other_kinds, sizes
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.sound import MAX_RATE
 from attnviz.models.huggingface.safety import (
@@ -40,6 +40,16 @@ MAX_IMAGE_SIDE = 4096  # pixels to which an image processor may resize
 MAX_IMAGE_AREA = 2**25  # pixels, of processors that keep the shape of a picture; Qwen's are half of it
 MAX_TILES = 16_384  # into which a processor may cut a picture, or patches
 MAX_EXTRACTOR_NUMBER = 100_000_000  # such as samples of a window
+ADAPTER = "adapter_config.json"
+UNMERGED_ADAPTERS = ("PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "ADAPTION_PROMPT")
+PEFT_TASKS = {  # the end of the class of peft that loads adapters of a task
+    "CAUSAL_LM": "ForCausalLM",
+    "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+    "FEATURE_EXTRACTION": "ForFeatureExtraction",
+}
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
 WHOLE_PROCESSOR = "processor_config.json"  # of a model of words and pictures
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
@@ -190,6 +200,7 @@ def _is_online() -> bool:
 def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = False) -> dict[str, Any]:
     """Checks the folder of a model, and returns its configuration."""
     refuse_unsafe_files(folder, name)
+    _refuse_adapter(folder, name)
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
     refuse_absurd_settings(folder, name)
@@ -214,6 +225,26 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
         refuse_unsafe_paths(folder, name)
         refuse_absurd_tokenizers(folder)
     return config
+
+
+def _refuse_adapter(folder: Path, name: str) -> None:
+    """Raises AttnvizError if the folder holds no model but an adapter of one, such as the LoRA that training leaves."""
+    path = folder / ADAPTER
+    if not path.is_file() or any(not file.name.startswith("adapter_") for file in folder.glob("*.safetensors")):
+        return
+    settings = read_json(path)
+    settings = settings if isinstance(settings, dict) else {}
+    refuse_other_kinds(settings, {"peft_type|task_type|base_model_name_or_path": TEXT}, f"{ADAPTER} of {name!r}")
+    kind, base = settings.get("peft_type") or "", settings.get("base_model_name_or_path")
+    adapter = f"{name!r} is {'a LoRA' if kind == 'LORA' else 'an'} adapter of {repr(base) if base else 'a model'}"
+    if kind in UNMERGED_ADAPTERS:
+        raise AttnvizError(f"{adapter}, and no model; in Python load both with peft and use attnviz.record(model)")
+    auto_class = f"peft.AutoPeftModel{PEFT_TASKS.get(settings.get('task_type') or '', '')}"
+    merged = f"{describe_name(name).rpartition('/')[2]}-merged"
+    raise AttnvizError(
+        f"{adapter}, and no model; merge them in Python, {auto_class}.from_pretrained({name!r}).merge_and_unload()"
+        f".save_pretrained({merged!r}), copy the tokenizer's files into {merged!r}, and give that"
+    )
 
 
 def _processor_settings(folder: Path) -> dict[str, Any] | None:
