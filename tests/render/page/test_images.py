@@ -215,6 +215,11 @@ def test_a_chosen_word_shows_each_head_over_the_images_with_its_share(show: Open
     yellow = [green - blue for _, green, blue in bright]
     assert int(np.argmax(yellow)) == int(in_second.max(axis=1).argmax())  # one scale for all heads
     assert all(green - blue < most for (_, green, blue), most in zip(faint, yellow, strict=True))
+    with opened.page.expect_download() as download:
+        opened.page.get_by_role("button", name="SVG", exact=True).click()
+    content = download.value.path().read_text(encoding="utf-8")
+    assert content.count("<image") == 2 * 3 + 1, "two images of three heads, and the colours of the legend"
+    assert all(caption.strip() in content for caption in captions)
     opened.page.locator(".lens-images > button").nth(1).click()
     opened.until(f"state.head === 1 && state.pin?.query === {RED}")
 

@@ -111,7 +111,9 @@ function bareSize() {
     const { clientWidth, clientHeight } = one("view");
     return { width: clientWidth, height: clientHeight };
   }
-  return current?.stage ? areaOf(current.stage) : sizeOfElement(elementOfView());
+  if (!current?.stage) return sizeOfElement(elementOfView());
+  const { width, height } = areaOf(current.stage);
+  return { width, height: height + (current.images?.heightIn(width) ?? 0) };
 }
 
 /** Returns the area of a stage that is saved: all of it, or the visible part if it is enlarged or very high. @param {Stage} stage @returns {Area} */
@@ -135,7 +137,11 @@ function drawViewOn(surface, left, top) {
   const { current } = scene;
   if (current instanceof TextView) current.drawOn(moved);
   else if (current?.stages) drawStagesOn(moved, current.stages);
-  else if (current?.stage) drawStageOn(moved, current.stage, areaOf(current.stage));
+  else if (current?.stage) {
+    const area = areaOf(current.stage);
+    current.images?.drawOn(moved, area.width);
+    drawStageOn(new MovedSurface(moved, 0, current.images?.heightIn(area.width) ?? 0), current.stage, area);
+  }
   else if (elementOfView() === one("overview")) drawOverviewOn(moved);
   else {
     one("view").querySelector(".scroll")?.scrollTo(0, 0);
@@ -238,7 +244,8 @@ function laidOut(drawn) {
   if (format && stages.length === 1 && stages[0].picture.factor <= 1.01) {
     const [only] = stages;
     only.width = format.drawn - 2 * FRAME;
-    const most = format.height ? (format.drawn * format.height) / format.width - 4 * FRAME : MAX_WHOLE;
+    const above = 4 * FRAME + (scene.current?.images?.heightIn(only.width) ?? 0);
+    const most = format.height ? (format.drawn * format.height) / format.width - above : MAX_WHOLE;
     only.whole = only.picture.measure(only.width, format.height ? most : Math.min(most, only.width));
   }
   try {

@@ -393,7 +393,7 @@
  * @property {() => void} fit
  * @property {Stage} [stage]
  * @property {Stage[]} [stages] where several stand side by side
- * @property {{ draw: () => void }} [images] of a lens over images
+ * @property {{ draw: () => void, heightIn: (width: number) => number, drawOn: (surface: Surface, width: number) => void }} [images] of a lens over images
  */
 
 /**
