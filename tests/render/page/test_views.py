@@ -36,6 +36,7 @@ from tests.render.page.examples import (
     sentence,
     with_labels,
 )
+from tests.render.test_head_names import TOWERS, recording_of
 
 pytestmark = pytest.mark.slow
 
@@ -234,6 +235,40 @@ def test_paper_holds_the_cells_of_an_open_head_and_every_number(show: Opener, tm
     opened.page.emulate_media(media="print")
     opened.resize(720, 1000)
     assert opened.evaluate("document.querySelector('.numbers-table').getBoundingClientRect().right") <= 720
+
+
+def test_a_frame_fades_at_its_right_edge_while_columns_are_beyond_it(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    goes_on = "document.querySelector('.scroll').matches('.goes-on')"
+    for address in ("view=numbers", "head=0.0&view=table"):
+        opened.resize(500, 800)
+        opened.evaluate(f"location.hash = '{address}'")
+        opened.until("document.querySelector('.scroll td')")
+        opened.until(goes_on)
+        opened.evaluate("document.querySelector('.scroll').scrollTo({left: 10_000})")
+        opened.until(f"!{goes_on}")
+        opened.evaluate("document.querySelector('.scroll').scrollTo({left: 0})")
+        opened.until(goes_on)
+        opened.resize(2600, 800)
+        opened.until(f"!{goes_on}")
+
+
+def test_an_address_names_heads_of_two_modules_by_their_part_of_the_model(show: Opener) -> None:
+    recording = recording_of(TOWERS)
+    opened = show(report_of(recording))
+    names = [f"image_blocks:0.{head}" for head in (0, 1)] + [f"text_blocks:0.{head}" for head in (0, 1)]
+    assert opened.evaluate("page.heads.slice(0, 4).map(({ name }) => name)") == names
+    for number, name in enumerate(names):
+        opened.evaluate(f"location.hash = 'head={name}&query=1'")
+        opened.until(f"scene.shown?.number === {number} && state.pin?.query === 1")
+        assert name in opened.text("#head-title")
+        values = opened.evaluate("[0, 1, 2].map((key) => scene.shown.at(1, key))")
+        assert values == pytest.approx(recording.maps[number // 2].weights[number % 2, 1], abs=1e-3)  # type: ignore[attr-defined]
+        opened.until(f"location.hash.includes('head={name}')")
+    opened.evaluate("location.hash = 'heads=image_blocks:0.1,text_blocks:0.0&together=difference'")
+    opened.until("String(state.chosen) === '1,2' && state.together === 'difference'")
+    opened.evaluate("location.hash = 'view=maps&filter=text_blocks:0.1'")
+    opened.until("String(listedHeads()) === '3'")
 
 
 def test_tokens_stay_text_in_the_lens_and_wherever_heads_are_together(show: Opener) -> None:

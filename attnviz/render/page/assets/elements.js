@@ -25,6 +25,13 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
+/** Fades the right edge of a frame that scrolls while columns are beyond it, so that none seems to be the last. @param {HTMLElement} frame */
+export function fadeBeyond(frame) {
+  const fade = () => frame.classList.toggle("goes-on", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1);
+  frame.addEventListener("scroll", fade);
+  new ResizeObserver(fade).observe(frame);
+}
+
 /**
  * Gives an element other children, of which none listens to events itself. What is there already stays and takes over
  * what differs: little is laid out again, and a button that has the focus keeps it.

@@ -2,7 +2,7 @@
 
 import { theme } from "./colors.js";
 import { headName, page } from "./data.js";
-import { emptyRow, make } from "./elements.js";
+import { emptyRow, fadeBeyond, make } from "./elements.js";
 import { histogramCell } from "./histograms.js";
 import { currentOrder } from "./listing.js";
 import { highOf, isChange, meaningOf, metricText, numberOf, patternOf } from "./metrics.js";
@@ -31,6 +31,7 @@ export function headTable(heads, names, caption, open) {
   const scroll = make("div", { className: "scroll tall", tabIndex: 0 }, table);
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", "Every head in numbers");
+  fadeBeyond(scroll);
   body.addEventListener("click", ({ target }) => {
     const row = target instanceof Element && target.closest("button") ? target.closest("tr") : null;
     if (row) open(Number(row.dataset.head));

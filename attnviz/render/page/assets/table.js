@@ -2,7 +2,7 @@
 
 import { pin } from "./actions.js";
 import { page } from "./data.js";
-import { emptyRow, make } from "./elements.js";
+import { emptyRow, fadeBeyond, make } from "./elements.js";
 import { positionOf, scoreText } from "./formatting.js";
 import { cellNumber, quantitiesOf } from "./quantities.js";
 import { state } from "./state.js";
@@ -30,6 +30,7 @@ export class TableView {
     this.scroll.setAttribute("role", "region");
     this.scroll.setAttribute("aria-label", "Table of the head’s numbers");
     this.scroll.addEventListener("scroll", () => this.whole || this.drawRows());
+    fadeBeyond(this.scroll);
     this.element = make("div");
     parent.append(this.element);
     this.draw();
