@@ -2,8 +2,10 @@
 
 import io
 import re
+import subprocess
 from base64 import b64decode
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from numpy.typing import NDArray
 
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.render.film import write_film
 from attnviz.render.formats import TERMINAL, draw, medium_of
+from attnviz.report.film import film_of_recordings
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -20,6 +24,7 @@ from attnviz.text.tokens import Tokens
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("matplotlib")
 SHARE = 0.9
+FILM_DPI = 100  # of a film, unless it is chosen
 SMALL = np.array([68, 1, 84], dtype=np.int16)  # the colour of small weights
 
 
@@ -75,18 +80,44 @@ ONE, SIX, MANY = (1, 2000), (6, 800), (16, 200, 12)
         (MANY, ".png", {"size": "89mm"}),
         (MANY, ".png", {"size": "16:9"}),
         (SIX, ".svg", {"size": "89mm"}),
+        (SIX, ".pdf", {"size": "89mm"}),
+        (MANY, ".pdf", {"size": "89mm"}),
     ],
 )
-def test_a_stripe_is_in_every_row_of_pixels(heads: tuple[int, ...], suffix: str, look: dict[str, object]) -> None:
+def test_a_stripe_is_in_every_row_of_pixels(
+    heads: tuple[int, ...], suffix: str, look: dict[str, object], tmp_path: Path
+) -> None:
     content = drawn(striped(*heads), suffix, **look)
     if suffix == ".svg":
         assert b"pixelated" not in content
         images = (b64decode(data) for data in re.findall(rb'data:image/png;base64,([^"]+)', content))
         pictures = [max(images, key=len)]  # the colour bar is another one
+    elif suffix == ".pdf":
+        (tmp_path / "figure.pdf").write_bytes(content)
+        pictures = []
+        for dots_per_inch in ("100", "200", "300"):  # of a screen, and of print
+            command = ["pdftoppm", "-png", "-singlefile", "-r", dots_per_inch, "figure.pdf", dots_per_inch]
+            subprocess.run(command, cwd=tmp_path, check=True)
+            pictures.append((tmp_path / f"{dots_per_inch}.png").read_bytes())
     else:
         pictures = [content]
     assert pictures
     assert min(map(striped_share, pictures)) > 0.99
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".png"])
+@pytest.mark.parametrize("heads", [ONE, SIX])
+def test_a_stripe_is_in_every_row_of_each_picture_of_a_film(heads: tuple[int, ...], suffix: str) -> None:
+    look = Look(color_scale="linear", dpi=FILM_DPI, width=80)
+    options = ReportOptions(look=look, medium=medium_of(".png", look))
+    file = io.BytesIO()
+    write_film(film_of_recordings([striped(*heads)] * 2, ["before", "after"], options), suffix, file)
+    film = Image.open(file)
+    for frame in range(film.n_frames):
+        film.seek(frame)
+        picture = io.BytesIO()
+        film.convert("RGB").save(picture, "PNG")
+        assert striped_share(picture.getvalue()) > 0.99
 
 
 @pytest.mark.parametrize("look", [{"ascii": True, "width": 60}, {"width": 40}, {"width": 100, "pool": "max"}])
