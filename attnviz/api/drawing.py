@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Unpack, cast, get_args, get_type_hints
 
 from numpy.typing import NDArray
 
-from attnviz.base.errors import AttnvizError, choices
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.options import declared_options, refuse_unmet_needs
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_ineffective
 from attnviz.render.formats import draw as draw_report
 from attnviz.render.terminal.console import look_of_terminal
-from attnviz.report.picture.look import Look, LookOptions
-from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions
+from attnviz.report.picture.look import LIMITS, Look, LookOptions
+from attnviz.report.picture.options import CONTRIBUTIONS, Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 
 if TYPE_CHECKING:
@@ -150,8 +150,14 @@ def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
     """Returns the options with the medium of files of this suffix, for which a report is then laid out.
 
     Raises:
-        AttnvizError: for an unknown suffix, or a style or mark that such files cannot show.
+        AttnvizError: for an unknown suffix, or a style, mark or limits that such files cannot show.
     """
+    limits = options.look.limits
+    if suffix == PAGE and options.of == CONTRIBUTIONS and limits not in LIMITS:
+        raise AttnvizError(
+            f"a page shows contributions in percent of the largest norm, so {option('limits', limits)} does not apply; "
+            f"use {option('limits', 'shared')}"
+        )
     return replace(options, medium=medium_of(suffix, options.look))
 
 

@@ -87,7 +87,7 @@ class OneOf:
 
     known: Sequence[str]  # the names that the option takes
     # returns the noun for the option in the message, given the option's name
-    noun_of: Callable[[str], str] = lambda name: name.replace("_", "-")
+    noun_of: Callable[[str], str] = option
 
     def __call__(self, name: str, value: object) -> None:
         """Raises AttnvizError if the value is not a known name."""
@@ -98,6 +98,18 @@ class OneOf:
 def name_lister(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
     """Returns a function that returns these names, each with the meaning ""; for `Option.names`."""
     return lambda: dict.fromkeys(names, "")
+
+
+def not_blank(name: str, value: str) -> None:
+    """Raises AttnvizError for a text without a visible character."""
+    if not value.strip():
+        raise AttnvizError(f"{option(name)} is empty; write something after it, or leave it out")
+
+
+def below_one(name: str, value: float) -> None:
+    """Raises AttnvizError for a share that is not from 0 to below 1."""
+    if not 0 <= value < 1:
+        raise AttnvizError(f"{option(name)} {value:g} is out of range; give a number from 0 to below 1")
 
 
 def in_range(minimum: float, maximum: float, unit: str = "") -> Check:

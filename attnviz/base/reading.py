@@ -5,12 +5,14 @@ No other room opens a file (``tests/base/test_door.py`` lists the exceptions). F
 """
 
 import json
+import os
 import re
 import stat
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, did_you_mean, option
 
 MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of all texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
@@ -19,6 +21,7 @@ MAX_JSON_LEVELS = 100
 MAX_DIGITS = 300  # of an integer in JSON: each that is shorter is a float, too
 LONG_NUMBER = re.compile(f"[0-9]{{{MAX_DIGITS}}}")
 LONG_NUMBER_BYTES = re.compile(LONG_NUMBER.pattern.encode())
+MAX_NEAR = 1000  # files of a folder whose names are compared with one that is not there
 FILE_KINDS = {  # kinds of files that are not texts, by their first bytes
     b"\x89PNG": "picture",
     b"\xff\xd8\xff": "picture",
@@ -46,7 +49,7 @@ def open_file(path: Path, expected_kind: str = "a file") -> IO[bytes]:
             raise AttnvizError(f"{str(path)!r} is a pipe or a device; give {expected_kind}")
         return path.open("rb")
     except (OSError, ValueError) as error:
-        raise _read_error(path, error, expected_kind) from error
+        raise read_error(path, error, expected_kind) from error
 
 
 def read_start(path: Path, count: int) -> bytes:
@@ -65,7 +68,7 @@ def read_text(path: Path, limit: int | None = None) -> str:
         with path.open("rb") as file:
             content = _read_all(file, path, MAX_TEXT_BYTES if limit is None else limit, expected_kind)
     except (OSError, ValueError) as error:
-        raise _read_error(path, error, expected_kind) from error
+        raise read_error(path, error, expected_kind) from error
     return decode_text(content, repr(str(path)))
 
 
@@ -165,15 +168,27 @@ def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> by
     try:
         return _read_bounded(file, limit, repr(str(path)))
     except OSError as error:
-        raise _read_error(path, error, expected_kind) from error
+        raise read_error(path, error, expected_kind) from error
 
 
-def _read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> AttnvizError:
+def nearest_file(path: Path) -> str:
+    """Returns the question ``did you mean run.safetensors?`` for the nearest name in a path's folder; "" for none."""
+    folder = path.expanduser().parent
+    try:
+        names = [str(folder / entry.name) for entry in islice(os.scandir(folder), MAX_NEAR)]
+    except OSError:
+        return ""
+    return did_you_mean(str(path), names).strip()
+
+
+def read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> AttnvizError:
     """Returns the refusal for an error that opening or reading a file raised; an AttnvizError unchanged."""
     if isinstance(error, AttnvizError):
         return error
     if isinstance(error, IsADirectoryError):
         return AttnvizError(f"{str(path)!r} is a folder; give {expected_kind}")
+    if isinstance(error, FileNotFoundError):
+        return AttnvizError(f"there is no file {str(path)!r}; {nearest_file(path) or f'give {expected_kind}'}")
     reason = error.strerror if isinstance(error, OSError) else error
     return AttnvizError(f"cannot read {str(path)!r}: {reason}")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import is_printable
-from attnviz.base.reading import refuse_deep_nesting
+from attnviz.base.reading import read_error, refuse_deep_nesting
 
 METADATA_KEY = "attnviz"  # the header's key in the metadata of safetensors
 DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
@@ -94,8 +94,7 @@ class TensorFile(Tensors):
                 f"{str(path)!r} is not a safetensors file, or is cut off: {error}; copy it again"
             ) from error
         except (OSError, ValueError) as error:
-            reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
-            raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error
+            raise read_error(path, error, "a recording") from error
         if METADATA_KEY not in metadata:
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz wrote")
         self.header = Entry(_parsed_header(metadata[METADATA_KEY], self.what), self.what)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
@@ -20,7 +20,7 @@ from attnviz.capture.options import CaptureOptions
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import open_reader, reader_class
+from attnviz.models.sources import UNPROBED, open_reader, refuse_untrained
 from attnviz.text.head_name import HeadName
 from attnviz.text.samples import read_sample
 from attnviz.text.selection import Selection
@@ -153,10 +153,7 @@ def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:
 
 def open_probed(settings: ModelSettings) -> ProbedModel:
     """Opens the model that the settings name."""
-    if not reader_class(settings.model).is_trained:
-        raise AttnvizError(
-            f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
-        )
+    refuse_untrained(settings.model, UNPROBED)
     return probed_model(open_reader(settings, "predictions"))
 
 

@@ -31,8 +31,10 @@ def refuse_browse() -> None:
         raise AttnvizError("browse needs textual; install it: pip install 'attnviz[browse]'")
     if os.name != "posix":
         raise AttnvizError("browse needs a POSIX terminal; use WSL, or attnviz show")
-    streams = sys.stdout, sys.stderr
-    if not all(stream is not None and stream.isatty() for stream in streams) or os.environ.get("TERM") == "dumb":
+    draws_here, draws_errors_here = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
+    if draws_here and not draws_errors_here:
+        raise AttnvizError("browse draws on standard error too, and it is redirected; leave out 2>")
+    if not draws_here or os.environ.get("TERM") == "dumb":
         raise AttnvizError(
             "browse needs a terminal; use attnviz show, which writes to pipes and, with -o FILE, to files"
         )

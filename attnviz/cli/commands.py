@@ -69,7 +69,14 @@ from attnviz.cli.output import (
 from attnviz.cli.values import other_suffixes
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
-from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
+from attnviz.report.picture.options import (
+    CONTRIBUTIONS,
+    All,
+    Of,
+    Rank,
+    Reduction,
+    ReportOptions,
+)
 from attnviz.report.picture.unread import LOGITS, look_of, refuse_changed, refuse_unread_of
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
@@ -109,7 +116,7 @@ def show(
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
     from attnviz.cli.input import read_batch, read_input
-    from attnviz.cli.runs import record, record_batch
+    from attnviz.cli.runs import record, record_batch, refuse_undrawable
 
     refuse_output(output, others=other_suffixes("show"))
     if recordings or film_suffix(output) is not None:
@@ -136,7 +143,7 @@ def show(
             raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
         from attnviz.cli.runs import checked_units
 
-        checked_recording, checks = checked_units(drawn.check, read_input(input, settings), settings, options)
+        checked_recording, checks = checked_units(drawn.check, read_input(input, settings, grouping), settings, options)
         from attnviz.report.decoding import units_report
 
         deliver(units_report(checked_recording, checks, fit_options(options, output)), output)
@@ -144,11 +151,12 @@ def show(
     if drawn.logits is not None:
         _show_logits(drawn.logits, input, settings, options, output, batch)
         return
-    subject = read_input(input, settings) if batch is None else None
+    subject = read_input(input, settings, grouping) if batch is None else None
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
         return
-    refuse_axes(options)
+    fit_options(options, output)  # refuses what this medium cannot draw, before a model runs
+    refuse_undrawable(subject, settings, options)
     has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None and words_suffix(output) is not None:
         from attnviz.cli.decoding import holds_words, write_spoken_words
@@ -264,7 +272,7 @@ def heads(
     if types:
         _list_types(settings, look, output)
         return
-    texts = read_texts(input, settings, batch)
+    texts = read_texts(input, settings, batch, grouping)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
     survey = read_survey(texts)
@@ -284,6 +292,9 @@ def heads(
         from attnviz.report.heads.head_numbers import load_effects
 
         table = load_effects(str(effects))
+    from attnviz.report.heads.head_atlas import heads_report, refuse_unlistable
+
+    refuse_unlistable(options, table)
     has_contributions = of == CONTRIBUTIONS
     recordings = tuple(record(text, settings, selection, whole=True, values=has_contributions) for text in texts)
     if table is not None:
@@ -293,7 +304,6 @@ def heads(
         recorded_heads = {maps.known_head(head).name for maps in layers for head in maps.heads}
         refuse_other_heads(table, str(effects), recorded_heads)
     from attnviz.media.timed_words import read_words
-    from attnviz.report.heads.head_atlas import heads_report
 
     reference_words = None if reference is None else read_words(reference)
     deliver(heads_report(recordings, options, table, reference_words), output)
@@ -307,6 +317,9 @@ def _list_types(settings: ModelSettings, look: Look, output: Output) -> None:
         ("types", *TESTED_MODEL, *look_of("results of heads"), *declared_options(Output)),
         f"does not apply to {option('types')}, which tests a whole model on texts of its own; leave it out",
     )
+    from attnviz.models.sources import UNPROBED, refuse_untrained
+
+    refuse_untrained(settings.model, UNPROBED)
     refuse_little_memory()
     from attnviz.battery.head_types import head_types
     from attnviz.battery.probed_model import open_probed
@@ -353,7 +366,7 @@ def compare(
     other_input = read_comparison(other, second)
     if input == Input() and other_input is None and with_model is None:
         refuse_unchanged(settings)
-    text = read_input(input, settings)
+    text = read_input(input, settings, grouping)
     other_input = None if other_input is None else text.sharing_media(other_input)
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
@@ -364,6 +377,10 @@ def compare(
         refuse_unread_of("a comparison of surveys", FORMATS[medium(output)].kind, TYPED.get())
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
+    from attnviz.report.maps.comparison import comparison_report, refuse_incomparable
+
+    refuse_incomparable(options)
+    fit_options(options, output)  # refuses what this medium cannot draw before a model runs
     has_contributions = of == CONTRIBUTIONS
     if with_model is None:
         before, after, change = record_both(
@@ -373,8 +390,6 @@ def compare(
         before, after, change = record_models(
             text, other_input, settings, with_model, selection, values=has_contributions
         )
-    from attnviz.report.maps.comparison import comparison_report
-
     remark_lines = int(input == Input())  # the remark on the sample text takes a line of the terminal
     deliver(comparison_report(before, after, change, fit_options(options, output, remark_lines)), output)
 
@@ -399,6 +414,12 @@ def explain(
 
     suffix = explanation_suffix(output)
     layer, number = parse_head(head)
+    if step is not None and pair is not None:
+        raise AttnvizError(f"{option('step', step)} and {option('pair')} each choose one step; give one of them")
+    if step is not None:
+        from attnviz.explain.explain import refuse_unlearned_step
+
+        refuse_unlearned_step(step, settings.model)
     computation = compute(read_input(input, settings), settings, layer)
     from attnviz.explain.explain import explain as explain_head
     from attnviz.explain.files import line_width
@@ -459,7 +480,7 @@ def steps(
     refuse_output(output, "atlas", others=other_suffixes("steps"))
     if film_suffix(output) is not None and look.title is not None:
         raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
-    subject = read_input(input, settings)
+    subject = read_input(input, settings, grouping)
     if subject.survey is not None:
         raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
@@ -485,7 +506,7 @@ def browse(
 
     refuse_browse()
     refuse_uninspected(look)
-    subject, has_contributions = read_input(input, settings), of == CONTRIBUTIONS
+    subject, has_contributions = read_input(input, settings, grouping), of == CONTRIBUTIONS
     if subject.path is not None and subject.is_survey:
         from attnviz.cli.surveys import browse_survey_file
 
@@ -522,8 +543,10 @@ def survey_command(
 ) -> None:
     """Summarise every head over a corpus and save the result."""
     from attnviz.cli.surveys import Corpora, survey_path, write_survey
+    from attnviz.models.sources import UNSURVEYED, refuse_untrained
 
     path = survey_path(output, resume)
+    refuse_untrained(settings.model, UNSURVEYED)
     corpora = Corpora(tuple(corpus or ()), column, tokens, window, tuple(token_class or ()))
     if write_survey(corpora, settings, selection, path, output.force, resume):
         print_path(path)
@@ -626,7 +649,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         from attnviz.cli.suggestions import usage_line
 
-        remark(usage_line(error, app))
+        remark(usage_line(error, app, words))
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes standard output once more when it ends

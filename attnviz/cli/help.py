@@ -13,6 +13,7 @@ from attnviz.base.errors import SETTINGS, flag, setting_name
 from attnviz.base.options import DeclaredOption
 from attnviz.cli.values import convert_plain_values
 
+ARGUMENTS_TYPED = "attnviz arguments"  # in the context: the words after the command
 HELP, SETTINGS_PANEL = "Help", "Settings for --set"
 NAMES_WIDTH = 26  # of the first column of a table at most, in characters
 GUIDE = """\
@@ -78,6 +79,7 @@ class Command(TyperCommand):
         from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
+        ctx.meta[ARGUMENTS_TYPED] = [*args]
         convert_plain_values(self.get_params(ctx))
         try:
             return super().parse_args(ctx, [*args])

@@ -11,6 +11,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import remark
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
+from attnviz.text.selection import Grouping
 
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
@@ -28,9 +29,20 @@ INPUT_NAMES = {
 }  # by the name of its option
 
 
-def read_input(input: Input, settings: "ModelSettings") -> Subject:
+def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | None = None) -> Subject:
     """Returns the input of a command, with the token labels of arrays and the passages before a text."""
-    return _read_subject(input, settings).with_labels(input.labels).with_passages(input.passages)
+    subject = _read_subject(input, settings).with_labels(input.labels).with_passages(input.passages)
+    is_chat = settings.chat or subject.kind is Kind.CHAT
+    is_plain_text = subject.kind is Kind.TEXT and not subject.images and subject.sound is None
+    if grouping is not None and is_plain_text and not is_chat and subject.passages is None:
+        from attnviz.text.named_groups import refuse_absent_units
+
+        refuse_absent_units(grouping.by)
+    if is_chat and Path(settings.model).expanduser().is_dir():
+        from attnviz.models.huggingface.folder import refuse_without_chat_template
+
+        refuse_without_chat_template(settings.model)
+    return subject
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
@@ -129,7 +141,9 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     return Subject(_refuse_blank(read_text(files[0]), tokenizer))
 
 
-def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
+def read_texts(
+    input: Input, settings: "ModelSettings", batch: Path | None, grouping: Grouping | None = None
+) -> list[Subject]:
     """Returns the inputs of a command: the lines of a batch, the texts of several files, or a single input."""
     from attnviz.base.reading import read_text
 
@@ -140,7 +154,7 @@ def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> l
         return [Subject(text) for text in read_batch(batch, input)]
     if len(files) > 1 and input == Input(file=files):
         return [Subject(_refuse_blank(read_text(path), settings.tokenizer)) for path in files]
-    return [read_input(input, settings)]
+    return [read_input(input, settings, grouping)]
 
 
 def read_survey(subjects: list[Subject]) -> "Survey | None":

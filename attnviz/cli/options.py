@@ -15,12 +15,25 @@ from typer import Option as TyperOption
 from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
-from attnviz.cli.help import SETTINGS_PANEL, ShortHelp
+from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, ShortHelp
 from attnviz.cli.values import completer
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
 from attnviz.text.selection import Grouping, Selection
+
+
+def _refuse_unknown_step(name: str, step: str) -> None:
+    """Raises AttnvizError if an explanation has no step of this name."""
+    OneOf([*_steps()])(name, step)
+
+
+def _refuse_unknown_metric(name: str, metric: str) -> None:
+    """Raises AttnvizError if no number of an output is called so, nor is it the logit of a token."""
+    from attnviz.effects.effect_table import LOGIT_PREFIX, OUTPUTS
+
+    if not metric.startswith(LOGIT_PREFIX):
+        OneOf([*OUTPUTS, f"{LOGIT_PREFIX}TOKEN"])(name, metric)
 
 
 def _steps() -> dict[str, str]:
@@ -122,6 +135,7 @@ Metric = Annotated[
     Option(
         "Measure loss, kl, accuracy, cosine, distance or logit:TOKEN (default: the logit of the answer for a picture, "
         "else loss if the model predicts tokens, else cosine).",
+        _refuse_unknown_metric,
         panel="Select",
         brief="Measure loss, kl, accuracy, cosine, distance or logit:TOKEN.",
     ),
@@ -159,7 +173,11 @@ Sets = Annotated[
 ]
 AblateTop = Annotated[
     int | None,
-    Option("Remove this many heads one after another, each time the head that matters most.", panel="Select"),
+    Option(
+        "Remove this many heads one after another, each time the head that matters most.",
+        in_range(1, 100_000),
+        panel="Select",
+    ),
 ]
 Head = Annotated[
     str,
@@ -173,6 +191,7 @@ Step = Annotated[
     str | None,
     Option(
         "Show only this step, such as scores.",
+        _refuse_unknown_step,
         panel="Select",
         brief="Show only this step, such as scores.",
         names=_steps,
@@ -198,7 +217,7 @@ Topic = Annotated[
     str | None,
     Option(
         "Only samples, for sample:NAME; devices, for --device; or config, the defaults that you set.",
-        OneOf(TOPICS),
+        OneOf(TOPICS, noun_of=str),
         brief="Only samples, devices or config.",
     ),
 ]
@@ -386,7 +405,8 @@ def _place_words(
     if extra_words:
         from attnviz.cli.suggestions import extra_words_line
 
-        command_line.fail(extra_words_line(command_line.command_path, words, extra_words))
+        arguments = command_line.meta[ARGUMENTS_TYPED]
+        command_line.fail(extra_words_line(command_line.command_path, words, extra_words, arguments))
     return placed_words
 
 
@@ -404,9 +424,16 @@ def _refuse_ignored(
     refuse_unmet_needs(typed_options, declarations, {name for name in values if values[name] is not None})
     if "generate" in typed_options and values["generate"] == 0:
         raise AttnvizError(f"{option('generate', 0)} generates no token; give 1 or more, or leave it out")
+    from attnviz.cli.subject import is_recording
+
     saved_file = _saved_input(values)
     settings = declared_options(ModelSettings)
     typed_settings = [name for name in typed_options if settings.get(name) is declarations[name]]
+    if "model" in typed_options and is_recording(values["model"]):
+        raise AttnvizError(
+            f"{option('model', values['model'])} is a recording, which needs no model; attnviz show {values['model']} "
+            "draws it"
+        )
     if saved_file is not None and typed_settings:
         raise AttnvizError(
             f"{option(typed_settings[0])} does not apply to a saved file: {saved_file} holds what was computed; "

@@ -8,7 +8,7 @@ from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_nam
 from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
-from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surveys
 from attnviz.report.picture.unread import CHECK, refuse_changed
 from attnviz.text.selection import Selection, resolve_span
 
@@ -47,6 +47,27 @@ def record(
     reader = open_reader(settings, subject.use, selection.tower)
     reader.keeps_factors = factors
     return reader.record(subject.example_of_any_medium(settings), selection, values)
+
+
+def refuse_undrawable(subject: Subject | None, settings: "ModelSettings", options: ReportOptions) -> None:
+    """Raises AttnvizError for options with which no recording can be drawn; without a subject, that of a batch."""
+    refuse_tables_of_surveys(options)
+    if subject is None and options.reduce is not None:
+        raise AttnvizError(f"{option('reduce')} takes one text, and --batch gives several; record them one by one")
+    if options.sort is not None or options.filter is not None:
+        from attnviz.metrics.measured_heads import refuse_unknown_measures
+
+        refuse_unknown_measures(options.sort, options.filter)
+    query = options.look.query
+    if query is None or settings.model not in ("seeded", "trained"):
+        return  # another model splits the text itself
+    if subject is None or subject.kind is not Kind.TEXT or subject.passages is not None:
+        return
+    if settings.model == "seeded" or not query.lstrip("@").isdigit():  # the trained model counts a start token
+        from attnviz.text.places import find_place
+        from attnviz.text.tokens import tokenize
+
+        find_place(tokenize(subject.source, settings.tokenizer), query)
 
 
 def record_batch(
@@ -219,11 +240,11 @@ def ablation_effects(
     from attnviz.models.sources import open_reader, refuse_untrained
 
     examples = _examples(input, settings, batch)
+    refuse_untrained(settings.model)
     from attnviz.api.ablation import effects_of_examples, use_for_effects
 
     use = use_for_effects([example for example in examples if example is not None], metric)
     reader = open_reader(settings, use, selection.tower)
-    refuse_untrained(settings.model)
     prepared_inputs = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
     chooses_queries = selection.queries != (None, None)
     tokens = len(prepared_inputs[0].tokens)
@@ -244,10 +265,10 @@ def ablation_effects(
 
 def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
     """Returns the examples that the user gives, or the sample text; `[None]` for the model's own example."""
-    from attnviz.models.sources import reader_class
+    from attnviz.models.sources import row_of
 
     names_no_input = input == Input() and batch is None
-    if names_no_input and reader_class(settings.model).has_example and not is_piped():
+    if names_no_input and row_of(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
     from attnviz.models.reading.example import Example

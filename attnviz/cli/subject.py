@@ -1,6 +1,5 @@
 """Decides the kind of a command's input by one table: a text, a chat, an answer, an image, a sound, or another file."""
 
-import os
 import shlex
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError, did_you_mean
-from attnviz.base.reading import read_start
+from attnviz.base.errors import AttnvizError
+from attnviz.base.reading import nearest_file, read_start
 
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
@@ -24,7 +23,6 @@ RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
 TEXT_FILES = (".txt", ".md")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 READ_SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
-MAX_NEAR = 1000  # files of a folder whose names are compared
 ATTNVIZ_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
@@ -70,6 +68,11 @@ class Kind(Enum):
 def is_saved(argument: str) -> bool:
     """True if an argument is named like a saved recording or survey; the file is not opened."""
     return argument.endswith(RECORDING)
+
+
+def is_recording(argument: str) -> bool:
+    """True if an argument is the path of a recording or survey that attnviz wrote."""
+    return is_saved(argument) and _has_mark(argument, ATTNVIZ_MARK)
 
 
 def is_file(argument: str) -> bool:
@@ -137,16 +140,6 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.MISSING, _names_a_file),
     (Kind.TEXT, lambda argument: True),
 )
-
-
-def _nearest_question(argument: str) -> str:
-    """Returns a question with the name of the file nearest to a path in its folder; "" if no name is near."""
-    folder = Path(argument).expanduser().parent
-    try:
-        names = [str(folder / entry.name) for entry in os.scandir(folder)][:MAX_NEAR]
-    except OSError:
-        return ""
-    return did_you_mean(argument, names)
 
 
 SAMPLE = "sample:"  # stands before the name of a sample
@@ -364,8 +357,8 @@ class Subject:
                 f"{source!r} is a {medium} of a kind that attnviz does not read; convert it to {formats}"
             )
         advice = {
-            Kind.MISSING: f"there is no file {source!r}; {_nearest_question(source)}printf %s {shlex.quote(source)} | "
-            "attnviz show - draws these words",
+            Kind.MISSING: f"there is no file {source!r}; "
+            + (nearest_file(Path(source)) or f"printf %s {shlex.quote(source)} | attnviz show - draws these words"),
             Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
             f"attnviz compare {source} OTHER.json",
             Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",

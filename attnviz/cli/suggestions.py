@@ -4,6 +4,7 @@ import re
 import shlex
 from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from attnviz.base.errors import SETTINGS, AttnvizError, choices, did_you_mean, o
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
+NO_VALUE = re.compile(r"Option '(-{1,2}[a-z-]+)' requires (?:an argument|(\d+) arguments)")
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 # Options of earlier versions, each with what to write instead; VALUE stands for the value that was typed.
@@ -67,21 +69,30 @@ OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothi
 }
 
 
-def usage_line(error: typer.TyperException, app: typer.Typer) -> str:
+def usage_line(error: typer.TyperException, app: typer.Typer, words: Sequence[str]) -> str:
     """Returns a line on what is wrong with a command line, what was probably meant, and how to get help."""
     context = getattr(error, "ctx", None)
-    path = "attnviz" if context is None else context.command_path
-    return f"{_problem(error, context, path, app)} (see {path} --help)"
-
-
-def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Typer) -> str:
-    """Returns a line on what is wrong with a command line and, if it can be guessed, what was meant."""
+    path = f"attnviz {words[0]}" if context is None else context.command_path
     message = error.format_message().rstrip(".")
-    if context is None:
-        return message
+    without_value = NO_VALUE.fullmatch(message)
+    if without_value is not None:
+        name, count = without_value.groups()
+        parameters = typer.main.get_command(app).commands[words[0]].params  # type: ignore[attr-defined]
+        place = next(parameter.name for parameter in parameters if name in _parameter_spellings(parameter)).upper()
+        places = " ".join([place] * int(count or 1))
+        message = f"{name} needs {f'{count} values' if count else 'a value'}; write {name} {places}"
+    elif context is not None:
+        message = _problem(message, error, context, path, app, words)
+    return f"{message} (see {path} --help)"
+
+
+def _problem(
+    message: str, error: typer.TyperException, context: Any, path: str, app: typer.Typer, words: Sequence[str]
+) -> str:
+    """Returns a line on what is wrong with the words of a command and, if it can be guessed, what was meant."""
     unknown_command = NO_COMMAND.fullmatch(message)
     if unknown_command is not None:
-        return _unknown_command_line(literal_eval(unknown_command[1]), context.command)
+        return _unknown_command_line(literal_eval(unknown_command[1]), context.command, asks_for_help="--help" in words)
     extra_words = EXTRA_WORDS.fullmatch(message)
     if extra_words is not None:
         return f"{path.removeprefix('attnviz ')} takes no {extra_words[1]!r}; leave it out"
@@ -98,11 +109,13 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
     return message
 
 
-def _unknown_command_line(word: str, program: Any) -> str:
+def _unknown_command_line(word: str, program: Any, asks_for_help: bool) -> str:
     """Returns the line for an unknown command: what it is today, the closest command, or how to draw it as a text."""
     if word in OLD_COMMANDS:
         new_line = OLD_COMMANDS[word]
         return f"{word} is gone" if new_line is None else f"no command {word}; write {new_line} instead"
+    if asks_for_help:
+        return f"no command {word!r}; {choices(word, program.commands)}"
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
@@ -138,10 +151,16 @@ def _value(arguments: list[str], index: int) -> str:
     return value if sign else "".join(arguments[index + 1 : index + 2])
 
 
-def extra_words_line(path: str, words: Sequence[str], extra_words: Sequence[str]) -> str:
+def extra_words_line(path: str, words: Sequence[str], extra_words: Sequence[str], arguments: Sequence[str]) -> str:
     """Returns the line for superfluous words, with a proposal to quote the text or to leave the words out."""
     from attnviz.cli.subject import is_file, is_saved
 
+    if "--" in arguments[:-1]:
+        name = arguments[arguments.index("--") + 1]
+        return f"-- ends the options, so {name!r} is read as a text; write --{name}, without the space"
+    for word, next_word in pairwise(arguments):
+        if next_word in extra_words and (word.endswith(",") or next_word.startswith(",")):
+            return f"a list has no spaces; write {word}{next_word}"
     texts = words[: -len(extra_words)]
     if texts and (is_file(texts[0]) or any(map(is_saved, texts))):
         extra, command_name = " ".join(extra_words), path.removeprefix("attnviz ")

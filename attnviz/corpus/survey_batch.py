@@ -30,7 +30,7 @@ from attnviz.metrics.metrics import Metric, measure_queries, metrics_of_queries
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import open_reader, reader_class, refuse_unused
+from attnviz.models.sources import UNSURVEYED, open_reader, refuse_untrained, refuse_unused
 from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection, refuse_missing
 from attnviz.text.tokens import Tokens
@@ -62,9 +62,7 @@ def open_survey_model(
     settings: ModelSettings, selection: Selection, window: int | None, pictures: bool = False
 ) -> Reader:
     """Returns the reader of a model, opened for many texts or for pictures."""
-    if not reader_class(settings.model).is_trained:
-        advice = f"{option('model', 'trained')} or {option('model', './my-bert')}"
-        raise AttnvizError(f"the {settings.model} model is untrained, and a survey needs a trained one; use {advice}")
+    refuse_untrained(settings.model, UNSURVEYED)
     if pictures:
         reader = open_reader(settings, "images", selection.tower)
         reader.refuse_absent(selection)

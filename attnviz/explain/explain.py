@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, choices, option, or_list, overflow_error
+from attnviz.base.errors import AttnvizError, option, or_list, overflow_error
 from attnviz.explain.inputs import (
     HeadView,
     explain_embedding,
@@ -39,6 +39,7 @@ from attnviz.explain.weights import (
 )
 from attnviz.media.image import Image
 from attnviz.models.reading.computation import Computation
+from attnviz.models.sources import refuse_untrained
 from attnviz.report.picture.look import Look
 from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
 from attnviz.text.selection import parse_head, refuse_missing
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
+LEARNED_STEPS = (CONTRIBUTIONS, ABLATION)
 UNCAPTURED_STEPS = ("embedding", "projections", "dropout", ABLATION)  # their numbers are not captured from a model
 DROPPED = "Dropout, which {} shows, comes after this step and does not change it."
 TRAINED = "Trained to continue repeated random tokens; it has learned no language."
@@ -68,8 +70,6 @@ def explain(
         _refuse_step(step, computation)
     if not np.isfinite(computation.scores[head]).all():
         raise overflow_error(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
-    if step is not None and pair is not None:
-        raise AttnvizError(f"{option('step', step)} and {option('pair')} each choose one step; give one of them")
     view = HeadView(computation, head, line_width)
     if pair:
         steps = [replace(explain_pair(view, pair), name=PAIR)]
@@ -103,8 +103,6 @@ def explain(
 
 def _refuse_step(step: str, computation: Computation) -> None:
     """Raises AttnvizError if there is no such step, or the computation lacks its numbers."""
-    if step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {choices(step, STEPS)}")
     if step == COMPOSITION and not computation.key_parts:
         options = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(
@@ -116,8 +114,14 @@ def _refuse_step(step: str, computation: Computation) -> None:
             f"{option('step', step)} needs numbers that were not captured from the model; "
             f"choose {or_list(_usual_steps(computation))}{advice}"
         )
-    if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
+    if step in LEARNED_STEPS and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
+
+
+def refuse_unlearned_step(step: str, model: str) -> None:
+    """Raises AttnvizError if the step shows what a model has learned, and the model is untrained."""
+    if step in LEARNED_STEPS:
+        refuse_untrained(model, f"and {option('step', step)} needs one that has learned")
 
 
 def _usual_steps(computation: Computation) -> list[str]:

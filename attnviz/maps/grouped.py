@@ -16,7 +16,7 @@ from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import block_edges
 from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import NAMES, PASSAGES, TOKENS, TURNS, marks_label, named_groups, singular
+from attnviz.text.named_groups import NAMES, PASSAGES, TOKENS, marks_label, named_groups, refuse_absent_units, singular
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
@@ -28,7 +28,7 @@ BLOCK_REMARK = (
 )
 
 
-def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
+def regroup(recording: Recording, selection: Selection, grouping: Grouping) -> Recording:
     """Returns the selected layers and heads of a recording over groups of tokens, or without special tokens.
 
     A weight is summed over the tokens of a group of keys and averaged over those of a group of queries. Groups have no
@@ -37,11 +37,6 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
     """
     if grouping == Grouping():
         return recording
-    if grouping.units != TOKENS and table in ("scores", "both"):
-        raise AttnvizError(
-            f"{option('by', grouping.units)} joins tokens, and a {singular(grouping.units)} has no score; "
-            f"use {option('table', 'weights')}"
-        )
     layers = selection.chosen_layers or recording.layers
     selected_maps = [maps for maps in recording.maps if maps.layer in layers]
     if not selected_maps:
@@ -148,12 +143,7 @@ def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
     axes = dict.fromkeys(tokens for layer_maps in maps for tokens in (layer_maps.query_tokens, layer_maps.key_tokens))
     if any(named_groups(tokens, grouping.units) is not None for tokens in axes):
         return
-    if grouping.by == TURNS:
-        raise AttnvizError(
-            f"{option('by', grouping.units)} needs a chat; give messages as JSON, or add {option('chat', value=True)}"
-        )
-    if grouping.by == PASSAGES:
-        raise AttnvizError(f"{option('by', grouping.units)} needs passages; add {option('passages', 'docs/*.txt')}")
+    refuse_absent_units(grouping.by)
     choices = or_list([*_known_groups(axes), "a pattern such as '^Chapter .*'"])
     raise AttnvizError(f"{option('by', grouping.units)} matches nothing in the text; choose {choices}")
 

@@ -11,14 +11,13 @@ from typing import Literal, final
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError, choices, number_ranges, option
+from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands_of_queries
 
-REDUCTIONS = ("mean", "max", "rollout")
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB for a matrix in float64; three are in memory at once
 MAX_NAMED_HEADS = 6  # in the name of a combination; of more, it gives their number
 METHOD_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
@@ -42,10 +41,6 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
     Returns:
         Maps with one head, number 0, in the layer of the last head.
     """
-    if method not in REDUCTIONS:
-        raise AttnvizError(f"unknown {option('reduce')} {method!r}; {choices(method, REDUCTIONS)}")
-    if not 0 <= residual < 1:
-        raise AttnvizError(f"{option('residual')} {residual:g} is out of range; give a number from 0 to below 1")
     _refuse_different_tokens(heads)
     if method == "rollout":
         return rollout(heads, residual)

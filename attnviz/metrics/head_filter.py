@@ -72,6 +72,13 @@ def parse_filter(text: str, metrics: Iterable[str]) -> _HeadFilter:
     return _HeadFilter(tuple(_word_test(word, names) for word in compact_text.lower().split()))
 
 
+def refuse_filter(text: str, metrics: Iterable[str]) -> None:
+    """Raises AttnvizError if no head could be filtered by this text, whichever of the metrics it has."""
+    names = tuple(metrics)
+    prefixes = [match[1] for match in COMPARISON.finditer(text.lower())]
+    parse_filter(text, (*names, *(prefix for prefix in prefixes if any(name.startswith(prefix) for name in names))))
+
+
 def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
     """Returns the predicate of one word of a filter; each minus before the word negates it."""
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one

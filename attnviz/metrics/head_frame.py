@@ -291,8 +291,6 @@ class HeadFrame:
         if filter is not None and not candidates:
             refusal = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
             raise AttnvizError(f"{refusal}; leave it out to see their numbers")
-        if top is not None and top < 1:
-            raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
         if measure is not None:
             is_absent = measure.name not in self.names
             if is_absent or np.isnan(self.column(measure.name)[candidates]).all():

@@ -9,8 +9,9 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.heads import ChosenHead, can_be_measured, head_name, heads_with_cells, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps
+from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
-from attnviz.metrics.measure import named_measure
+from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads, metric_names
 from attnviz.metrics.patterns import PATTERN_METRICS
 
@@ -53,6 +54,15 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
         spreads=_number_array(spreads, len(names)),
         texts=texts,
     )
+
+
+def refuse_unknown_measures(sort: str | None, filter: str | None, measures: Iterable[Measure] = ()) -> None:
+    """Raises AttnvizError if heads are to be sorted or filtered by what is neither a metric nor one of the measures."""
+    known_measures = (*measures, *METRICS.values())
+    if sort is not None:
+        named_measure(sort, known_measures)
+    if filter is not None:
+        refuse_filter(filter, [measure.name for measure in known_measures])
 
 
 def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> list[tuple[ChosenHead, float]]:

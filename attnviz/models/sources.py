@@ -16,6 +16,7 @@ from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, refuse_other_tower
 
+UNSURVEYED, UNPROBED = "and a survey needs a trained one", "and the battery needs a trained one"  # see refuse_untrained
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
 
@@ -27,6 +28,8 @@ class SourceRow:
     name: str  # its name for ``--model``; for Hugging Face models, their name in a sentence
     address: str  # ``module:class`` of its reader, imported on use
     settings: tuple[str, ...]  # names of the settings that it uses besides the common ones; any other is refused
+    is_trained: bool = True
+    has_example: bool = False  # True if it has a built-in example, for commands without a text
     reads_images: bool = False  # True if it is a model of this package that reads images too
     sample_text: str = ""  # what it reads if the user gives no text; "" for the first sample
 
@@ -47,12 +50,14 @@ BUILT_IN = (
         "seeded",
         "attnviz.models.seeded:SeededReader",
         (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
+        is_trained=False,
     ),
-    SourceRow("trained", "attnviz.models.trained:TrainedReader", ("tokenizer",)),
+    SourceRow("trained", "attnviz.models.trained:TrainedReader", ("tokenizer",), has_example=True),
     SourceRow(
         "trained-picture",
         "attnviz.models.trained_picture:TrainedPictureReader",
         (),
+        has_example=True,
         reads_images=True,
         sample_text="middle-right",
     ),
@@ -106,17 +111,11 @@ def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> M
     return replace(settings, attention=tower) if is_picture_tower else settings
 
 
-def reader_class(model: str) -> type[Reader]:
-    """Returns the reader class of a model; its class attributes describe the model before it is opened."""
-    return row_of(model).load()
-
-
-def refuse_untrained(model: str) -> None:
-    """Raises AttnvizError if the model is untrained."""
-    if not reader_class(model).is_trained:
+def refuse_untrained(model: str, reason: str = "so effects on its output show nothing") -> None:
+    """Raises AttnvizError if the model is untrained, for a reason that follows this word."""
+    if not row_of(model).is_trained:
         raise AttnvizError(
-            f"the {model} model is untrained, so effects on its output show nothing; "
-            f"use {option('model', 'trained')} or a Hugging Face model"
+            f"the {model} model is untrained, {reason}; use {option('model', 'trained')} or a Hugging Face model"
         )
 
 

@@ -47,7 +47,6 @@ class TrainedReader(StackReader):
     """The reader of the small trained model of this package."""
 
     reads = ("text", "passages")
-    has_example = True
     name = "the trained model"
 
     def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:

@@ -45,7 +45,6 @@ class TrainedPictureReader(Reader):
     """The reader of the small trained model of this package that reads pictures."""
 
     reads = ("text", "image", "images")
-    has_example = True
     name = "the trained-picture model"
 
     @cached_property

@@ -7,7 +7,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import HeadKey, chosen_heads, head_key
 from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
-from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
+from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_tables_of_surveys
 from attnviz.report.picture.report import ExactNumbers, Report
 from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS
 from attnviz.text.selection import Grouping
@@ -38,16 +38,12 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         from attnviz.maps.derived import contributions_of
 
         recording = contributions_of(recording)
-    if options.table == "pairs":
-        raise AttnvizError(
-            f"{option('table', 'pairs')} counts pairs over the texts of a survey, and this is no survey; "
-            f"use {option('table', 'weights')}"
-        )
+    refuse_tables_of_surveys(options)
     original, answer = recording, _answer(recording, options)
     if options.grouping != Grouping():
         from attnviz.maps.grouped import regroup
 
-        recording = regroup(recording, options.selection, options.grouping, options.table)
+        recording = regroup(recording, options.selection, options.grouping)
     if options.reduce is None:
         report = heatmaps.build_report(recording, options, original, answer.heads)
         report = answer.added_to(report, options)

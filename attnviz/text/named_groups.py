@@ -70,6 +70,16 @@ def numbered_label(label: str, labels: Collection[str]) -> str:
 
 
 @lru_cache(maxsize=8)
+def refuse_absent_units(by: str | None) -> None:
+    """Raises AttnvizError for turns or passages; called for a text that has none."""
+    if by == TURNS:
+        raise AttnvizError(
+            f"{option('by', by)} needs a chat; give messages as JSON, or add {option('chat', value=True)}"
+        )
+    if by == PASSAGES:
+        raise AttnvizError(f"{option('by', by)} needs passages; add {option('passages', 'docs/*.txt')}")
+
+
 def named_groups(tokens: Tokens, name: str) -> Groups | None:
     """Returns the groups of tokens that a name stands for; ``None`` if the tokens have no such groups."""
     if name == WORDS and name in tokens.groups:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NoReturn, Self, TypedDict, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
-from attnviz.base.options import Option
+from attnviz.base.options import Option, not_blank
 from attnviz.text.head_name import HeadName, KnownHead, parse_head_name, split_tower
 
 MAX_LISTED_HEADS = 12  # names in a message
@@ -247,6 +247,7 @@ class Grouping:
             return
         from attnviz.text.named_groups import NAMES, TOKENS, compile_mark, plural
 
+        not_blank("by", self.by)
         name = plural(self.by)
         if self.words and name != "words":
             raise AttnvizError(f"{option('by', self.by)} and words=True join different tokens; choose one of them")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.base.errors import AttnvizError, choices
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.printable import JOINERS, escape_sequence, printable
 from attnviz.media.image import Image
 from attnviz.media.medium import Medium, Order
@@ -407,7 +407,7 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
 
     if not Path(path).is_file():
         raise AttnvizError(
-            f"unknown tokenizer {path!r}; {choices(path, [*TOKENIZERS, 'the path of a tokenizer.json'])}"
+            f"unknown {option('tokenizer')} {path!r}; {choices(path, [*TOKENIZERS, 'the path of a tokenizer.json'])}"
         )
     refuse_expanding_tokenizer(Path(path))
     try:

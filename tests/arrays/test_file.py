@@ -143,7 +143,7 @@ def zipped(entries: dict[str, bytes], method: int = 0, flags: int = 0) -> bytes:
         ("a.safetensors", b"junk", "is not a safetensors file, or is cut off"),
         ("five.npz", {name: np.ones(3) for name in "abcde"}, "its arrays are a, b, c, d, e;"),
         ("six.npz", {name: np.ones(3) for name in "abcdef"}, "its arrays are a, b, c, d, e, …;"),
-        ("missing.npy", None, "No such file"),
+        ("missing.npy", None, "there is no file"),
         ("a.npy", npy("(True, 3, 3)"), "cannot read"),
         ("a.npy", npy("(-1, 3)"), "cannot read"),
         ("a.npz", zipped({"weights.bin": b"abc"}), "its arrays are none; name them weights"),

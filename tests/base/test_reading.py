@@ -16,7 +16,11 @@ def test_text_is_read_without_its_byte_order_mark_and_as_it_ends_lines(tmp_path:
 
 
 def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
-    for path, message in ((tmp_path, "is a folder"), (tmp_path / "none", "cannot read"), (Path("a\0b"), "cannot read")):
+    for path, message in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none", "there is no file"),
+        (Path("a\0b"), "cannot read"),
+    ):
         with pytest.raises(AttnvizError, match=message):
             read_text(path)
     with pytest.raises(AttnvizError, match=r"not UTF-8 text \(byte 1\)"):

@@ -74,7 +74,7 @@ def test_comparison_joins_both_sides(capsys: pytest.CaptureFixture[str]) -> None
         ),
         (("--by", "Verse"), "--by Verse matches nothing in the text; choose tokens, words,"),
         (("--by", "("), "--by '(' is not a regular expression"),
-        (("--by", "lines", "--style", "both"), "--by lines joins tokens, and a line has no score; use --style weights"),
+        (("--by", "lines", "--style", "both"), "--by lines joins tokens, and only tokens have scores; use"),
     ],
 )
 def test_refusals_say_in_one_line_what_works(

@@ -133,7 +133,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
     ("arguments", "message"),
     [
         (("show", ""), "no tokens in an empty text"),
-        (("show", "--file", "missing.txt"), "cannot read 'missing.txt': No such file"),
+        (("show", "--file", "missing.txt"), "there is no file 'missing.txt'"),
         (("show", "--file", "."), "'.' is a folder"),
         (("show", "--file", "binary.bin"), "'binary.bin' is binary"),
         (("show", "--file", "latin.txt"), "'latin.txt' is not UTF-8 text"),
@@ -146,10 +146,10 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
         (("show", "Life", "--layers", "1"), "no layer 1; there is only 0"),
         (("show", "Life", "--queries", "0:2"), "there are 1, so use 0:1"),
-        (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; choose auto, cpu"),
+        (("show", "Life", "--device", "gpu"), "unknown --device 'gpu'; choose auto, cpu"),
         (("show", "Life", "--set", "dropout=nan"), "dropout nan is out of range"),
         (("show", "Life", "--set", "num-heads=0"), "num-heads 0 is out of range"),
-        (("show", "Life", "--style", "all"), "unknown style 'all'; choose heatmap, arcs, text, overlay, scores"),
+        (("show", "Life", "--style", "all"), "unknown --style 'all'; choose heatmap, arcs, text, overlay, scores"),
         (("show", "Life", "-o", "x.tiff"), "unknown suffix '.tiff'; choose .txt"),
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
         (

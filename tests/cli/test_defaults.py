@@ -89,7 +89,7 @@ def test_a_command_without_a_model_takes_defaults_too(attnviz: Streams) -> None:
         ('them = "dark"', "sets 'them', which cannot have a default; did you mean theme?"),
         ('colour-scale = "log"', "did you mean color-scale?"),
         ('output = "x.svg"', "sets 'output', which cannot have a default; set an option of a model or of the look"),
-        ('theme = "drak"', "unknown theme 'drak'; did you mean dark? Choose light or dark"),
+        ('theme = "drak"', "unknown --theme 'drak'; did you mean dark? Choose light or dark"),
         ("dpi = true", "dpi is True; give a whole number"),
         ("words = 3", "words is 3; give true or false"),
         ("dpi = 5", "dpi 5 is out of range"),

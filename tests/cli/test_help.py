@@ -89,6 +89,6 @@ def test_examples_of_the_help_run(attnviz: Streams, line: str) -> None:
     if arguments[0] == "browse":
         assert "needs a terminal" in attnviz.refused(*arguments)
     elif not {"before.safetensors", "survey.safetensors"}.isdisjoint(arguments):
-        assert "cannot read" in attnviz.refused(*arguments)
+        assert "there is no file" in attnviz.refused(*arguments)
     else:
         assert attnviz.run(*arguments)

@@ -99,7 +99,7 @@ def test_recordings_on_one_scale(tmp_path: Path) -> None:
         (["steps", "a cat. a cat", "--causal", "--by", "turns"], "--by turns needs a chat"),
         (["steps", "a cat", "-o", "x.npz"], "unknown suffix '.npz'"),
         (["show", "a.safetensors", "-o", "x.gif"], "a film shows two recordings or more"),
-        (["show", "a.safetensors", "b.safetensors", "-o", "x.gif"], "cannot read 'a.safetensors'"),
+        (["show", "a.safetensors", "b.safetensors", "-o", "x.gif"], "there is no file 'a.safetensors'"),
         (["show", "a.safetensors", "b.safetensors", "-o", "x.png"], "several recordings are a film; use -o film.gif"),
     ],
 )

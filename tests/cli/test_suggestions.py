@@ -4,6 +4,8 @@ import base64
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +37,7 @@ WRONG = {
     "show ./model": "is the folder of a model; give a text and --model ./model to run it",
     "show folder": "'folder' is a folder here",
     "show x.npz": "'x.npz' holds no attention under a known name",
-    "show x.npy": "cannot read 'x.npy': No such file",
+    "show weights.npy": "there is no file 'weights.npy'; give ",
     "show gone.safetensors": "gone.safetensors",
     "show run.safetensors --causal": "--causal does not apply to a saved file",
     "show run.safetensors --model trained": "--model does not apply to a saved file",
@@ -63,7 +65,7 @@ WRONG = {
     "show Life --title A -o x.csv": "--title has no effect in a file of numbers",
     "show Life --reduce mean:0.3": "unknown --reduce 'mean:0.3'",
     "show Life --reduce rollout:many": "residual is 'many'; give a number",
-    "show Life --style wieghts": "unknown style 'wieghts'; did you mean weights?",
+    "show Life --style wieghts": "unknown --style 'wieghts'; did you mean weights?",
     "show 'Life is short' --top 2": "--top needs --sort; add --sort previous",
     "heads 'Life is short' --top 2": "--top needs --sort; add --sort previous",
     "show Life --force": "--force needs --output; add --output picture.png",
@@ -74,7 +76,7 @@ WRONG = {
     "show Life -o x.pt": "this command does not write .pt; use -o x.safetensors for a recording",
     "show Life --generate 0": "--generate 0 generates no token; give 1 or more",
     "show Life --model traned": "no model 'traned'; did you mean trained? Choose a folder",
-    "show 'Life is short' --sort prev": "locality, block, pair or hidden",
+    "show 'Life is short' --sort prev": "did you mean previous? Choose entropy, ",
     "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",
     "show Life --hed 1": "did you mean --head?",
     "show Life --sed 1": "did you mean --set seed=VALUE?",
@@ -110,7 +112,7 @@ WRONG = {
     "show Life --set pool=maximum": "did you mean max?",
     "show Life --set init=uniforn": "did you mean uniform?",
     "show Life --dtype float23": "did you mean float32? Choose float32, float64, bfloat16 or float16",
-    "show Life --device gpu": "unknown device 'gpu'; choose auto, cpu",
+    "show Life --device gpu": "unknown --device 'gpu'; choose auto, cpu",
     "show Life --set tokenizer=words": "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
     "show Life --set seed=x": "seed is 'x'; give a whole number",
     "show Life --set num-heads=many": "num-heads is 'many'; give a whole number",
@@ -118,7 +120,7 @@ WRONG = {
     "show Life --set temperature=warm": "temperature is 'warm'; give a number",
     "show Life --set font-size=big -o x.png": "font-size is 'big'; give a number",
     "show Life --seed": "no option --seed; write --set seed=VALUE instead",
-    "show Life -o": "requires an argument",
+    "show Life -o": "-o needs a value; write -o OUTPUT",
     "show Life --set seed=-1": "seed -1 is out of range; give 0 to",
     "show Life --set num-heads=0": "num-heads 0 is out of range",
     "show Life --set dropout=1": "give a number from 0 to below 1",
@@ -152,7 +154,7 @@ WRONG = {
     "hep": "did you mean help?",
     "show Life --model ''": "--model is empty; choose seeded, trained, trained-picture or a folder",
     "show Life --logits Life": "is untrained, so effects on its output show nothing; use --model trained",
-    "show Life --names nowhere.txt": "cannot read 'nowhere.txt'",
+    "show Life --names absent.names": "there is no file 'absent.names'",
     "show Life --style pairs": "counts pairs over the texts of a survey, and this is no survey; use --style weights",
     "show --file run.safetensors": "'run.safetensors' is a file of tensors; give a saved recording without --file",
     "show Life -o fig": "'fig' has no suffix, which picks the format; use -o fig.png",
@@ -181,7 +183,7 @@ WRONG = {
     "show run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
     "show Life --file notes.txt": "TEXT and --file both give the input; use one of them",
     "show Life sample:life": "TEXT and a sample both give the input",
-    "show --file gone.txt": "cannot read 'gone.txt'",
+    "show --file gone.txt": "there is no file 'gone.txt'",
     "show --file folder": "'folder' is a folder",
     "show --batch notes.txt --file notes.txt": "--file and --batch both give the input",
     'show ""': "no tokens in an empty text",
@@ -199,6 +201,28 @@ WRONG = {
     "show Life --model ./gone": "no folder './gone'",
     "show Life --style arcs": "-o arcs.svg",
     "show Life --context Leben --causal": "leave it out",
+    "show Life -- model trained": "-- ends the options, so 'model' is read as a text; write --model, without the space",
+    "show Life --heads=0.0 ,0.1": "a list has no spaces; write --heads=0.0,0.1",
+    "show Life --heads 0.0, 0.1": "a list has no spaces; write 0.0,0.1",
+    "show Life --heads": "--heads needs a value; write --heads HEADS",
+    "explain Life --pair a": "--pair needs 2 values; write --pair PAIR PAIR",
+    "help paint": "no command 'paint'; did you mean explain? Choose show, heads, ",
+    "help foo": "no command 'foo'; choose show, heads, ",
+    "show run.safetensor": "there is no file 'run.safetensor'; did you mean run.safetensors?",
+    "show --file note.txt": "there is no file 'note.txt'; did you mean notes.txt?",
+    "show Life --model run.safetensors": "is a recording, which needs no model; attnviz show run.safetensors draws it",
+    "show Life --title ''": "--title is empty; write something after it, or leave it out",
+    "show Life --filter ' '": "--filter is empty",
+    "show Life --by ''": "--by is empty",
+    "show Life --by turns": "--by turns needs a chat; give messages as JSON, or add --chat",
+    "show Life --by passages": "--by passages needs passages; add --passages docs/*.txt",
+    "heads 'Life is short' --filter 'prevs<2'": "unknown metric 'prevs'; did you mean previous?",
+    "compare Life --causal --filter 'sink>1'": "unknown metric 'sink'; choose change",
+    "explain Life --step composition --pair a b": "--step composition and --pair each choose one step",
+    "heads --types": "the seeded model is untrained, and the battery needs a trained one; use --model trained or",
+    "ablate Life --model trained --metric los": "unknown --metric 'los'; did you mean loss? Choose loss, kl, ",
+    "show Life --query she --model trained": "no query 'she' among the tokens",
+    "show Life --chat --model ./model": "this model has no chat template; use a model made for chats",
 }
 # What is typed, the advice, and what somebody types who takes it.
 ADVISED = {
@@ -299,7 +323,7 @@ ADVISED = {
         "--notes: line 1 is not a note; write a place and a text, such as '#head=3.4 Looks at the previous word.'",
         "show Life -o x.html",
     ),
-    "show Life --notes gone.txt -o x.html": ("cannot read", "show Life -o x.html"),
+    "show Life --notes gone.txt -o x.html": ("there is no file", "show Life -o x.html"),
     "show Life --context ' '": ("give a text with at least one word", "show Life --context Leben"),
     "show Life --query 9": ("no query 9 among 1 tokens; choose 0 to 0", "show Life --query 0"),
     "show Life --set num-heads=40 --set embed-dim=80 --style arcs -o x.svg": (
@@ -308,7 +332,7 @@ ADVISED = {
     ),
     "show Life --heads 1 --heads 1": ("--heads is given twice, 1 and 1; use --heads 1", "show Life --heads 1"),
     "show Life --heads 0-99999999": ("write one such as 0-3,7", "show Life --heads 0-3"),
-    "show Life --device meta": ("unknown device", "show Life --device cpu"),
+    "show Life --device meta": ("unknown --device", "show Life --device cpu"),
     "show --file binary.txt": ("is binary; give a UTF-8 text", "show --file notes.txt"),
     "show --batch empty.txt": ("write one text per line", "show --batch two.txt"),
     "show Life --set mark=Chapter": ("lines, paragraphs or", "show Life --set mark=lines"),
@@ -397,7 +421,7 @@ ADVISED = {
         "ablate 'a b a b' --model trained --by mean --heads 0.0",
     ),
     "ablate 'a b a b' --model trained --top 0": (
-        "--top 0 is out of range; give 1 to 4",
+        "--top 0 is out of range; give 1 to",
         "ablate 'a b a b' --model trained --top 1",
     ),
     "ablate 'a b a b' --model trained --sets 0.0+9.9": (
@@ -434,8 +458,33 @@ ADVISED = {
 }
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 PROGRAM = typer.main.get_command(app)
+# What only the tokens, the weights or the model tell: these lines are refused late.
+TOLD_BY_THE_RUN = {
+    "heads Life -o atlas.png",
+    'compare Life --with "Life is"',
+    "explain Life --head 9",
+    "explain Life --step composition",
+    "show Life -o r.safetensors --set half",
+    "show 'a b' --set num-layers=3 --layers 0,2 --reduce rollout",
+    "show 'a b' --context c --reduce rollout",
+    "heads 'a b c' --filter 'previous>0.9'",
+    "heads 'a b c' --filter clear",
+    "show sample:long --style arcs -o x.svg",
+    "show Life --style scores --color-scale log -o x.svg",
+    "show Life --dtype float16 --set scale=1e9",
+    "show 'a b c' --sort induction",
+    "show Life --set num-heads=40 --set embed-dim=80 --style arcs -o x.svg",
+    "show Life --set mark=Chapter",
+    "show 'a b c d e f g h' --size 2in --set bare --style both -o x.svg",
+    "survey notes.txt --model trained --column text -o s.safetensors",
+    "survey empty.txt --model trained -o s.safetensors",
+    "ablate 'a b a b' --model trained --by men",
+    "ablate 'a b a b' --model trained --sets 0.0+9.9",
+    "show 'a b a' --logits zzz --model trained",
+    "show 'a b a' --logits a --model trained --heads 9.9",
+}
 # What is advised in these words needs more than is here.
-NOT_TYPED = ("=VALUE", "NAME", "TEXT", "MODEL", "--model ./model")
+NOT_TYPED = ("docs/", "=VALUE", "NAME", "TEXT", "MODEL", "--model ./model")
 
 
 @pytest.fixture(scope="module")
@@ -500,6 +549,30 @@ def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, place
     assert sorted(path.name for path in place.rglob("*")) == before
 
 
+def test_what_the_command_line_alone_tells_is_refused_before_torch_is_imported(place: Path) -> None:
+    lines = [line for line in (*WRONG, *ADVISED) if line not in TOLD_BY_THE_RUN]
+    code = f"""
+import shlex, sys
+from attnviz.cli.commands import main
+class Late(BaseException):
+    pass
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise Late
+sys.meta_path.insert(0, Finder())
+for line in {lines!r}:
+    try:
+        assert main(shlex.split(line)) in (1, 2), line
+    except Late:
+        print("LATE", line)
+print("END")
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
+    assert [line for line in result.stdout.splitlines() if line.startswith(("LATE", "END"))] == ["END"], result.stderr
+    assert len(lines) > 250
+
+
 def remedies(line: str, said: str) -> list[str]:
     """The command lines that a refusal advises, as somebody would type them."""
     found = []
@@ -522,7 +595,8 @@ def remedies(line: str, said: str) -> list[str]:
         found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
     for name in re.findall(r"did you mean (\S+)\?", said):
         wrong = re.search(
-            r"(?:no option|no setting|no command|unknown [\w -]+?|no sample|no model) '?(\S+?)'?(?:;| in )", said
+            r"(?:no option|no setting|no command|unknown [\w -]+?|no sample|no model|no file) '?(\S+?)'?(?:;| in )",
+            said,
         )
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))

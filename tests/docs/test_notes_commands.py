@@ -189,7 +189,7 @@ def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str)
     [
         (["text", "--batch", "{file}"], "TEXT and --batch both give the input; use one of them"),
         (["--batch", "{blank}"], "no texts in"),
-        (["--batch", "no-such-file"], "cannot read 'no-such-file'"),
+        (["--batch", "no-such-file"], "there is no file 'no-such-file'"),
         (["text", "--dtype", "float16", "--set", "scale=60000"], "overflow in float16; use --dtype float32"),
     ],
 )

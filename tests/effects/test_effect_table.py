@@ -69,7 +69,7 @@ def test_files_that_are_deep_long_or_none_are_refused(tmp_path: Path, monkeypatc
     (tmp_path / "deep.json").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "pipe.json")
     monkeypatch.setattr(effect_table, "MAX_BYTES", 300)
-    messages = {"deep.json": "longer than", "pipe.json": "is a pipe or a device", "gone.json": "cannot read"}
+    messages = {"deep.json": "longer than", "pipe.json": "is a pipe or a device", "gone.json": "there is no file"}
     for name, message in messages.items():
         with pytest.raises(AttnvizError, match=message):
             Effects.load(tmp_path / name)

@@ -416,7 +416,7 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--step", "magic"], "unknown step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
+        (["--step", "magic"], "unknown --step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
         (["--head", "0,1"], "--head '0,1' is not one head; give 1 or 0.1 (layer.head)"),

@@ -359,7 +359,7 @@ def test_weights_of_a_model_are_told_from_a_recording(tmp_path: Path) -> None:
 
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(AttnvizError, match="there is no such file"):
+    with pytest.raises(AttnvizError, match="there is no file"):
         load(tmp_path / "none.safetensors")
     with pytest.raises(AttnvizError, match="is not a file"):
         load(tmp_path)
@@ -508,7 +508,7 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
         ("compare {file}", "nothing to compare"),
         ("compare {file} abc", "'abc' is a text and no recording"),
         ("show {file} --layers 2", "no layer 2; there are 0-1"),
-        ("show none.safetensors", "there is no such file"),
+        ("show none.safetensors", "there is no file"),
         ("show {file} --json -o x.json", "use one of them"),
     ],
 )

@@ -114,17 +114,6 @@ def test_refuses_different_tokens_and_several_texts() -> None:
         reduced(heads, "mean")
 
 
-@pytest.mark.parametrize("residual", [-0.1, 1.0, float("nan")])
-def test_refuses_a_share_out_of_range(residual: float) -> None:
-    with pytest.raises(AttnvizError, match=r"residual .* out of range"):
-        reduced(two_layers(), "rollout", residual)
-
-
-def test_unknown_method_lists_the_known() -> None:
-    with pytest.raises(AttnvizError, match="unknown reduce 'sum'; choose mean, max or rollout"):
-        reduced(two_layers(), "sum")
-
-
 @pytest.mark.parametrize("method", ["mean", "max"])
 def test_maps_too_large_to_hold_are_combined_as_they_are_read(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     heads: Heads = [(dense_maps(0, causal=True), 0), (dense_maps(0), 2), (dense_maps(1), 1)]

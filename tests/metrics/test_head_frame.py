@@ -59,7 +59,6 @@ def test_a_choice_knows_how_many_rows_there_were_and_what_all_of_them_lack() -> 
     ("choice", "said"),
     [
         ({"sort": "los"}, "unknown metric 'los'; did you mean loss"),
-        ({"top": 0}, "leaves no head; give 1 or more"),
         ({"filter": "score>2"}, "leaves none of 3 heads"),
     ],
 )

@@ -16,6 +16,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
+from attnviz.models.huggingface.folder import no_chat_template_error
 from attnviz.models.huggingface.tokens import special_mask, tokenize_text
 from attnviz.models.reading.example import Example
 from attnviz.text.conversation import ANSWER, Conversation, TemplateInputs
@@ -112,9 +113,7 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
 def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
     """Returns the text that the model's chat template writes for a conversation, with its turns."""
     if not getattr(tokenizer, "chat_template", None):
-        raise AttnvizError(
-            f"this model has no chat template; use a model made for chats, or a text without {option('chat', True)}"
-        )
+        raise no_chat_template_error()
     coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
     inputs, coded_inputs = conversation.changed(lambda _, text: text), conversation.changed(coder)
 

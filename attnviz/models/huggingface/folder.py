@@ -51,6 +51,7 @@ PEFT_TASKS = {  # the end of the class of peft that loads adapters of a task
     "FEATURE_EXTRACTION": "ForFeatureExtraction",
 }
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
+TEMPLATED_SETTINGS = ("tokenizer_config.json", "processor_config.json")
 WHOLE_PROCESSOR = "processor_config.json"  # of a model of words and pictures
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
@@ -116,11 +117,11 @@ def download_model(name: str, is_incomplete: bool) -> Path:
     """Downloads the files of a model that are not in the cache, weights last, and returns their folder."""
     from huggingface_hub import hf_hub_download, model_info
 
-    if not _is_online():
+    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    if is_offline or not _is_online():
         reason = "incomplete in the hub's cache" if is_incomplete else "neither a folder here nor in the hub's cache"
-        raise AttnvizError(
-            f"no model {name!r} here: it is {reason}, and the hub is out of reach; give a folder or a cached model"
-        )
+        obstacle = "HF_HUB_OFFLINE is set" if is_offline else "the hub is out of reach"
+        raise AttnvizError(f"no model {name!r} here: it is {reason}, and {obstacle}; give a folder or a cached model")
     with _quiet_client(), _hub_refusals(name):
         all_files = [file.rfilename for file in model_info(name).siblings or ()]
         files = [file for file in all_files if "/" not in file]
@@ -178,8 +179,6 @@ def _quiet_client() -> Iterator[None]:
 
 def _is_online() -> bool:
     """True if the hub, or a proxy that the environment names, accepts a connection within ``NETWORK_TIMEOUT``."""
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     # The hub's client would retry for longer.
@@ -351,6 +350,21 @@ def describe_name(name: str) -> str:
         return name
     folder = Path(name).expanduser().resolve()
     return f"{folder.parent.name}/{folder.name}" if MEANINGLESS_NAME.fullmatch(folder.name) else folder.name
+
+
+def refuse_without_chat_template(folder: str) -> None:
+    """Raises AttnvizError if no file of a model's folder holds a chat template; no file is opened as code."""
+    path = Path(folder).expanduser()
+    settings = [read_text(path / name) for name in TEMPLATED_SETTINGS if (path / name).is_file()]
+    if not any(path.glob("*chat_template*")) and not any('"chat_template"' in text for text in settings):
+        raise no_chat_template_error()
+
+
+def no_chat_template_error() -> AttnvizError:
+    """Returns the refusal of a chat by a model that was not made for chats."""
+    return AttnvizError(
+        f"this model has no chat template; use a model made for chats, or a text without {option('chat', True)}"
+    )
 
 
 def refuse_missing_library(library: str) -> None:

@@ -41,7 +41,6 @@ class Reader(ABC):
     reads: ClassVar[tuple[str, ...]] = ("text",)
     # true if its weights were trained, so that removing heads shows what they learned
     is_trained: ClassVar[bool] = True
-    has_example: ClassVar[bool] = False  # true if it has a built-in example, for commands without a text
 
     def __init__(self, settings: "ModelSettings", built_in: Sequence[str] = (), use: Use = "maps") -> None:
         self.settings, self.built_in, self.use = settings, built_in, use

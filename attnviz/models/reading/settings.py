@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import DTYPES
-from attnviz.base.options import OneOf, Option, check_options, in_range, name_lister
+from attnviz.base.options import OneOf, Option, below_one, check_options, in_range, name_lister
 from attnviz.text.head_name import TOWERS
 from attnviz.text.selection import ATTENTION_PARTS
 
@@ -50,7 +50,7 @@ class ModelSettings:
         str | None,
         Option(
             "Choose encoder, decoder or cross of an encoder-decoder; text or picture of a model that reads both.",
-            OneOf((*ATTENTION_PARTS, *TOWERS), noun_of=option),
+            OneOf((*ATTENTION_PARTS, *TOWERS)),
         ),
     ] = None
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None
@@ -81,13 +81,13 @@ class ModelSettings:
         float,
         Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them."),
     ] = 1.0
-    dropout: Annotated[float, Option("Drop this share of the weights, from 0 to below 1.")] = 0.0
+    dropout: Annotated[float, Option("Drop this share of the weights, from 0 to below 1.", below_one)] = 0.0
     bias: Annotated[bool, Option("Add a bias in the projections.")] = True
     init: Annotated[
         str,
         Option(
             "Start the parameters at random as nn.Linear does (linear), or from 0 to 1 (uniform).",
-            OneOf(INITS, noun_of=option),
+            OneOf(INITS),
         ),
     ] = "linear"
     seed: Annotated[int, Option("Draw the weights from this seed.")] = 0
@@ -114,8 +114,6 @@ class ModelSettings:
                 f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "
                 f"use {option('embed_dim', nearest_multiple)}"
             )
-        if not 0 <= self.dropout < 1:
-            raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; give a number from 0 to below 1")
         if not 0 <= self.seed < 2**63:  # torch takes seeds of 64 bits with a sign
             raise AttnvizError(f"{option('seed')} {self.seed} is out of range; give 0 to 2**63 - 1")
         if not 0 < self.temperature < math.inf:

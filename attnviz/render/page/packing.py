@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
-from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.derived import contribution_bound, contribution_maps, divided_contributions
 from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_key_counts
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights, weight_pieces, without_nan
@@ -350,11 +349,6 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
     heads = report.numbers.heads
     if heads[0].maps.quantity == "weight":
         return report
-    if not isinstance(report.look.color_limits, str):
-        raise AttnvizError(
-            f"a page shows contributions in percent of the largest norm, so {option('limits', report.look.limits)} "
-            f"does not apply; use {option('limits', 'shared')}"
-        )
     bounds = [contribution_bound(maps) for head in heads for maps in head.sides.values()]
     unit = max(bounds) or 1.0  # every contribution is 0 if the bound is
     scaled_heads = tuple(

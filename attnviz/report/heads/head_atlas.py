@@ -11,9 +11,8 @@ from attnviz.maps.heads import chosen_heads, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
-from attnviz.metrics.measure import Measure, named_measure
-from attnviz.metrics.measured_heads import frame_over_texts
-from attnviz.metrics.metrics import METRICS
+from attnviz.metrics.measure import Measure
+from attnviz.metrics.measured_heads import frame_over_texts, refuse_unknown_measures
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
 from attnviz.report.heads.head_numbers import MOVED, effect_remark, summarize_last_unit
 from attnviz.report.heads.lists import (
@@ -74,12 +73,8 @@ def heads_report(
 
     Effects, norms of contributions, shares of the last unit and alignment each add columns if they are asked for.
     """
-    refuse_style(options.look, "a table of heads")
-    axes = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
-    if axes:
-        raise AttnvizError(
-            f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
-        )
+    extra_frames = [] if effects is None else [effects.frame]
+    refuse_unlistable(options, effects)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.derived import contributions_of
 
@@ -92,7 +87,6 @@ def heads_report(
     }
     if len(head_layouts) > 1:
         raise AttnvizError("the recordings have different layers or heads; use recordings of one model")
-    extra_frames = [] if effects is None else [effects.frame]
     extra_frames += [_moved_norms(heads)] if options.of == CONTRIBUTIONS else []
     last_unit = None
     if options.grouping.units != TOKENS:
@@ -103,9 +97,9 @@ def heads_report(
     if alignment is not None:
         alignment_frame, alignment_remark = alignment
         extra_frames.append(alignment_frame)
-    if options.sort is not None:  # an unknown measure is refused before the heads are measured
-        extra_measures = [measure for extra_frame in reversed(extra_frames) for measure in extra_frame.measures]
-        named_measure(options.sort, (*extra_measures, *METRICS.values()))
+    # an unknown measure is refused before the heads are measured
+    extra_measures = [measure for extra_frame in reversed(extra_frames) for measure in extra_frame.measures]
+    refuse_unknown_measures(options.sort, options.filter, extra_measures)
     frame = frame_over_texts(heads, text_count)
     for extra_frame in extra_frames:
         frame = frame.with_columns_of(extra_frame)
@@ -129,6 +123,25 @@ def heads_report(
     return frame_report(About(title, model_name(recordings[0]), remarks, urgent, about), frame, options)
 
 
+def refuse_unlistable(options: ReportOptions, effects: "Effects | None" = None) -> None:
+    """Raises AttnvizError for options with which no heads can be listed, whatever the recordings hold."""
+    refuse_style(options.look, "a table of heads")
+    axes = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
+    if axes:
+        raise AttnvizError(
+            f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
+        )
+    if options.grouping.units == TOKENS and not _names_alignment(options):  # which have columns of their own
+        extra_measures = () if effects is None else effects.frame.measures
+        moved = (MOVED,) if options.of == CONTRIBUTIONS else ()
+        refuse_unknown_measures(options.sort, options.filter, (*moved, *extra_measures))
+
+
+def _names_alignment(options: ReportOptions) -> bool:
+    """True if heads are sorted or filtered by how they align words with a sound."""
+    return any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
+
+
 def _alignment_columns(
     recordings: tuple[Recording, ...],
     heads: list[tuple[LayerMaps, int]],
@@ -136,8 +149,7 @@ def _alignment_columns(
     reference: "Sequence[TimedWord] | None",
 ) -> tuple[HeadFrame, str] | None:
     """Returns a frame with alignment and lag of the heads, and a remark on the reference words."""
-    names_alignment = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
-    if reference is None and not names_alignment:
+    if reference is None and not _names_alignment(options):
         return None
     from attnviz.metrics.alignment import aligned_words, alignment_frame, alignment_heads, is_aligned
 

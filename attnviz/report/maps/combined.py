@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import option
 from attnviz.maps.heads import ChosenHead, cell_heads, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
@@ -66,11 +66,6 @@ def combined_report(
 
     For a medium without maps the report has the exact numbers of the combination.
     """
-    if options.table not in (None, "weights"):
-        raise AttnvizError(
-            f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
-            f"use {option('table', 'weights')}"
-        )
     heads = filtered_heads(chosen_heads(recording, options.selection), options.filter)
     top_heads = [head for head, _ in ranked_heads(heads, options.sort, options.top)]
     head = replace(top_heads[0], maps=reduce_heads(cell_heads(top_heads), method, residual), head=0)

@@ -13,6 +13,7 @@ from attnviz.maps.grouped import block_cells, regroup
 from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import change_frame, compare
+from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.fitting import first_that_fits
@@ -88,6 +89,16 @@ class _Comparison:
         return {"recording_a": origin(self.a), "recording_b": origin(self.b), "change": self.change}
 
 
+def refuse_incomparable(options: ReportOptions) -> None:
+    """Raises AttnvizError for options with which no two recordings can be compared, whatever they hold."""
+    refuse_style(options.look, "a comparison")
+    if options.sort not in (None, "change", "-change"):
+        sort, by_change = option("sort", options.sort), option("sort", "change")
+        raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
+    if options.filter is not None:
+        refuse_filter(options.filter, ("change",))
+
+
 def comparison_report(
     a: Recording, b: Recording, change: str, options: ReportOptions
 ) -> Heatmaps | Thumbnails | ExactNumbers:
@@ -96,7 +107,7 @@ def comparison_report(
     A page of many heads has thumbnails of B − A alone. A terminal draws fewer details, or only the head that changes
     most, if not all heads fit; a medium without maps gets exact numbers.
     """
-    refuse_style(options.look, "a comparison")
+    refuse_incomparable(options)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.derived import contributions_of
 
@@ -106,9 +117,6 @@ def comparison_report(
     changes = compare(a, b, options.selection)  # refuses recordings whose heads do not correspond
     pairs = list(zip(*(chosen_heads(recording, options.selection) for recording in (a, b)), strict=True))
     full_comparison = _Comparison(a, b, change, pairs, changes, options)
-    if options.sort not in (None, "change", "-change"):
-        sort, by_change = option("sort", options.sort), option("sort", "change")
-        raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
     frame = change_frame(changes).select(("change",))
     shown_rows = frame.selected_rows(options.sort, options.top, options.filter)
     comparison = full_comparison.take(shown_rows)

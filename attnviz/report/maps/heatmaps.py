@@ -13,7 +13,6 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen, summarize_heads
 from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks, titled_panels
-from attnviz.report.picture.look import style_without_numbers_error
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
@@ -330,8 +329,6 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
     from attnviz.report.heads.head_numbers import with_page_numbers
 
     look = options.look
-    if options.table is not None and look.style not in (None, "heatmap"):
-        raise style_without_numbers_error(look)
     heads = [head for head, _ in _ranked_heads_of(selected_heads, options)]
     # A page sorts heads by their metrics, which it has only if all heads have cells.
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)

@@ -16,7 +16,7 @@ from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale
-from attnviz.report.picture.look import Look, style_without_numbers_error
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.overlays import MAX_OVERLAID, band_tops, panel_image
 from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, quantity_of, token_axis
@@ -119,11 +119,10 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
     """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that cannot be overlaid."""
-    style = option("style", options.look.style or options.look.drawn_style)
-    if options.look.overlaid:
+    look = options.look
+    style = option("query") if look.style is None else option("style", look.style)
+    if look.overlaid:
         _refuse_unfit_overlay(heads, style)
-    if options.table is not None:
-        raise style_without_numbers_error(options.look)
     if len(heads) > MAX_HEADS:
         example = option("heads", "0.3,1.2")
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, such as {example}")
@@ -133,9 +132,7 @@ def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
     """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
     if not 2 <= len(heads) <= MAX_OVERLAID:
         example = option("heads", "0.3,1.2")
-        raise AttnvizError(
-            f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}"
-        )
+        raise AttnvizError(f"{style} draws 2 to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}")
     if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
         raise AttnvizError(
             f"{style} needs heads over the same tokens; choose heads of one text and one kind of attention"

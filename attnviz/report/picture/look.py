@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError, argument, flag, format_options, option
-from attnviz.base.options import OneOf, Option, check_options, declared_options, in_range
+from attnviz.base.options import OneOf, Option, check_options, declared_options, in_range, not_blank
 from attnviz.report.picture.sizes import parse_bytes, parse_size, parse_width
 
 THEMES = ("light", "dark")
@@ -85,7 +85,9 @@ class Look:
     per_slide: Annotated[
         int, Option("Number of heads per slide of a .pptx.", in_range(1, 64), inspector=False, media=("slides",))
     ] = 1
-    title: Annotated[str | None, Option("Show this heading instead of the text.", media=PICTURE_MEDIA)] = None
+    title: Annotated[str | None, Option("Show this heading instead of the text.", not_blank, media=PICTURE_MEDIA)] = (
+        None
+    )
     style: Annotated[
         str | None,
         Option(
@@ -201,7 +203,12 @@ class Look:
             raise AttnvizError(
                 f"{option('query')} shades a text, and {option('style', self.style)} draws every query; use one of them"
             )
-        _ = self.inches, self.color_limits, self.max_bytes  # parsing them raises if they are invalid
+        _ = self.inches, self.max_bytes  # parsing them raises if they are invalid
+        limits = self.color_limits
+        if self.color_scale == "log" and not isinstance(limits, str) and limits[0] <= 0:
+            raise AttnvizError(
+                f"limits {limits[0]:g}:{limits[1]:g} are not a logarithmic scale; give positive numbers: 0.001:1"
+            )
 
     def format_options(self, text: str) -> str:
         """Returns the text with its options as the command line writes them, ``--all``, or Python, ``all=True``."""
@@ -282,12 +289,6 @@ class LookOptions(TypedDict, total=False):
     names: str | None
     width: int
     colors: int
-
-
-def style_without_numbers_error(look: Look) -> AttnvizError:
-    """Returns the refusal of a table of numbers in a style that draws none."""
-    style = option("style", look.style or look.drawn_style)
-    return AttnvizError(f"{style} draws no numbers, and a table needs {option('style', 'heatmap')}; use one of them")
 
 
 def refuse_style(look: Look, picture: str) -> None:

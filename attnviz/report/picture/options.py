@@ -4,21 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError, choices, option, or_list
-from attnviz.base.options import OneOf, Option, name_lister
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.options import OneOf, Option, below_one, check_options, not_blank
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
+REDUCTIONS = ("mean", "max", "rollout")
 TABLES = ("scores", "weights", "both", "pairs")
 Table = Annotated[
     str | None,
     Option(
         "Or print scores, weights or both as numbers; for a survey, pairs: which token looks at which.",
+        OneOf(TABLES),
         panel="Look",
-        names=name_lister(TABLES),
     ),
 ]
 
@@ -28,7 +29,7 @@ Of = Annotated[
     str,
     Option(
         "Draw weights, or contributions: the norm of what a key moves into a query, ‖α f(x)‖ (Kobayashi et al. 2020).",
-        OneOf(QUANTITIES_DRAWN, lambda _: "quantity"),
+        OneOf(QUANTITIES_DRAWN),
         panel="Look",
     ),
 ]
@@ -79,6 +80,12 @@ def _metrics() -> dict[str, str]:
     return {metric.name: metric.meaning for metric in METRICS.values()}
 
 
+def _refuse_no_head(name: str, count: int) -> None:
+    """Raises AttnvizError if a list of sorted heads would keep none."""
+    if count < 1:
+        raise AttnvizError(f"{option(name, count)} leaves no head; give 1 or more")
+
+
 @dataclass(frozen=True, eq=False)
 class Rank:
     """Options that sort and filter heads."""
@@ -91,15 +98,10 @@ class Rank:
             names=_metrics,
         ),
     ] = None
-    top: Annotated[int | None, Option("Keep only this many heads.", needs=("sort", "previous"))] = None
-    filter: Annotated[str | None, Option("Keep the heads that pass every test, such as 'sink>0.5 layer:3-5'.")] = None
-
-
-def _reductions() -> dict[str, str]:
-    """Returns the names of the ways to combine heads, each with an empty description, to suggest."""
-    from attnviz.metrics.combine import REDUCTIONS
-
-    return dict.fromkeys(REDUCTIONS, "")
+    top: Annotated[int | None, Option("Keep only this many heads.", _refuse_no_head, needs=("sort", "previous"))] = None
+    filter: Annotated[
+        str | None, Option("Keep the heads that pass every test, such as 'sink>0.5 layer:3-5'.", not_blank)
+    ] = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +109,15 @@ class Reduction:
     """Options that combine all heads into one map."""
 
     reduce: Annotated[
-        str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
+        str | None, Option("Combine all heads into one map: mean, max or rollout.", OneOf(REDUCTIONS))
     ] = None
     residual: Annotated[
-        float, Option("rollout:0.3 sets the residual stream's share of a row, else 0.5.", needs=("reduce", "rollout"))
+        float,
+        Option(
+            "rollout:0.3 sets the residual stream's share of a row, else 0.5.",
+            below_one,
+            needs=("reduce", "rollout"),
+        ),
     ] = 0.5
 
 
@@ -167,16 +174,38 @@ class ReportOptions(Reduction, Rank):
     medium: Medium = field(default_factory=Medium)
 
     def __post_init__(self) -> None:
-        if self.of not in QUANTITIES_DRAWN:
-            raise AttnvizError(f"unknown {option('of')} {self.of!r}; choose {or_list(QUANTITIES_DRAWN)}")
-        if self.table is not None and self.table not in TABLES:
-            raise AttnvizError(f"unknown table {self.table!r}; {choices(self.table, TABLES)}")
+        check_options(self)
         if self.residual != Reduction.residual and self.reduce in ("mean", "max"):
             raise AttnvizError(f"{option('residual')} has no effect on {option('reduce', self.reduce)}; leave it out")
+        if self.table in ("scores", "both") and self.grouping.units != "tokens":
+            raise AttnvizError(
+                f"{option('by', self.grouping.units)} joins tokens, and only tokens have scores; "
+                f"use {option('table', 'weights')}"
+            )
+        if self.table is not None and self.reduce is not None and self.table != "weights":
+            raise AttnvizError(
+                f"{option('reduce')} combines weights, and {option('table', self.table)} asks for scores; "
+                f"use {option('table', 'weights')}"
+            )
+        if self.table is not None and self.look.drawn_style != "heatmap":
+            style = option("style", self.look.style or self.look.drawn_style)
+            raise AttnvizError(
+                f"{style} draws no numbers, and a table needs {option('style', 'heatmap')}; use one of them"
+            )
+        if self.of == CONTRIBUTIONS and self.look.color_scale == "lift":
+            raise AttnvizError(
+                f"{option('color_scale', 'lift')} needs weights, whose rows sum to 1; "
+                f"use {option('color_scale', 'log')}"
+            )
 
 
-def refuse_axes(options: ReportOptions) -> None:
-    """Raises AttnvizError if the option ``axes`` is set: only a survey draws its heads as points."""
+def refuse_tables_of_surveys(options: ReportOptions) -> None:
+    """Raises AttnvizError for what only a survey has: heads as points, and counts of pairs of tokens."""
+    if options.table == "pairs":
+        raise AttnvizError(
+            f"{option('table', 'pairs')} counts pairs over the texts of a survey, and this is no survey; "
+            f"use {option('table', 'weights')}"
+        )
     if options.axes is not None:
         raise AttnvizError(
             f"{option('axes', options.axes)} needs a survey (attnviz survey); to order heads use "

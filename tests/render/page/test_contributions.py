@@ -140,7 +140,7 @@ def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: P
         str(
             effects_file(tmp_path, {"9.9": 1.0})
         ): "has effects of 9.9, but of none of the heads shown; measure the heads shown with attnviz ablate",
-        str(tmp_path / "none.json"): "cannot read '.*none.json': No such file",
+        str(tmp_path / "none.json"): "there is no file '.*none.json'",
     }
     for file, said in files.items():
         with pytest.raises(AttnvizError, match=said):

@@ -364,7 +364,7 @@ def test_notes_of_a_file_are_stepped_through_and_saved_with_the_page(show: Opene
     assert wrong == []
 
 
-@pytest.mark.parametrize(("text", "said"), [("It looks\n", "line 1 is not a note"), (None, "cannot read")])
+@pytest.mark.parametrize(("text", "said"), [("It looks\n", "line 1 is not a note"), (None, "there is no file")])
 def test_notes_that_are_none_are_refused(tmp_path: Path, text: str | None, said: str) -> None:
     file = tmp_path / "notes.txt"
     if text is not None:

@@ -175,7 +175,7 @@ def test_heads_refuse_effects_of_others_and_files_that_hold_none(
     for name, said in {
         "others.json": "has effects of 7.7, but of none of the heads shown",
         "none.json": "holds no effects of heads",
-        "gone.json": "gone.json': No such file or directory",
+        "gone.json": "there is no file",
     }.items():
         assert main(["heads", "a b a", "--model", "trained", "--effects", str(tmp_path / name)]) == 1
         assert said in " ".join(capsys.readouterr().err.split())

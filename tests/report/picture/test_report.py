@@ -1,3 +1,6 @@
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, Report, ShadedText
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
 from tests.report.examples import report_of
 
@@ -64,9 +67,26 @@ def test_refuses_unknown_layer_and_lists_known(recording: Recording) -> None:
         report_of(recording, selection=Selection.parse(heads="2.0"))
 
 
-def test_refuses_an_unknown_table() -> None:
-    with pytest.raises(AttnvizError, match="unknown table 'probabilities'; choose scores, weights, both or pairs"):
-        ReportOptions(table="probabilities")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"table": "probabilities"}, "unknown table 'probabilities'; choose scores, weights, both or pairs"),
+        ({"of": "scores"}, "unknown of 'scores'; choose weights or contributions"),
+        ({"reduce": "sum"}, "unknown reduce 'sum'; choose mean, max or rollout"),
+        ({"reduce": "rollout", "residual": -0.1}, "residual -0.1 is out of range"),
+        ({"reduce": "rollout", "residual": 1.0}, "residual 1 is out of range"),
+        ({"reduce": "rollout", "residual": float("nan")}, "residual nan is out of range"),
+        ({"reduce": "mean", "table": "both"}, "reduce combines weights, and table='both' asks for scores"),
+        ({"sort": "sink", "top": 0}, "top=0 leaves no head; give 1 or more"),
+        ({"filter": " "}, "filter is empty"),
+        ({"table": "weights", "look": Look(query="a")}, "style='text' draws no numbers"),
+        ({"table": "scores", "grouping": Grouping(words=True)}, "by='words' joins tokens, and only tokens have scores"),
+        ({"of": "contributions", "look": Look(color_scale="lift")}, "color_scale='lift' needs weights"),
+    ],
+)
+def test_refuses_options_that_fit_no_recording(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(AttnvizError, match=re.escape(said)):
+        ReportOptions(**options)
 
 
 def test_a_table_is_cut_never_pooled_and_says_where_the_rest_is(recording: Recording) -> None:
