@@ -254,7 +254,10 @@ def test_a_frame_fades_at_its_right_edge_while_columns_are_beyond_it(show: Opene
 
 
 def test_an_address_names_heads_of_two_modules_by_their_part_of_the_model(show: Opener) -> None:
-    maps = [replace(random_maps(seed=seed, heads=2), module=f"{part}.0") for seed, part in enumerate(PARTS)]
+    maps = [
+        replace(random_maps(Tokens.numbered(4), heads=2, seed=seed), module=f"{part}.0")
+        for seed, part in enumerate(PARTS)
+    ]
     recording = Recording(maps=tuple(maps), model="a test")
     opened = show(report_of(recording))
     names = [f"{part}:0.{head}" for part in PARTS for head in (0, 1)]
