@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.signals import cleanup_on_signals
 
 TEMPORARY_PREFIX = ".attnviz-"  # of the name of an unfinished file, which lies in the folder of its target
+LEFTOVER_SECONDS = 60.0  # since a file was last written; a younger one may not be locked yet
 
 
 @contextmanager
@@ -35,6 +37,8 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             os.unlink(temporary_path)
 
+    _remove_leftovers(target.parent)
+
     def create(name: str, flags: int) -> int:
         # 0o666 leaves access to the umask; 0o600 is the owner alone, until `_copy_access`
         return os.open(name, flags, 0o666 if replaced_status is None else 0o600)
@@ -42,6 +46,7 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
     with cleanup_on_signals(discard):
         try:
             with open(temporary_path, "xb", opener=create) as file:
+                _take_lock(file.fileno())
                 if replaced_status is not None:
                     _copy_access(temporary_path, replaced_status)
                 yield file
@@ -54,6 +59,27 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
             raise _write_error(path, error) from error
         finally:
             discard()
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Removes the temporary files in a folder whose writers were killed: a living writer has locked its file."""
+    with suppress(OSError):
+        for path in folder.glob(f"{TEMPORARY_PREFIX}{'[0-9a-f]' * 16}"):
+            with suppress(OSError), path.open("rb") as file:
+                age = time.time() - os.fstat(file.fileno()).st_mtime
+                if age > LEFTOVER_SECONDS and _take_lock(file.fileno()):
+                    path.unlink()
+
+
+def _take_lock(descriptor: int) -> bool:
+    """Locks a file until it is closed; False if another process has locked it, or if the system has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 @contextmanager

@@ -179,6 +179,30 @@ def test_signal_while_writing_leaves_nothing_and_ends_the_process(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@posix
+def test_what_a_killed_writer_left_is_removed_by_the_next_write(tmp_path: Path) -> None:
+    def temporary_file() -> Path:
+        [path] = (path for path in tmp_path.iterdir() if path.name.startswith(".attnviz-"))
+        os.utime(path, (0, 0))  # as if it were old
+        return path
+
+    with atomic_file(tmp_path / "slow.csv") as file:
+        file.write(b"half")
+        living = temporary_file()
+        write(tmp_path / "other.csv")
+        assert living.exists(), "a file that is being written is nobody's leftover"
+    code = (
+        "import os, signal; from pathlib import Path; from attnviz.base.files import atomic_file\n"
+        "with atomic_file(Path('killed.csv')) as file: os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=False)
+    temporary_file()
+    (tmp_path / ".attnviz-notes").touch()
+    write(tmp_path / "next.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {"slow.csv", "other.csv", "next.csv", ".attnviz-notes"}
+
+
 def test_without_a_path_it_goes_to_standard_output(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
