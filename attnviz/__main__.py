@@ -3,11 +3,17 @@
 import gc
 import io
 import os
+import signal
 import sys
+import threading
+import time
 import warnings
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
+
+INTERRUPTED = 130  # 128 + SIGINT, which shells report after Ctrl-C
+SECONDS_AFTER_INTERRUPT = 0.8
 
 
 def run() -> NoReturn:
@@ -17,7 +23,7 @@ def run() -> NoReturn:
     objects that live as long as the process, and collecting and freeing them takes a third of the time of a short run.
     """
     gc.disable()
-    code = 130  # 128 + SIGINT, which shells report after Ctrl-C; replaced if no Ctrl-C interrupts the block
+    code = INTERRUPTED  # replaced if no Ctrl-C interrupts the block
     with suppress(KeyboardInterrupt):  # Ctrl-C while the command line is being imported, or while a pipe's reader waits
         _prepare_process()
         from attnviz.cli.commands import main
@@ -44,6 +50,8 @@ def _prepare_process() -> None:
         if not _is_small_number(os.environ.get("COMP_CWORD", "")):
             os.environ["COMP_CWORD"] = "1"
     _open_closed_streams()
+    if os.name == "posix":
+        _end_after_interrupt()
     sys.excepthook = show_bug
     try:
         os.getcwd()
@@ -55,6 +63,21 @@ def _prepare_process() -> None:
 def _is_small_number(text: str) -> bool:
     """True if a text is a number of up to four digits."""
     return text.isascii() and text.isdigit() and len(text) <= 4
+
+
+def _end_after_interrupt() -> None:
+    """Ends the process a second after Ctrl-C, even if native code is running, which lets Python notice nothing."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)  # gets the number of each signal as it arrives
+
+    def wait() -> None:
+        while os.read(read_end, 1) != bytes([signal.SIGINT]):
+            pass
+        time.sleep(SECONDS_AFTER_INTERRUPT)
+        os._exit(INTERRUPTED)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _open_closed_streams() -> None:

@@ -1,6 +1,7 @@
 """The process: whatever it was started with or without, it ends with a result or one line, and leaves nothing."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from attnviz.cli.commands import main
 from attnviz.cli.output import say_warning
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")]
 
@@ -68,6 +70,22 @@ def test_the_size_of_a_terminal_is_a_number_or_not_read(tmp_path: Path, name: st
 def test_completion_without_what_was_typed_is_no_traceback(tmp_path: Path, shell: str, typed: dict[str, str]) -> None:
     result = run("attnviz ", tmp_path, _ATTNVIZ_COMPLETE=f"complete_{shell}", **typed)
     assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_is_answered_while_native_code_runs(tmp_path: Path) -> None:
+    code = (
+        "import hashlib, attnviz.__main__ as process, attnviz.cli.commands as commands\n"
+        "import signal, threading; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "said = threading.Timer(0.3, print, ['begun'], {'flush': True})\n"  # by then the main thread is in native code
+        "commands.main = lambda: (said.start(), hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1))\n"
+        "process.run()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"begun\n"
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, error) == (130, b"")
 
 
 def test_file_never_gets_what_belongs_to_a_closed_stream(recording: Recording, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
+from attnviz.base.printable import printable_line
 from attnviz.base.signals import cleanup_on_signals
 
 Item = TypeVar("Item")
@@ -53,13 +54,15 @@ def working(what: str) -> Iterator[None]:
         yield
         return
     has_ended = threading.Event()
-    label = f"attnviz: {what} …"
+    line = f"attnviz: {printable_line(what)} …"
+    terminal = os.dup(2)  # the block may discard what is written to stderr
 
     def tell() -> None:
         if not has_ended.wait(SECONDS_BEFORE_LINE):
-            os.write(2, f"\r{label}".encode())
-            has_ended.wait()
-            os.write(2, f"\r{' ' * len(label)}\r".encode())
+            with suppress(OSError):
+                os.write(terminal, f"\r{line}".encode())
+                has_ended.wait()
+                os.write(terminal, f"\r{' ' * len(line)}\r".encode())
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
@@ -68,6 +71,7 @@ def working(what: str) -> Iterator[None]:
     finally:
         has_ended.set()
         thread.join()
+        os.close(terminal)
 
 
 class TextProgress(NamedTuple):

@@ -3,11 +3,14 @@
 import os
 import signal
 import sys
+import threading
 
 import pytest
 
 from attnviz.base import progress
-from attnviz.base.progress import track
+from attnviz.base.printable import discard_output
+from attnviz.base.progress import track, working
+from tests.patience import PATIENCE
 
 
 def be_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +33,29 @@ def test_bar_counts_on_standard_error_and_work_within_has_none(
     assert output == ""
     assert "outer" in error
     assert "inner" not in error
+
+
+def test_a_long_step_says_what_it_does_even_if_the_output_is_discarded(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    told = threading.Event()
+    write = os.write
+
+    def kept_write(descriptor: int, content: bytes) -> int:
+        told.set()
+        return write(descriptor, content)
+
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.0)
+    monkeypatch.setattr(os, "write", kept_write)
+    with working("reading \x1b[31m"), discard_output():
+        assert told.wait(PATIENCE)
+    line = "attnviz: reading \\x1b[31m …"
+    assert capfd.readouterr() == ("", f"\r{line}\r{' ' * len(line)}\r")
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", PATIENCE)
+    with working("nothing"):
+        pass
+    assert capfd.readouterr() == ("", "")
 
 
 def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

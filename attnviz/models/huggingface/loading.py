@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
 from attnviz.base.printable import discard_output
+from attnviz.base.progress import working
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.settings import ModelSettings
 
@@ -47,7 +48,7 @@ def load_part(auto_class: str, folder: Path) -> Any:
     """
     import transformers
 
-    with _forbid_pickles_and_network(), discard_output():
+    with _forbid_pickles_and_network(), working(f"loading {folder.name}"), discard_output():
         return getattr(transformers, auto_class).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -132,7 +133,7 @@ def _refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, co
     """
     import torch
 
-    with torch.device("meta"):
+    with torch.device("meta"), working(f"counting the weights of {folder.name}"):
         model = auto_class.from_config(config)
     number_count = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     needed_bytes = number_count * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()

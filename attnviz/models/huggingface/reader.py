@@ -12,6 +12,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.printable import discard_output
+from attnviz.base.progress import working
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import (
     check_folder,
@@ -99,7 +100,7 @@ class FolderReader(Reader):
     @contextmanager
     def reading(self, task: str) -> Iterator[None]:
         """Runs the block silently, and refuses in one line what a library fails at; ``task`` begins the refusal."""
-        with self.running(), refusals(self.settings.model, task), discard_output():
+        with self.running(), refusals(self.settings.model, task), working(f"reading the {self.noun}"), discard_output():
             yield
 
 
@@ -211,7 +212,7 @@ class HuggingFaceReader(FolderReader):
             self.use = "predictions"  # the log-probabilities are compared with those of the language head
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
-            with discard_output():
+            with working("reading the text"), discard_output():
                 prepared = self._model_input(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
                     prepared = _truncated(prepared, position_limit(model))
