@@ -88,7 +88,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffles the tests where that is asked for, and leaves those of a file together."""
+    """Slow files begin and quick ones fill the gaps at the end, or all are shuffled; a file's tests stay together."""
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow_files)
     if (seed := config.getoption("shuffle")) is not None:
         draw = random.Random(seed)
         places = {item.path: draw.random() for item in items}
