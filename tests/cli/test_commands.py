@@ -129,49 +129,6 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
     assert re.fullmatch(r"attnviz \d+\.\d+\.\d+\n", attnviz.run("--version"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("show", ""), "no tokens in an empty text"),
-        (("show", "--file", "missing.txt"), "there is no file 'missing.txt'"),
-        (("show", "--file", "."), "'.' is a folder"),
-        (("show", "--file", "binary.bin"), "'binary.bin' is binary"),
-        (("show", "--file", "latin.txt"), "'latin.txt' is not UTF-8 text"),
-        (("show", "Life", "--file", "latin.txt"), "TEXT and --file both give the input"),
-        (("show", "sample:lief"), "unknown sample 'lief'; did you mean life? choose life"),
-        (
-            ("show", "Life", "--set", "tokenizer=words"),
-            "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
-        ),
-        (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
-        (("show", "Life", "--layers", "1"), "no layer 1; there is only 0"),
-        (("show", "Life", "--queries", "0:2"), "there are 1, so use 0:1"),
-        (("show", "Life", "--device", "gpu"), "unknown --device 'gpu'; choose auto, cpu"),
-        (("show", "Life", "--set", "dropout=nan"), "dropout nan is out of range"),
-        (("show", "Life", "--set", "num-heads=0"), "num-heads 0 is out of range"),
-        (("show", "Life", "--style", "all"), "unknown --style 'all'; choose heatmap, arcs, text, overlay, scores"),
-        (("show", "Life", "-o", "x.tiff"), "unknown suffix '.tiff'; choose .txt"),
-        (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
-        (
-            ("heads", "Life", "-o", "x.svg"),
-            "no query sees two keys, so no head has a number; give a text of two tokens or more",
-        ),
-        (("show", "Life", "-o", "folder.png"), "'folder.png' is a folder"),
-        (("compare", "Life"), "nothing to compare; add --causal"),
-        (("compare", "Life", "--with", "Life is"), "A has 1 tokens and B has 2"),
-    ],
-)
-def test_refusals_are_one_line_that_says_what_works(
-    attnviz: Streams, in_folder: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    (in_folder / "binary.bin").write_bytes(b"\x00\x01\x02" * 50)
-    (in_folder / "latin.txt").write_bytes("café".encode("latin-1"))
-    (in_folder / "folder.png").mkdir()
-    before = sorted(os.listdir(in_folder))
-    assert message in attnviz.refused(*arguments)
-    assert sorted(os.listdir(in_folder)) == before
-
-
 @pytest.mark.parametrize("arguments", [("show", "--top", "many"), ("show", "--colour"), ("paint",), ("show", "a", "b")])
 def test_usage_errors_end_with_two(attnviz: Streams, arguments: tuple[str, ...]) -> None:
     assert "--help" in attnviz.refused(*arguments, code=2)

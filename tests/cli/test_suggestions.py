@@ -223,6 +223,9 @@ WRONG = {
     "ablate Life --model trained --metric los": "unknown --metric 'los'; did you mean loss? Choose loss, kl, ",
     "show Life --query she --model trained": "no query 'she' among the tokens",
     "show Life --chat --model ./model": "this model has no chat template; use a model made for chats",
+    "show --file latin.txt": "'latin.txt' is not UTF-8 text",
+    "show Life -o x.tiff": "unknown suffix '.tiff'; choose .txt",
+    "show Life --style all": "unknown --style 'all'; choose heatmap, arcs, text, overlay, scores",
 }
 # What is typed, the advice, and what somebody types who takes it.
 ADVISED = {
@@ -497,6 +500,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "taken.png").write_bytes(b"precious")
     np.savez(folder / "x.npz", a=np.ones(3))
     (folder / "binary.txt").write_bytes(b"\x00\x01\x02")
+    (folder / "latin.txt").write_bytes("café".encode("latin-1"))
     (folder / "empty.txt").write_bytes(b"\n\n")
     for name in ("folder", "model"):
         (folder / name).mkdir()

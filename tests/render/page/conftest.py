@@ -23,6 +23,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--no-first-run",
 ]
+USUAL: dict[str, Any] = {"viewport": {"width": 1280, "height": 850}, "accept_downloads": True}
 
 
 @pytest.fixture(scope="package")
@@ -37,12 +38,33 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+@pytest.fixture(scope="package")
+def window(browser: Any) -> Any:
+    """A page of the usual settings, which one test after another takes: a new one costs more than most tests."""
+    return new_page(browser, **USUAL)
+
+
 @dataclass
 class Opened:
     """A page in the browser, and what went wrong in it."""
 
     page: Any
     wrong: list[str] = field(default_factory=list)
+    listeners: list[tuple[str, Any]] = field(default_factory=list)
+
+    def listen(self, event: str, listener: Any) -> None:
+        self.listeners.append((event, listener))
+        self.page.on(event, listener)
+
+    def forget(self) -> None:
+        """Leaves the page as it was before."""
+        for event, listener in self.listeners:
+            self.page.remove_listener(event, listener)
+        self.page.mouse.up()
+        self.page.mouse.move(-1, -1)
+        self.page.emulate_media(media="null")
+        self.page.set_viewport_size(USUAL["viewport"])
+        self.page.goto("about:blank")
 
     def open_head(self, number: int = 0, view: str = "matrix") -> None:
         self.page.evaluate(f"location.hash = 'head=x&number={number}&view={view}'")
@@ -100,19 +122,22 @@ class Opener:
 
     browser: Any
     folder: Path
+    window: Any = None  # a page that is there already, for the first report of the usual settings
     opened: list[Opened] = field(default_factory=list)
 
     def __call__(self, report: Report, **context: Any) -> Opened:
         path = self.folder / f"page-{len(self.opened)}.html"
         path.write_bytes(draw(report, ".html"))
-        settings: dict[str, Any] = {"viewport": {"width": 1280, "height": 850}, "accept_downloads": True} | context
-        opened = Opened(new_page(self.browser, **settings))
+        takes_window = self.window is not None and not self.opened and not context.keys() - {"viewport"}
+        opened = Opened(self.window if takes_window else new_page(self.browser, **USUAL | context))
         self.opened.append(opened)
-        opened.page.on("console", lambda message: opened.wrong.append(f"console: {message.text}"))
-        opened.page.on("pageerror", lambda error: opened.wrong.append(f"error: {error}"))
-        opened.page.on("dialog", lambda dialog: opened.wrong.append(f"dialog: {dialog.message}"))
+        if takes_window and "viewport" in context:
+            opened.page.set_viewport_size(context["viewport"])
+        opened.listen("console", lambda message: opened.wrong.append(f"console: {message.text}"))
+        opened.listen("pageerror", lambda error: opened.wrong.append(f"error: {error}"))
+        opened.listen("dialog", lambda dialog: opened.wrong.append(f"dialog: {dialog.message}"))
         allowed = (path.as_uri(), "data:,", "blob:")
-        opened.page.on(
+        opened.listen(
             "request",
             lambda request: None if request.url.startswith(allowed) else opened.wrong.append(f"request: {request.url}"),
         )
@@ -122,13 +147,16 @@ class Opener:
     def close(self) -> None:
         """No page may have complained or asked for anything."""
         for opened in self.opened:
-            opened.page.context.close()
+            if opened.page is self.window:
+                opened.forget()
+            else:
+                opened.page.context.close()
             assert opened.wrong == []
 
 
 @pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:
+def show(browser: Any, window: Any, tmp_path: Path) -> Iterator[Opener]:
     """Opens reports as pages; afterwards no page may have complained or asked for anything."""
-    opener = Opener(browser, tmp_path)
+    opener = Opener(browser, tmp_path, window)
     yield opener
     opener.close()
