@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, or_list
 from attnviz.browse.moves.cursor import Screen, settle, sort_by
 from attnviz.browse.moves.layout import lens_heads
 from attnviz.browse.moves.showing import MAX_SIDE_BY_SIDE
@@ -88,12 +88,14 @@ def _matching_units(units: Units, search_text: str) -> list[int]:
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
     """Returns the state of the overview after a search, whose text may name several kinds of things."""
-    names = screen.session.names[: screen.session.recorded_count]
-    if search_text in names:
-        return settle(screen, replace(state, head=names.index(search_text)))
-    listed_names = tuple(dict.fromkeys(search_text.replace(",", " ").split()))
-    if len(listed_names) > 1 and set(listed_names) <= set(names):
-        heads = tuple(names.index(name) for name in listed_names)
+    session = screen.session
+    names = session.names[: session.recorded_count]
+    if called := session.heads_called(search_text):
+        others = f"{len(called)} heads are called {search_text}: {or_list(names[head] for head in called)}"
+        return settle(screen, replace(state, head=called[0], message=others if len(called) > 1 else ""))
+    called_by_name = [session.heads_called(name) for name in search_text.replace(",", " ").split()]
+    heads = tuple(dict.fromkeys(called[0] for called in called_by_name if len(called) == 1))
+    if len(heads) > 1 and all(len(called) == 1 for called in called_by_name):
         side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
         difference = "d shows their difference, " if len(heads) == 2 else ""
         message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"

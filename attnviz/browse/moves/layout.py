@@ -22,9 +22,9 @@ MAX_SCROLLED = 1.3  # a map with at most 1.3 times the cells that fit is scrolle
 CELLS_A_COLUMN = 3, 2, 1  # cells per column of a map that is drawn in pixels, the smallest cells first
 MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # the side of a cell; small, so that a slow connection keeps up
 ANSI_COLORS = 16  # on a terminal with at most so many colours no half blocks are drawn
-PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # of the lens: columns of the screen, and of a head's pattern there
+# Of the lens: columns of the screen, of a head's pattern there, and at most of its name with the marks before it.
+PATTERN_AND_NAME_WIDTHS = ((100, 24, 24), (66, 15, 12), (0, 0, 12))
 NUMBER_WIDTH = 20  # columns of the lens's strongest token and its number
-MAX_NAME_WIDTH = 12  # columns of a head's name in the lens, with the marks before it
 MAX_LENS_CELL, MIN_STRIP_WIDTH = 4, 8  # columns of a cell, and of a row of cells
 LINES_A_MEAN = 2  # lines of the lens for each layer, at least, if the means of all layers are shown
 
@@ -382,8 +382,10 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
 
 def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
     """Returns the layout of a lens: the widths of a line's parts, the units shown, and how many heads and means fit."""
-    name_columns = min(3 + max(map(len, names)), MAX_NAME_WIDTH)  # two marks come before a name, and a blank after it
-    pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
+    pattern_columns, max_name_columns = next(
+        widths for min_screen_width, *widths in PATTERN_AND_NAME_WIDTHS if size.width >= min_screen_width
+    )
+    name_columns = min(3 + max(map(len, names)), max_name_columns)  # two marks come before a name, and a blank after it
     strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
     number_columns = max(0, size.width - name_columns - pattern_columns - strip_columns)
     if strip_columns < count <= MAX_SCROLLED * strip_columns:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.browse.moves.cursor import Screen, first_state, open_head, settle
 from attnviz.browse.moves.showing import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE
 from attnviz.browse.session.state import State
@@ -153,10 +153,14 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
     values_of_heads = [*values.get("head", "").split(","), *values.get("heads", "").split(",")]
     # a page may write the index of a head in its list after ~
     names = [value.partition("~")[0] for value in values_of_heads if value]
-    if unknown_names := [name for name in names if name not in session.names]:
+    called_by_name = {name: session.heads_called(name) for name in names}
+    if several := next((name for name, called in called_by_name.items() if len(called) > 1), None):
+        choice = or_list(session.names[head] for head in called_by_name[several])
+        raise AttnvizError(f"{option('at')}: {several!r} could be {len(called_by_name[several])} heads; write {choice}")
+    if unknown_names := [name for name, called in called_by_name.items() if not called]:
         first, last = session.names[0], session.names[session.recorded_count - 1]
         raise AttnvizError(f"{option('at')}: no head {unknown_names[0]!r}; choose {first} to {last}")
-    heads = tuple(session.names.index(name) for name in names)
+    heads = tuple(called_by_name[name][0] for name in names)
     if not heads:
         return state, session.recorded_count == 1
     combination = values.get("together", "side")

@@ -13,6 +13,7 @@ from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
+from attnviz.text.head_name import parse_head_name
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, is_padding
 from attnviz.text.units import Units
@@ -71,6 +72,20 @@ class InspectedHeads:
         if head >= self.recorded_count:
             return replace(view, difference=has_partner, scores=False)
         return view if has_partner or not view.difference else replace(view, difference=False)
+
+    def heads_called(self, name: str) -> list[int]:
+        """Returns the heads with a name, or else all recorded heads that its numbers and its part of the model fit."""
+        if name in self.names:
+            return [self.names.index(name)]
+        parsed = parse_head_name(name)
+        if parsed is None:
+            return []
+        known_heads = [maps.known_head(number) for maps, number in self.heads[: self.recorded_count]]
+        return [
+            index
+            for index, known in enumerate(known_heads)
+            if (known.layer, known.head) == parsed[:2] and known.fits(parsed.part)
+        ]
 
     def title(self, head: int) -> str:
         """Returns the name of a head after the word "head"; the name alone of a combination."""

@@ -12,6 +12,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.state import View
 from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps
+from attnviz.text.head_name import parse_head_name
 
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
@@ -148,6 +149,5 @@ class Ranking:
 
 def _needs_numbers(filter_text: str) -> bool:
     """True if some word of a filter is about a metric or a pattern; words about layers, heads and kinds need none."""
-    return any(
-        not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in filter_text.lower().split()
-    )
+    words = (word.lstrip("-") for word in filter_text.lower().split())
+    return any(not re.match("(layers?|heads?|kind):", word) and parse_head_name(word) is None for word in words)

@@ -16,7 +16,7 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
 from attnviz.browse.view.map import OpenHead, lay_out, map_part
 from attnviz.browse.view.media import text_pane
-from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, beside, line_part, sized, words
+from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, beside, line_part, short_name, sized, words
 from attnviz.browse.view.tokens import ShadedTokens, shades_caption, unique_label
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.render.terminal.lines import Line, Span, bar
@@ -126,7 +126,8 @@ def _heads_part(open_head: OpenHead) -> ScreenPart:
         is_open, number = head in open_head.heads, session.ranking.number(head, state.view.order)
         mark = "▸" if is_open else "•" if head in state.marked_heads else " "
         number_text = "" if number is None else f" {number:.2f}"
-        text = f"{mark}{session.names[head]}{number_text} {session.ranking.description(head)}"
+        name = short_name(session.names[head], width - len(mark) - len(number_text))
+        text = f"{mark}{name}{number_text} {session.ranking.description(head)}"
         span = words(text, width, "reverse bold" if is_open else "")
         parts.append(line_part(span, hit=Hit({"head": head, "heads_beside": ()}), width=width))
     return below(sized(below(*parts), lines - 1), line_part(words("─" * width, style="dim")))
@@ -138,12 +139,13 @@ def _cursor_part(head: OpenHead, count: int) -> ScreenPart:
     quantity, numbers = head.panel.quantity, head.row.numbers(state.view)
     minimap = _minimap(head) if head.is_scrolled else ScreenPart([])
     if state.heads_beside:
-        texts, heading = list[str](), f" strongest keys of {session.names[state.head]}"
+        before = " strongest keys of "
+        texts, heading = list[str](), before + short_name(session.names[state.head], width - len(before))
         for head_index in head.heads:
             row, text = session.row(head_index, state.view, state.query), "masked"
             if row.visible[state.key]:
                 text = quantity_text(quantity, float(row.numbers(state.view)[state.key]))
-            texts.append(f" {session.names[head_index]:>6} {text}")
+            texts.append(f" {short_name(session.names[head_index], width - len(text) - 2):>6} {text}")
     else:
         texts, heading = _number_texts(head), " strongest keys"
     query, key = (f"{units.starts[unit]} {units.labels[unit]}" for units, unit in _units_at_cursor(head))

@@ -14,7 +14,17 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, quantity_text
 from attnviz.browse.view.map import marked_label
 from attnviz.browse.view.media import text_pane
-from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, line_part, padded_line, sized, words
+from attnviz.browse.view.parts import (
+    ClickArea,
+    Hit,
+    ScreenPart,
+    below,
+    line_part,
+    padded_line,
+    short_name,
+    sized,
+    words,
+)
 from attnviz.browse.view.tokens import ShadedTokens, shades_caption, unique_label
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
@@ -113,7 +123,10 @@ def lens_body(screen: Screen, state: State) -> tuple[str, ScreenPart, Line]:
         means.append([words(heading + "─" * (size.width - len(heading)), style="dim")])
     for heads in pane.layers:
         maps, _ = screen.session.heads[heads[0]]
-        label = words(f"  layer {maps.layer}, mean", pane.columns.label_width, "dim")
+        before, after = "  layer ", ", mean"
+        call_name = f"{maps.part}:{maps.layer}" if maps.part else str(maps.layer)
+        name = short_name(call_name, pane.columns.label_width - len(before + after) - 1)
+        label = words(f"{before}{name}{after}", pane.columns.label_width, "dim")
         means.append([label, *_row_spans(lens, lens.mean(heads), is_chosen=False)])
     text = text_pane(_row_text(lens), screen, text_lines(size))
     body = below(_header(lens), sized(head_lines, pane.lines), ScreenPart(means), text)
@@ -170,7 +183,7 @@ def _head_line(lens: LaidOutLens, head: int) -> ScreenPart:
     number = session.ranking.number(head, state.view.order)
     description = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
     style = "reverse bold" if is_chosen else ""
-    line: Line = [words(mark + session.names[head], columns.name, style)]
+    line: Line = [words(mark + short_name(session.names[head], columns.name - len(mark) - 1), columns.name, style)]
     if columns.pattern:
         line += [words(description, columns.pattern - 1, style), words(" ", style=style)]
     line += _row_spans(lens, lens.rows.get(head), is_chosen)

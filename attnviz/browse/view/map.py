@@ -13,7 +13,7 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines
 from attnviz.browse.view.graphics import PictureArea
 from attnviz.browse.view.media import seconds_above
-from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, words
+from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, short_name, words
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Panel
@@ -150,7 +150,7 @@ def _header(head: OpenHead, cursor_column: int) -> list[Line]:
     if head.state.heads_beside:
         first_line: Line = []
         for index, head_index in enumerate(head.heads):
-            name = head.screen.session.names[head_index]
+            name = short_name(head.screen.session.names[head_index], max(mark_column, pane.map_width - mark_column - 2))
             text = " " * mark_column + "▾" + (f" {name}" if mark_column + 2 < pane.map_width else "")
             if cell_len(name) < mark_column:
                 text = f"{name}{' ' * (mark_column - cell_len(name))}▾"

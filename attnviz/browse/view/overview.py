@@ -13,7 +13,7 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
 from attnviz.browse.view.graphics import PictureArea
 from attnviz.browse.view.media import text_pane
-from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, beside, sized, words
+from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, beside, short_name, sized, words
 from attnviz.browse.view.tokens import ShadedTokens, shades_caption, unique_label
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import DIVERGING, ColorScale
@@ -86,14 +86,15 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     session, is_chosen = screen.session, head == state.head
     effect = _effect_spans(screen, head)
     width = grid.columns - (2 if effect else 0)  # an effect has two columns
-    name, order = session.names[head], state.view.order
+    marks = ("▸" if is_chosen else "") + ("•" if head in state.marked_heads else "")
+    order, number_text = state.view.order, ""
     number = session.ranking.number(head, order)
     if number is not None:
         spec = "+.4f" if order in [frame.names[0] for frame in session.added_frames] else ".2f"
-        name += " —" if np.isnan(number) else f" {number:{spec}}"
+        number_text = " —" if np.isnan(number) else f" {number:{spec}}"
+    name = short_name(session.names[head], width - len(marks) - len(number_text)) + number_text
     pattern = session.ranking.description(head)
     name += f" {pattern}" if pattern and width >= cell_len(name) + MIN_PATTERN_WIDTH else ""
-    marks = ("▸" if is_chosen else "") + ("•" if head in state.marked_heads else "")
     title: Line = [*effect, words(marks + name, width, "reverse bold" if is_chosen else "")]
     block, character = session.thumbnails.find(head, state.view, grid.pixels), screen.size.character
     if block is None:

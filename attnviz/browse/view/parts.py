@@ -57,6 +57,15 @@ def words(text: str, width: int | None = None, style: str = "", right: bool = Fa
     return Span(text, style=style)
 
 
+def short_name(name: str, width: int) -> str:
+    """Returns the name of a head in at most ``width`` columns: the part of the model is cut, the numbers never are."""
+    part, colon, numbers = name.rpartition(":")
+    if not colon or cell_len(name) <= width:
+        return name
+    part_columns = width - cell_len(numbers) - 1
+    return f"{fit(part, part_columns)}:{numbers}" if part_columns > 1 else numbers
+
+
 def line_part(*spans: Span, hit: Hit | None = None, width: int = 0) -> ScreenPart:
     """Returns a line, whose first ``width`` columns answer the mouse if there is a hit."""
     return ScreenPart([list(spans)], [] if hit is None else [ClickArea(0, 0, width, 1, lambda x, y: hit)])
