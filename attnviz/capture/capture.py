@@ -250,7 +250,7 @@ class Capture:
             self.observer.passes.begin_pass(may_repeat=not self.may_get_chunk)
             if not self.may_get_chunk:
                 self._deliver()
-        self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces()
+        self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces(self.observer.flow.node)
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:

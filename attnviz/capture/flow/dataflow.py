@@ -121,6 +121,8 @@ class DataFlow:
         """
         name, result = call.name, call.result
         inputs = tensors_in((*call.args, *call.kwargs.values()) if call.kwargs else call.args)
+        if not inputs and self.running_module() is None:
+            return None  # made by the user, and so an input of the model, as if it had been made before the block
         if not inputs or name in UNCACHED or not isinstance(result, RESULTS):
             return self._compute_nodes(call, inputs, result)
         outputs = [result] if isinstance(result, Tensor) else tensors_in(result)

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, TorchCall, tensors_in
+from attnviz.capture.flow.nodes import Node
 from attnviz.capture.flow.sites import CallingModule
 
 MOVING = {
@@ -27,14 +28,20 @@ MOVING_GATHERED = MOVING | {"__get__", "t", "view_as", "reshape_as", "expand_as"
 KEEPING = {
     "add", "sub", "mul", "div", "true_divide", "rsub", "neg", "__add__", "__radd__", "__mul__", "__rmul__", "__sub__",
     "__truediv__", "__iadd__", "__imul__", "add_", "mul_", "layer_norm", "rms_norm", "batch_norm", "dropout", "gelu",
-    "relu", "silu", "normalize", "to", "float", "half", "bfloat16", "double", "type", "clamp", "detach",
+    "relu", "silu", "sigmoid", "tanh", "masked_fill", "where", "group_norm", "normalize",
+    "to", "float", "half", "bfloat16", "double", "type", "clamp", "detach",
 }  # fmt: skip  # functions that are element-wise, or work on the features of each token
 WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_", *RESHAPING}  # functions that change a tensor in place
-SOURCES = ("linear", "layer_norm", "conv2d")  # functions that compute tokens
+# Functions whose result has its features on the second axis, in front of the places
+RESIZING = {"max_pool2d", "_max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "interpolate"}
+SPATIAL = {"conv1d", "conv2d", "conv3d", *RESIZING}
+SOURCES = {"linear", "layer_norm", "embedding", "glu", *SPATIAL}  # functions that compute tokens
 FOLLOWED = {*MOVING, *KEEPING, *WRITING, *SOURCES, "pad"}
 PUTTING = ("index_", "scatter", "masked_", "put", "__set", "copy_")  # prefixes of functions that write elsewhere
 ITEM = "__getitem__"
-ROW_AXES, TOKEN_AXES, IMAGE_AXES = 2, 3, 4  # rows, features; texts, tokens, features; texts, features, rows, columns
+ROW_AXES, TOKEN_AXES = 2, 3  # rows, features; texts, tokens, features
+JOINING = ("cat", "concat", "concatenate")
+MAX_NUMBERED = 2**24  # elements of an input that are numbered
 UNKNOWN = -1  # the number of padding, and of rows that are not known
 
 
@@ -78,9 +85,10 @@ class _NumberedElements(Generic[Numbered]):
 class Origin(NamedTuple):
     """The token that each element of a tensor belongs to."""
 
-    numbers: Tensor  # the index of the token, counted through all texts; -1 for padding. Same shape as the tensor.
+    numbers: Tensor  # ascending from text to text and token to token; -1 for padding. Same shape as the tensor.
     texts: int  # the number of texts
-    tokens: int  # the number of tokens of each text
+    tokens: int  # how many numbers each text has
+    is_raw: bool = False  # True for an input whose elements need not be tokens, such as pixels
 
     def transposed(self) -> "Origin":
         """Returns the origin of the tensor with its last two axes exchanged."""
@@ -88,11 +96,15 @@ class Origin(NamedTuple):
 
 
 class TokenPlaces(_NumberedElements[Origin]):
-    """Follows tokens through the calls of torch functions while it is active."""
+    """Follows tokens through the calls of torch functions while it is active.
 
-    def __init__(self) -> None:
+    An input of the model has its tokens in order. From there on each function must be followed: where one is not, the
+    places are unknown, until what it computed is added to tokens with known places.
+    """
+
+    def __init__(self, node_of: Callable[[Tensor], Node]) -> None:
         super().__init__()
-        self.is_active = True
+        self.is_active, self.node_of = True, node_of
 
     def stop(self) -> None:
         """Forgets all origins and stops to follow calls."""
@@ -112,9 +124,19 @@ class TokenPlaces(_NumberedElements[Origin]):
 
     def _note(self, call: TorchCall) -> None:
         name, args, result = call.name, call.args, call.result
-        origins = [origin for origin in map(self.of, tensors_in(args)) if origin is not None]
-        if name in SOURCES:
-            self._keep(result, _computed_tokens(call, origins))
+        origins = [origin for origin in map(self._of_any, tensors_in(args)) if origin is not None]
+        if name == "embedding":
+            tensors = tensors_in((*args, *call.kwargs.values()))
+            origin = self._of_any(next(tensor for tensor in tensors if not tensor.is_floating_point()))
+            self._keep(result, origin and origin._replace(numbers=origin.numbers[..., None].expand(result.shape)))
+        elif name in SOURCES:
+            origin = self._of_any(args[0] if args else call.kwargs["input"])
+            has_features_second = name in SPATIAL or (name == "glu" and 1 in (*args[1:], *call.kwargs.values()))
+            if origin is not None and name != "layer_norm":
+                is_raw = origin.is_raw and name in RESIZING
+                origin = _computed_tokens(origin, result, 1 if has_features_second else -1)
+                origin = origin and origin._replace(is_raw=is_raw)
+            self._keep(result, origin)
         elif name in WRITING:
             self._numbered.pop(args[0], None)
         elif not origins:
@@ -130,23 +152,61 @@ class TokenPlaces(_NumberedElements[Origin]):
             results = [result] if isinstance(result, Tensor) else result
             for tensor, numbers in zip(results, self._moved_numbers(call), strict=True):
                 self._keep(tensor, origins[0]._replace(numbers=numbers))
+        elif name in JOINING and result.dim() >= TOKEN_AXES:  # constant tokens, such as [CLS], are joined to others
+            others = [tensor for tensor in tensors_in(args[:1]) if self.of(tensor) is None]
+            are_constant = all(self.node_of(tensor).constant for tensor in others)
+            if are_constant and all(_are_in_order(_first_elements(origin.numbers, -1)) for origin in origins):
+                self._keep(result, _new_tokens(result, -1))
 
-
-def _computed_tokens(call: TorchCall, origins: list[Origin]) -> Origin | None:
-    """Returns the origin of a map's or norm's result; its tokens are new if those of its input are unknown or mixed."""
-    name, result, origin, feature_axis = call.name, call.result, origins[0] if origins else None, -1
-    if name == "layer_norm" and origin is not None:
-        return origin
-    if name == "conv2d":
-        weight, feature_axis = call.args[1] if len(call.args) > 1 else call.kwargs["weight"], 1
-        if result.dim() != IMAGE_AXES:
+    def _of_any(self, tensor: Tensor) -> Origin | None:
+        """Returns the origin of a tensor, whose elements are numbered in their order if it is an input of the model."""
+        origin = self.of(tensor)
+        if origin is not None or tensor.dim() < ROW_AXES or not 0 < tensor.numel() <= MAX_NUMBERED:
+            return origin
+        node = self.node_of(tensor)
+        if not node.is_unobserved or node.constant:
             return None
-        if origin is not None and set(weight.shape[2:]) == {1} and origin.numbers.shape[2:] == result.shape[2:]:
-            return origin._replace(numbers=origin.numbers[:, :1].expand(result.shape))
-    elif result.dim() < TOKEN_AXES:
+        numbers = torch.arange(tensor.numel(), dtype=torch.int32, device=tensor.device).view(tensor.shape)
+        origin = Origin(numbers, texts=len(tensor), tokens=numbers[0].numel(), is_raw=True)
+        self._keep(tensor, origin)
+        return origin
+
+
+def _computed_tokens(origin: Origin, result: Tensor, feature_axis: int) -> Origin | None:
+    """Returns the origin of the result of a map, convolution or pooling, given that of its input.
+
+    A token of the result has the number of its first element in the input. Where several tokens have one number or the
+    number of tokens differs, they are new ones, whose order is known if their elements are in order, or no tokens.
+    """
+    if result.dim() < TOKEN_AXES or result.dim() != origin.numbers.dim():
         return None
-    elif origin is not None and bool((origin.numbers[..., 0] == origin.numbers[..., -1]).all()):
-        return origin._replace(numbers=origin.numbers[..., :1].expand(result.shape))
+    first = _first_elements(origin.numbers, feature_axis)
+    if first.shape == result.narrow(feature_axis, 0, 1).shape:
+        is_repeated = origin.numbers.stride(feature_axis) == 0
+        if is_repeated or bool((origin.numbers == first).all()) or len(torch.unique(first)) == first.numel():
+            return origin._replace(numbers=first.expand(result.shape))
+    elif feature_axis == 1 and origin.is_raw:
+        return _new_tokens(result, feature_axis)
+    return _new_tokens(result, feature_axis) if _are_in_order(first) else None
+
+
+def _first_elements(numbers: Tensor, feature_axis: int) -> Tensor:
+    """Returns the smallest number along the axis of features, which keeps size 1; -1 where all are padding."""
+    if numbers.stride(feature_axis) == 0:  # one number, repeated without a copy
+        return numbers.narrow(feature_axis, 0, 1)
+    largest = torch.iinfo(numbers.dtype).max
+    first = numbers.masked_fill(numbers == UNKNOWN, largest).amin(feature_axis, keepdim=True)
+    return first.masked_fill_(first == largest, UNKNOWN)
+
+
+def _are_in_order(first: Tensor) -> bool:
+    """True if the numbers of tokens, padding left out, do not fall."""
+    numbers = first[first != UNKNOWN]
+    return bool((numbers.diff() >= 0).all())
+
+
+def _new_tokens(result: Tensor, feature_axis: int) -> Origin:
+    """Returns the origin of tokens that are numbered in their order."""
     texts, token_shape = result.shape[0], result.shape[2:] if feature_axis == 1 else result.shape[1:-1]
     count = prod(token_shape)
     numbers = torch.arange(texts * count, dtype=torch.int32, device=result.device).view(texts, *token_shape)

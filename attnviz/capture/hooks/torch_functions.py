@@ -194,7 +194,7 @@ class Observer:
         # True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
         # elsewhere
         self.cross: bool | None = None
-        self.token_places = TokenPlaces()  # the token that each element of a tensor belongs to
+        self.token_places = TokenPlaces(self.flow.node)  # the token that each element of a tensor belongs to
         self.gathered_rows = GatheredRows()  # the rows that were gathered from longer tensors
         # Recognises passes that repeat the ones before, in which only attention is observed
         self.passes = RepeatedPasses()

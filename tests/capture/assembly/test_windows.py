@@ -194,6 +194,76 @@ def test_windows_that_are_not_put_together_are_said_to_be_shown_apart(
     )
 
 
+ROWS, COLUMNS = 3, 4
+
+
+class AlongAxis(nn.Module):
+    """Attention along the rows of a grid of tokens, or along its columns, transposed before the projection."""
+
+    num_heads = HEADS
+
+    def __init__(self, columns: bool) -> None:
+        super().__init__()
+        self.project, self.columns = nn.Linear(WIDTH, 3 * WIDTH), columns
+
+    def forward(self, grid: Tensor) -> Tensor:
+        lines = grid.transpose(1, 2) if self.columns else grid
+        parts = self.project(lines.flatten(0, 1)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(*parts).transpose(1, 2).reshape(lines.shape)
+        return mixed.transpose(1, 2) if self.columns else mixed
+
+
+class Axial(nn.Module):
+    """Layers along axes of a grid, which is the input itself, or is made of it."""
+
+    def __init__(self, made_by: str, columns: list[bool], residual: bool) -> None:
+        super().__init__()
+        self.made_by, self.residual = made_by, residual
+        self.layers = nn.ModuleList(map(AlongAxis, columns))
+        self.linear, self.words = nn.Linear(WIDTH, WIDTH), nn.Embedding(9, WIDTH)
+        self.convolution, self.class_token = nn.Conv2d(3, WIDTH, 2, stride=2), nn.Parameter(torch.randn(1, 1, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made_by: dict[str, Callable[[], Tensor]] = {
+            "nothing": lambda: x,
+            "linear": lambda: self.linear(x),
+            "embedding": lambda: self.words(x),
+            "convolution": lambda: self.convolution(x).flatten(2).transpose(1, 2),
+            "patches": lambda: self.linear(x.reshape(-1, 3, ROWS, 2, COLUMNS, 2).permute(0, 2, 4, 1, 3, 5).flatten(3)),
+            "a token in front": lambda: self.linear(torch.cat((self.class_token.expand(len(x), -1, -1), x), 1))[:, 1:],
+        }
+        grid = made_by[self.made_by]().reshape(-1, ROWS, COLUMNS, WIDTH)
+        for layer in self.layers:
+            grid = grid + layer(grid) if self.residual else layer(grid)
+        return grid
+
+
+def inputs_made_by(name: str) -> Tensor:
+    if name == "embedding":
+        return torch.randint(0, 9, (2, ROWS * COLUMNS))
+    is_image = name in ("convolution", "patches")
+    return torch.randn(2, 3, 2 * ROWS, 2 * COLUMNS) if is_image else torch.randn(2, ROWS * COLUMNS, WIDTH)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("made_by", ["nothing", "linear", "embedding", "convolution", "patches", "a token in front"])
+@torch.no_grad()
+def test_places_along_an_axis_are_claimed_only_where_every_step_was_followed(made_by: str, residual: bool) -> None:
+    rows, columns = np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
+    model = Axial(made_by, [True, False, True], residual)
+    with attnviz.record(model) as recording:
+        model(inputs_made_by(made_by))
+    for maps in recording.maps:
+        assert isinstance(maps, DenseMaps)
+        if residual or maps.layer == 0:  # without a residual, nothing follows the tokens through the first layer
+            along = rows if maps.layer == 1 else columns
+            assert np.array_equal(maps.visible, along[:, None] == along)
+        else:
+            assert maps.visible.shape[-1] in (ROWS, COLUMNS)
+    said = " ".join(recording.remarks)
+    assert ("whose places are not known" in said) == (not residual)
+
+
 @torch.no_grad()
 def test_padding_that_takes_a_share_of_windows_is_said() -> None:
     sizes = {**SWIN, "embed_dim": 8, "num_heads": [2]}

@@ -359,6 +359,14 @@ def test_latents_that_are_parameters_have_no_place_in_the_text(latents: str, pro
 
 
 @torch.no_grad()
+def test_tokens_made_in_the_block_are_no_parameters_beside_a_cache_made_before_it() -> None:
+    model, cache = Layers(Joined), torch.randn(1, 3, WIDTH)
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH), cache)
+    assert [maps.kind for maps in recording.maps] == ["self", "self"]
+
+
+@torch.no_grad()
 def test_latents_that_look_at_each_other_after_a_text_are_self_attention() -> None:
     class Resampler(nn.Module):
         def __init__(self) -> None:
@@ -377,11 +385,12 @@ def test_latents_that_look_at_each_other_after_a_text_are_self_attention() -> No
     assert [maps.kind for maps in recording.maps] == ["cross", "self"]
 
 
-class Pooled(Two):
+class Pooled(nn.Module):
     """Self-attention to a few keys that each are made of all tokens."""
 
     def __init__(self, by_weights: bool) -> None:
         super().__init__()
+        self.queries, self.keys = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.mix, self.by_weights = nn.Parameter(torch.randn(2, TOKENS)), by_weights
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,8 +11,10 @@ from torch.nn import functional
 from transformers import InformerConfig, InformerModel
 
 import attnviz
+from attnviz.capture.flow.axes import unknown_axes
 from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
+from attnviz.capture.flow.nodes import Node
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 
@@ -236,13 +238,23 @@ def embedded(places: TokenPlaces) -> Tensor:
     return tokens
 
 
+def of_inputs() -> TokenPlaces:
+    """The places in a model of which each tensor that no function computed is an input."""
+    return TokenPlaces(lambda tensor: Node(unknown_axes(tensor.shape), is_unobserved=True))
+
+
 def numbers(places: TokenPlaces, tensor: Tensor) -> list[list[int]] | None:
+    """The tokens counted from 0 through all texts; padding is -1."""
     origin = places.of(tensor)
-    return None if origin is None else origin.numbers[..., 0].tolist()
+    if origin is None:
+        return None
+    first = origin.numbers[..., 0].contiguous()
+    ranks = torch.searchsorted(torch.unique(first[first >= 0]), first)
+    return ranks.masked_fill(first < 0, -1).tolist()
 
 
 def test_tokens_are_counted_through_all_texts_and_move_with_their_tensor() -> None:
-    places = TokenPlaces()
+    places = of_inputs()
     tokens = embedded(places)
     assert numbers(places, tokens) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     rolled = followed(places, "roll", torch.roll, tokens, 1, 1)
@@ -254,25 +266,25 @@ def test_tokens_are_counted_through_all_texts_and_move_with_their_tensor() -> No
 
 
 def test_tensor_that_is_written_over_has_no_known_places() -> None:
-    places = TokenPlaces()
+    places = of_inputs()
     tokens = embedded(places)
     followed(places, "copy_", Tensor.copy_, tokens, torch.zeros_like(tokens))
     assert places.of(tokens) is None
 
 
 def test_other_functions_lose_the_places() -> None:
-    places = TokenPlaces()
+    places = of_inputs()
     assert places.of(followed(places, "cumsum", torch.cumsum, embedded(places), 1)) is None
 
 
 def test_function_that_cannot_take_numbers_ends_the_following() -> None:
-    places = TokenPlaces()
+    places = of_inputs()
     places.follow(TorchCall("unfold", lambda *args: 1 / 0, (embedded(places),), {}, torch.ones(1)))
     assert not places.is_active
 
 
 def test_rows_that_mix_two_tokens_are_new_tokens_after_a_linear_map() -> None:
-    places = TokenPlaces()
+    places = of_inputs()
     tokens = embedded(places)
     rolled = followed(places, "roll", torch.roll, tokens, 1, 1)
     parts = [
