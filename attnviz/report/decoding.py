@@ -265,7 +265,22 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         f"{checks.log_probability:.2f} nats) if no later token sees the {unit}. A share shows where the answer looked; "
         "only a loss shows a cause."
     )
-    caption = _units_caption(recording, checks)
+
+    last, *others = (f"“{first_words(label, MAX_UNIT_CHARACTERS)}”" for label in (checks.last, *checks.units))
+    top_unit, worst_unit = int(checks.shares.argmax()), int(np.nanargmax(checks.lost))
+    heads = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
+    subject = f"{last} of {model_name(recording)} had {checks.shares[top_unit]:.0%} of its weight"
+
+    loss = checks.lost[worst_unit]
+    hidden_count = int((~np.isnan(checks.lost)).sum())
+    verb, degree = ("falls", "most") if loss > 0 else ("rises", "least")
+    rank = f", the {degree} of {hidden_count} {checks.by}" if hidden_count > 1 else ""
+    change = f"{verb} by {abs(loss):.2f} nats{rank}" if loss else "stays the same"
+    nothing = "" if loss > 0 else "nothing; "
+    caption = (
+        f"Where it looked: {subject} on {others[top_unit]}, in {heads}. What it lost: {nothing}without the "
+        f"{singular(checks.by)} {others[worst_unit]} its log-probability {change}."
+    )
     results = HeadResults(
         title=report_title(recording, options.look),
         caption=caption,
@@ -279,22 +294,3 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         about={"recording": origin(recording)},
     )
     return results.report(options)
-
-
-def _units_caption(recording: Recording, checks: UnitChecks) -> str:
-    """Returns two sentences: where the answer looked most, and without which unit it loses most or gains least."""
-    last, *units = (f"“{first_words(label, MAX_UNIT_CHARACTERS)}”" for label in (checks.last, *checks.units))
-    top_unit, worst_unit = int(checks.shares.argmax()), int(np.nanargmax(checks.lost))
-    heads = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
-    subject = f"{last} of {model_name(recording)} had {checks.shares[top_unit]:.0%} of its weight"
-
-    loss = checks.lost[worst_unit]
-    hidden_count = int((~np.isnan(checks.lost)).sum())
-    verb, degree = ("falls", "most") if loss > 0 else ("rises", "least")
-    rank = f", the {degree} of {hidden_count} {checks.by}" if hidden_count > 1 else ""
-    change = f"{verb} by {abs(loss):.2f} nats{rank}" if loss else "stays the same"
-    nothing = "" if loss > 0 else "nothing; "
-    return (
-        f"Where it looked: {subject} on {units[top_unit]}, in {heads}. What it lost: {nothing}without the "
-        f"{singular(checks.by)} {units[worst_unit]} its log-probability {change}."
-    )

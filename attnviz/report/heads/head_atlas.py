@@ -191,10 +191,19 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     shown_metrics = _listed_metrics(table, options)
     drawn_count, count = len(_drawn_metrics(table, options)), len(table.applicable)
     omission = f"Showing {drawn_count} of {count} metrics; use {option('all', True)} for all."
+
+    noun = table.example_noun
+    over_texts = f" and over the {noun}; ± is the standard deviation over {noun}" if table.texts > 1 else ""
+    numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
+    reasons: dict[str, list[str]] = {}
+    for metric in table.inapplicable:
+        reasons.setdefault(table.conditions_of(metric), []).append(metric.name)
+    not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
+    table_remarks = (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)
     results = HeadResults(
         title=source.title,
         caption=_caption(source, table),
-        remarks=(*_table_remarks(table), *source.remarks),
+        remarks=(*table_remarks, *source.remarks),
         results=table,
         summary=lambda: _summary(table, shown_metrics),
         panels=lambda: _panels(table, _drawn_metrics(table, options)),
@@ -332,11 +341,7 @@ def _caption(source: About, table: HeadFrame) -> str:
     )
     over_texts = f", over {table.texts} {table.example_noun}" if table.texts > 1 else ""
     head_noun = "heads" if table.total_rows > 1 else "head"
-    return f"Metrics of {count_text} {head_noun} in {source.model}{over_texts}{_clearest_heads(table)}."
 
-
-def _clearest_heads(table: HeadFrame) -> str:
-    """Returns the end of the caption, which names the clearest head of each pattern; "" if none is clear."""
     head_texts = []
     for name, pattern in SHARE_PATTERNS.items():
         if name in table.names:
@@ -344,22 +349,11 @@ def _clearest_heads(table: HeadFrame) -> str:
             best_row = int(values.argmax())
             if values[best_row] >= MIN_CLEAR_SHARE and pattern in table.rows[best_row].pattern:
                 head_texts.append(f"{pattern} {table.rows[best_row].title} ({values[best_row]:.2f})")
-    return f"; the clearest: {', '.join(head_texts)}" if head_texts else ""
+    clearest = f"; the clearest: {', '.join(head_texts)}" if head_texts else ""
+    return f"Metrics of {count_text} {head_noun} in {source.model}{over_texts}{clearest}."
 
 
 def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
     """Returns a remark with the meanings of the listed metrics; empty without metrics."""
     meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in metrics)
     return (f"{meanings[0].upper()}{meanings[1:]}.",) if metrics else ()
-
-
-def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
-    """Returns a remark on how the numbers are averaged, and one on the metrics that do not apply, if there are any."""
-    noun = table.example_noun
-    over_texts = f" and over the {noun}; ± is the standard deviation over {noun}" if table.texts > 1 else ""
-    numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
-    reasons: dict[str, list[str]] = {}
-    for metric in table.inapplicable:
-        reasons.setdefault(table.conditions_of(metric), []).append(metric.name)
-    not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
-    return (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)

@@ -38,6 +38,23 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
     heads = selected_heads or [part for part in parts.sorted() if part.kind == "head"]
     drawn_heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
     largest_heads = sorted(drawn_heads, key=lambda head: -abs(head.adds))[:MAX_DRAWN_HEADS]
+
+    # what the picture leaves out
+    parts_outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
+    key_count = len(parts.labels_of(drawn_heads[0])) if drawn_heads else 0
+    picture_remarks = (
+        *([f"Outside of layers: {parts_outside}."] if parts_outside else []),
+        *(
+            [f"Keys are drawn for the {MAX_DRAWN_HEADS} heads with the largest parts."]
+            if len(drawn_heads) > MAX_DRAWN_HEADS
+            else []
+        ),
+        *(
+            [f"Of {key_count} keys, the {MAX_DRAWN_KEYS} with the largest parts are drawn."]
+            if key_count > MAX_DRAWN_KEYS
+            else []
+        ),
+    )
     results = HeadResults(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
@@ -49,7 +66,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
             _key_panel(parts, [head for head in drawn_heads if head in largest_heads]),
         ],
         refusal="a page cannot show the parts of a logit; use -o logit.png, or -o logit.csv for numbers",
-        picture_remarks=_picture_remarks(parts, drawn_heads),
+        picture_remarks=picture_remarks,
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
     return results.report(options)
@@ -115,25 +132,6 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
         *(
             Column(head.name, [f"{amount:+.4f}" for amount in (*amounts, head.adds)], [*bars_of_head, None])
             for head, amounts, bars_of_head in zip(heads, values.tolist(), bars, strict=True)
-        ),
-    )
-
-
-def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
-    """Returns remarks on the parts, heads and keys that the picture leaves out; empty if it shows all."""
-    parts_outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
-    key_count = len(parts.labels_of(heads[0])) if heads else 0
-    return (
-        *([f"Outside of layers: {parts_outside}."] if parts_outside else []),
-        *(
-            [f"Keys are drawn for the {MAX_DRAWN_HEADS} heads with the largest parts."]
-            if len(heads) > MAX_DRAWN_HEADS
-            else []
-        ),
-        *(
-            [f"Of {key_count} keys, the {MAX_DRAWN_KEYS} with the largest parts are drawn."]
-            if key_count > MAX_DRAWN_KEYS
-            else []
         ),
     )
 

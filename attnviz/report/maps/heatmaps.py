@@ -81,7 +81,26 @@ def build_report(
     if draw_rows is not None:
         return draw_rows(recording, heads, options, notes)
     if options.table is not None:
-        return _number_tables(recording, heads, options, options.table)
+        quantities = TABLE_QUANTITIES[options.table]
+        panels = titled_panels(
+            recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), notes={}
+        )
+        colored_panels = tuple(
+            # Numbers without a unit keep at least the decimals of their format.
+            panel
+            if panel.quantity.unit or (panel.decimals or 0) >= panel.quantity.format_decimals
+            else replace(panel, decimals=None)
+            for panel in share_scales(panels, options.look)
+        )
+        return drawn(
+            NumberTables,
+            recording,
+            options.look,
+            colored_panels,
+            heads_caption(recording, heads, panels),
+            (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options.look)),
+            across=2 if options.table == "both" else None,  # the scores of a head beside its weights
+        )
     return _maps_of_heads(recording, ranking, options, summaries, notes, first_heads)
 
 
@@ -218,28 +237,6 @@ def words_of(head: ChosenHead) -> str:
     """Returns the text of a head's queries on one line, or their labels if the text is not known."""
     tokens = head.maps.query_tokens
     return " ".join((tokens.text or " ".join(tokens.labels)).split())
-
-
-def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
-    """Returns the report of heads as tables: of ``scores``, ``weights`` or ``both``, as ``table`` says."""
-    quantities = TABLE_QUANTITIES[table]
-    panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), notes={})
-    colored_panels = tuple(
-        # Numbers without a unit keep at least the decimals of their format.
-        panel
-        if panel.quantity.unit or (panel.decimals or 0) >= panel.quantity.format_decimals
-        else replace(panel, decimals=None)
-        for panel in share_scales(panels, options.look)
-    )
-    return drawn(
-        NumberTables,
-        recording,
-        options.look,
-        colored_panels,
-        heads_caption(recording, heads, panels),
-        (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options.look)),
-        across=2 if table == "both" else None,  # the scores of a head beside its weights
-    )
 
 
 def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:

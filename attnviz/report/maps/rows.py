@@ -1,7 +1,6 @@
 """Turns a recording into a report of rows of weights: as arcs, or over the text or the image in which keys lie."""
 
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +56,16 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     _refuse_undrawable(heads, options)
     panels = [_arcs_panel(head, options, head_heading(recording, head, notes.get(head.key, ""))) for head in heads]
     scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
+
+    largest = scaled_panels[0].quantity.text(max(panel.peak for panel in scaled_panels))
+    noun = scaled_panels[0].quantity.noun
+    up_to = f", up to {largest}" if options.look.limits == "shared" else ""
+    masked_remark = "" if all(panel.visible.all() for panel in scaled_panels) else " Masked pairs have no line."
+    low = 0.0 if options.look.limits == "head" else scaled_panels[0].scale.low
+    uniform = " (no preference)" if low > 0 and options.look.limits == "shared" else ""
+    no_line = f" A {noun} of {scaled_panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
+    strength = f"it is stronger for a larger {noun}{up_to}"
+    arcs_remark = f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
     return drawn(
         Arcs,
         recording,
@@ -64,7 +73,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         scaled_panels,
         heads_caption(recording, heads, panels, ARC_SIDES),
         (
-            _arcs_remark(scaled_panels, options.look),
+            arcs_remark,
             *scale_remarks(options.look),
             *pool_remarks(options.look, scaled_panels),
         ),
@@ -122,21 +131,18 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
     look = options.look
     style = option("query") if look.style is None else option("style", look.style)
     if look.overlaid:
-        _refuse_unfit_overlay(heads, style)
+        if not 2 <= len(heads) <= MAX_OVERLAID:
+            example = option("heads", "0.3,1.2")
+            raise AttnvizError(
+                f"{style} draws 2 to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}"
+            )
+        if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
+            raise AttnvizError(
+                f"{style} needs heads over the same tokens; choose heads of one text and one kind of attention"
+            )
     if len(heads) > MAX_HEADS:
         example = option("heads", "0.3,1.2")
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, such as {example}")
-
-
-def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
-    """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
-    if not 2 <= len(heads) <= MAX_OVERLAID:
-        example = option("heads", "0.3,1.2")
-        raise AttnvizError(f"{style} draws 2 to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}")
-    if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
-        raise AttnvizError(
-            f"{style} needs heads over the same tokens; choose heads of one text and one kind of attention"
-        )
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, heading: Heading) -> Panel:
@@ -164,19 +170,6 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
     if high < MIN_PREFERENCE * low:
         return panels
     return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
-
-
-def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """Returns the remark on how lines show weights, and on the weights and pairs that have no line."""
-    largest = panels[0].quantity.text(max(panel.peak for panel in panels))
-    noun = panels[0].quantity.noun
-    up_to = f", up to {largest}" if look.limits == "shared" else ""
-    masked_remark = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
-    low = 0.0 if look.limits == "head" else panels[0].scale.low
-    uniform = " (no preference)" if low > 0 and look.limits == "shared" else ""
-    no_line = f" A {noun} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
-    strength = f"it is stronger for a larger {noun}{up_to}"
-    return f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
 
 
 def _panels_around_strongest_keys(
@@ -287,13 +280,30 @@ def image_report(
         drawing_remark = f"Shades show what {subject} looks at; without colours, the {images} {are_hidden} not drawn."
     tops = band_tops(panels[0])  # of a spectrogram
     band_remarks = [f"Time runs to the right; bands rise from b0 to b{len(tops) - 1}."] if len(tops) else []
+
+    keys = drawn_heads[0].maps.key_tokens
+    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says how much weight is outside
+    labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
+    kind = panel_image(panels[0]).kind
+    layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
+    examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
+    image_remarks = (
+        *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
+        *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
+        *(
+            (f"Without a place in the {kind}: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
+            if labels_outside
+            else ()
+        ),
+    )
     return drawn(
         ShadedText,
         recording,
         options.look,
         colored_panels,
         f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
-        (drawing_remark, *band_remarks, *_image_remarks(heads, drawn_heads, panels), *scale_remarks(options.look)),
+        (drawing_remark, *band_remarks, *image_remarks, *scale_remarks(options.look)),
     )
 
 
@@ -403,23 +413,3 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
         return image_share
     best_word = quoted_token(labels[int(word_weights.argmax())])
     return f"{image_share}, {word_weights.sum():.0%} on words, most on {best_word}"
-
-
-def _image_remarks(heads: list[ChosenHead], drawn_heads: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns the remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
-    keys = drawn_heads[0].maps.key_tokens
-    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says how much weight is outside
-    labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
-    kind = panel_image(panels[0]).kind
-    layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
-    outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
-    examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
-    return (
-        *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
-        *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
-        *(
-            (f"Without a place in the {kind}: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
-            if labels_outside
-            else ()
-        ),
-    )

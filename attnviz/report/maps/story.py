@@ -118,7 +118,16 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     other_count = len(rows_of_all_tokens) - len(rows)
     heads_left_out = "1 head" if other_count == 1 else f"{other_count} heads"
     other_remarks = (f"Without {heads_left_out} over other tokens.",) if other_count else ()
-    panel = replace(_stacked_panel(shown_rows, f"{subject} in {heads_text}"), marked=(None, second_token))
+
+    stacked_panel = replace(
+        shown_rows[0],
+        heading=Heading(f"{subject} in {heads_text}"),
+        values=np.concatenate([row.values for row in shown_rows]),
+        visible=np.concatenate([row.visible for row in shown_rows]),
+        rows=Axis("heads", tuple(row.heading.name for row in shown_rows), tuple(range(len(shown_rows) + 1))),
+        visible_key_counts=None,
+    )
+    panel = replace(stacked_panel, marked=(None, second_token))
     panels = share_scales([panel], options.look)
     return drawn(Heatmaps, recording, options.look, panels, f"{subject}, one row per head.", other_remarks)
 
@@ -147,15 +156,3 @@ def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
         return float(values.max() if cell is None else values[cell])
 
     return sorted(rows, key=weight, reverse=True)[:MAX_TOKEN_ROWS]
-
-
-def _stacked_panel(rows: list[Panel], title: str) -> Panel:
-    """Returns one panel of all rows, which have the same columns."""
-    return replace(
-        rows[0],
-        heading=Heading(title),
-        values=np.concatenate([row.values for row in rows]),
-        visible=np.concatenate([row.visible for row in rows]),
-        rows=Axis("heads", tuple(row.heading.name for row in rows), tuple(range(len(rows) + 1))),
-        visible_key_counts=None,
-    )

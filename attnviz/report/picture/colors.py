@@ -134,7 +134,16 @@ class ColorScale:
 def colormap(name: str) -> ByteArray:
     """Returns the colours of a colormap, ``(256, 3)``: one of ``SAMPLES`` or any of matplotlib's."""
     if name not in SAMPLES:
-        return _matplotlib_colormap(name)
+        matplotlib = import_matplotlib()
+        if name not in matplotlib.colormaps:
+            question = did_you_mean(name, matplotlib.colormaps)
+            advice = (
+                f"{question}{'Choose' if question else 'choose'} viridis, magma, cividis, Blues or any of matplotlib's"
+            )
+            raise AttnvizError(f"unknown colormap {name!r}; {advice}")
+        # With a number of steps, since by default the user's setting image.lut chooses it.
+        colors = matplotlib.colormaps[name].resampled(256)(np.linspace(0, 1, 256))[:, :3]
+        return np.asarray(np.rint(colors * 255), dtype=np.uint8)
     samples = np.array([list(bytes.fromhex(color)) for color in SAMPLES[name].split()], dtype=np.float64)
     positions = np.linspace(0, len(samples) - 1, 256)
     channels = [np.interp(positions, np.arange(len(samples)), samples[:, channel]) for channel in range(3)]
@@ -162,15 +171,3 @@ def import_matplotlib() -> Any:
     import matplotlib
 
     return matplotlib
-
-
-def _matplotlib_colormap(name: str) -> ByteArray:
-    """Returns 256 colours of one of matplotlib's colormaps; raises AttnvizError if it has none of this name."""
-    matplotlib = import_matplotlib()
-    if name not in matplotlib.colormaps:
-        question = did_you_mean(name, matplotlib.colormaps)
-        advice = f"{question}{'Choose' if question else 'choose'} viridis, magma, cividis, Blues or any of matplotlib's"
-        raise AttnvizError(f"unknown colormap {name!r}; {advice}")
-    # With a number of steps, since by default the user's setting image.lut chooses it.
-    colors = matplotlib.colormaps[name].resampled(256)(np.linspace(0, 1, 256))[:, :3]
-    return np.asarray(np.rint(colors * 255), dtype=np.uint8)

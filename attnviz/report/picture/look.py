@@ -250,7 +250,22 @@ class Look:
     @property
     def color_limits(self) -> str | tuple[float, float]:
         """The limits of the colour scale: ``shared`` by all heads, ``head`` for one each, or two numbers."""
-        return _parse_limits(self.limits)
+
+        if self.limits in LIMITS:
+            return self.limits
+        match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", self.limits, re.ASCII)
+        if match is None:
+            raise AttnvizError(
+                f"{option('limits')} {self.limits!r} cannot be read; choose shared, head or two numbers such as 0:0.5"
+            )
+        low, high = float(match[1]), float(match[2])
+        if low == high:
+            raise AttnvizError(f"{option('limits')} {self.limits!r}: low and high are equal; write 0:0.5")
+        if low > high:
+            raise AttnvizError(
+                f"{option('limits')} {self.limits!r} are the wrong way round; write {match[2]}:{match[1]}"
+            )
+        return low, high
 
     @property
     def max_bytes(self) -> int:
@@ -305,20 +320,3 @@ def refuse_uninspected(look: Look) -> None:
     for name, declaration in declared_options(Look).items():
         if not declaration.option.inspector and getattr(look, name) != declaration.default:
             raise AttnvizError(f"{option(name)} has no effect in browse; leave it out, or use it with attnviz show")
-
-
-def _parse_limits(text: str) -> str | tuple[float, float]:
-    """Returns the limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``."""
-    if text in LIMITS:
-        return text
-    match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", text, re.ASCII)
-    if match is None:
-        raise AttnvizError(
-            f"{option('limits')} {text!r} cannot be read; choose shared, head or two numbers such as 0:0.5"
-        )
-    low, high = float(match[1]), float(match[2])
-    if low == high:
-        raise AttnvizError(f"{option('limits')} {text!r}: low and high are equal; write 0:0.5")
-    if low > high:
-        raise AttnvizError(f"{option('limits')} {text!r} are the wrong way round; write {match[2]}:{match[1]}")
-    return low, high

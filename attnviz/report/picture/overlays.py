@@ -63,22 +63,18 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     positions = np.nan_to_num(panel.scale.fraction(levels), nan=1.0)
     shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
     colors = shares[:, None] * panel.scale.rgb(levels)
-    patches = _patch_of_pixel(places, panel.visible[0], image, rows, columns)
-    # The last row, without colour, is that of pixels outside of every visible patch, whose index is -1.
-    color_parts = np.vstack([colors, np.zeros(3)]).astype(np.float32)[patches]
-    grey_parts = np.append(1 - shares, 1).astype(np.float32)[patches]
-    return np.rint(color_parts + grey_parts[..., None] * grey).astype(np.uint8)
 
-
-def _patch_of_pixel(places: IntArray, visible: BoolArray, image: Image, rows: int, columns: int) -> IntArray:
-    """Returns the index of the visible patch that covers each pixel, ``(rows, columns)``; -1 where there is none."""
+    visible = panel.visible[0]
     scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)
     edges = np.rint(places * scale_of_edges).astype(np.int64).tolist()
     patches = np.full((rows, columns), -1, dtype=np.int64)
     for patch in np.flatnonzero(visible).tolist():
         left, top, right, bottom = edges[patch]
         patches[top:bottom, left:right] = patch
-    return patches
+    # The last row, without colour, is that of pixels outside of every visible patch, whose index is -1.
+    color_parts = np.vstack([colors, np.zeros(3)]).astype(np.float32)[patches]
+    grey_parts = np.append(1 - shares, 1).astype(np.float32)[patches]
+    return np.rint(color_parts + grey_parts[..., None] * grey).astype(np.uint8)
 
 
 @lru_cache(maxsize=4)

@@ -110,7 +110,20 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
     sections = [Section(f"head {row.name}: {row.pattern}", _numbers_table(frame))]
     if survey.tallies.pairs[head_index].any():
         offsets_heading = f"head {row.name} by offset: mean weight and mean score"
-        sections.append(Section(offsets_heading, _offsets_table(survey, head_index)))
+
+        tallies = survey.tallies
+        counts = tallies.pairs[head_index]
+        bins = np.flatnonzero(counts)
+        spans, pairs = [offset_spans()[offset_bin] for offset_bin in bins], counts[bins]
+        weights = (tallies.weights.total[head_index][bins] / pairs).tolist()
+        scores = (tallies.scores.total[head_index][bins] / pairs).tolist()
+        offsets_table = listed(
+            Column("offset", [str(first) if first == last else f"{first}…{last}" for first, last in spans]),
+            Column("weight", [f"{weight:.4f}" for weight in weights], bar_lengths(weights)),
+            Column("score", [f"{score:.2f}" for score in scores]),
+            Column("pairs", [str(int(count)) for count in pairs]),
+        )
+        sections.append(Section(offsets_heading, offsets_table))
     return [*sections, Section(f"head {row.name}: {examples}", texts)]
 
 
@@ -149,24 +162,6 @@ def _numbers_table(frame: HeadFrame) -> Summary:
     )
 
 
-def _offsets_table(survey: Survey, head_index: int) -> Summary:
-    """Returns a list with a row per bin of offsets that has pairs of tokens: mean weight, mean score, and their
-    number.
-    """
-    tallies = survey.tallies
-    counts = tallies.pairs[head_index]
-    bins = np.flatnonzero(counts)
-    spans, pairs = [offset_spans()[offset_bin] for offset_bin in bins], counts[bins]
-    weights = (tallies.weights.total[head_index][bins] / pairs).tolist()
-    scores = (tallies.scores.total[head_index][bins] / pairs).tolist()
-    return listed(
-        Column("offset", [str(first) if first == last else f"{first}…{last}" for first, last in spans]),
-        Column("weight", [f"{weight:.4f}" for weight in weights], bar_lengths(weights)),
-        Column("score", [f"{score:.2f}" for score in scores]),
-        Column("pairs", [str(int(count)) for count in pairs]),
-    )
-
-
 def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summary:
     """Returns a list of the texts or pictures with a head's largest numbers, then of sampled ones near deciles."""
     metric_index = [metric.name for metric in survey.metrics].index(name)
@@ -187,16 +182,6 @@ def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summ
     return Summary(header=header, rows=cut_rows, align="<><<<")
 
 
-def _spaced_names(names: list[str]) -> list[str]:
-    """Returns the names of offsets; a long name becomes "" if its neighbour towards offset 0 is shown."""
-    origin, spaced_names = names.index("0") if "0" in names else 0, list(names)
-    for step in (1, -1):
-        for index in range(origin + step, len(names) if step > 0 else -1, step):
-            if len(names[index].lstrip("-")) > MAX_CELL_DIGITS and spaced_names[index - step]:
-                spaced_names[index] = ""
-    return spaced_names
-
-
 def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions) -> Heatmaps:
     """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS`
     heads.
@@ -215,9 +200,14 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
     spans = [offset_spans()[offset_bin] for offset_bin in offset_bins]
     classes = classes_of(survey)
     shares = survey_frame(survey, head_indices).select(classes).values
-    offsets = _spaced_names(
-        [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
-    )
+
+    # A long name is left out if its neighbour towards offset 0 is shown.
+    names = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
+    origin, offsets = names.index("0") if "0" in names else 0, list(names)
+    for step in (1, -1):
+        for index in range(origin + step, len(names) if step > 0 else -1, step):
+            if len(names[index].lstrip("-")) > MAX_CELL_DIGITS and offsets[index - step]:
+                offsets[index] = ""
     panels = [labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE)]
     if offsets:
         axes = ("heads", heads), ("offsets key − query", offsets)
