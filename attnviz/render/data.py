@@ -291,28 +291,24 @@ def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
     """Returns the columns of a file of heads by name, ``(rows,)`` each; a number that does not apply is NaN."""
     frame = table.select(_measure_names(table))
     columns = {name: np.array([getattr(row, name) for row in frame.rows]) for name in HEAD_COLUMNS}
-    for names, numbers in _number_columns(frame):
-        columns |= dict(zip(names, numbers.T, strict=True))
-    return columns
 
-
-def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
-    """Returns groups of columns, each with the columns' names and their numbers, ``(rows, names)``."""
     groups: dict[str, NDArray[Any] | None] = {  # by the end of their columns' names
         "": frame.values,
         "_spread": frame.spreads if frame.texts > 1 else None,
         "_margin": frame.margins,
         "_texts": frame.counts,
     }
-    columns = [
+    number_columns = [
         ([name + name_end for name in frame.names], numbers)
         for name_end, numbers in groups.items()
         if numbers is not None
     ]
     if frame.deciles is not None:
         decile_count = frame.deciles.shape[2]
-        names = [f"{name}_decile_{decile}" for name in frame.names for decile in range(decile_count)]
-        columns.append((names, frame.deciles.reshape(len(frame.rows), -1)))
+        measure_names = [f"{name}_decile_{decile}" for name in frame.names for decile in range(decile_count)]
+        number_columns.append((measure_names, frame.deciles.reshape(len(frame.rows), -1)))
+    for names, numbers in number_columns:
+        columns |= dict(zip(names, numbers.T, strict=True))
     return columns
 
 

@@ -17,7 +17,7 @@ from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
 from attnviz.render.figure.media import arrange_images, arrange_sounds, draw_image, draw_sound, draw_strip
-from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Bar, Content, Page, Place, Word
+from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Bar, Content, Page, Place
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     Picture,
@@ -31,7 +31,6 @@ from attnviz.render.figure.picture import (
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, Ruler, choose_fonts
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import (
     Arcs,
     DrawnReport,
@@ -181,34 +180,31 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigur
             case Arcs():
                 return _draw_page(arrange_arcs(readable_picture, ruler), picture.look)
             case ShadedText():
-                return _draw_over_medium(readable_picture, ruler)
+                theme = THEME_COLORS[readable_picture.look.drawn_theme]
+                match readable_picture.panels[0].columns.canvas:
+                    case Text():
+                        return _draw_page(arrange_text(readable_picture, ruler), readable_picture.look)
+                    case Image():
+                        page, draw_place = arrange_images(readable_picture, ruler), draw_image
+                    case Sound():
+                        page, draw_place = arrange_sounds(readable_picture, ruler), draw_sound
+                    case unknown:
+                        assert_never(unknown)
+
+                def draw_places(matplotlib_figure: "OwnFigure") -> None:
+                    for place in page.content.places:
+                        draw_place(matplotlib_figure, place, theme)
+
+                return _draw_page(page, readable_picture.look, draw_places)
             case _:
                 page = arrange_maps(readable_picture, ruler)
                 return _draw_page(page, picture.look, lambda figure: _draw_maps(figure, page, picture.look, is_vector))
 
 
-def _draw_over_medium(picture: Picture, ruler: Ruler) -> "OwnFigure":
-    theme = THEME_COLORS[picture.look.drawn_theme]
-    match picture.panels[0].columns.canvas:
-        case Text():
-            return _draw_page(arrange_text(picture, ruler), picture.look)
-        case Image():
-            page, draw_place = arrange_images(picture, ruler), draw_image
-        case Sound():
-            page, draw_place = arrange_sounds(picture, ruler), draw_sound
-        case unknown:
-            assert_never(unknown)
-
-    def draw_places(matplotlib_figure: "OwnFigure") -> None:
-        for place in page.content.places:
-            draw_place(matplotlib_figure, place, theme)
-
-    return _draw_page(page, picture.look, draw_places)
-
-
 def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]" = lambda _: None) -> "OwnFigure":
     """Returns the figure of a page; ``draw_places`` draws the panels in it."""
     from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
 
     from attnviz.render.figure.own_figure import new_figure
 
@@ -223,7 +219,19 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
         matplotlib_figure.add_artist(lines)
     draw_places(matplotlib_figure)
     for word in body.words:
-        _draw_word(matplotlib_figure, word, word.points or body.points, theme)
+        points, ink = word.points or body.points, theme["ink"]
+        if word.box is not None:
+            box, fill = word.box, word.fill
+            facecolor = [channel / 255 for channel in fill] if fill else "none"
+            patch = Rectangle(
+                (box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor="none", linewidth=0.0
+            )
+            if word.marked:
+                patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / TOKEN_POINTS)
+            patch.set_transform(matplotlib_figure.dpi_scale_trans)
+            matplotlib_figure.add_artist(patch)
+            ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
+        matplotlib_figure.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
     for bar in page.bars:
         _draw_bar(matplotlib_figure, bar, page.scale, theme)
     for line in (*body.lines, *page.lines):
@@ -233,6 +241,7 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
 
 
 def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector: bool) -> None:
+    from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
     theme, body = THEME_COLORS[look.drawn_theme], page.content
@@ -241,7 +250,25 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
         panel, axes = place.panel, matplotlib_figure.axes_at(place.box, theme["absent"])
         axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)  # shows at masked cells
         pixels = int(place.box.height * look.pixels_per_inch), int(place.box.width * look.pixels_per_inch)
-        _draw_cells(axes, panel, is_vector, as_shapes, pixels)
+
+        rows, columns = panel.values.shape
+        levels, visible = panel.drawn_cells(*(panel.values.shape if as_shapes else pixels))
+        drawn_rows, drawn_columns = levels.shape
+        colors = np.dstack([panel.scale.rgb(levels), np.where(visible, 255, 0).astype(np.uint8)])
+        if as_shapes:
+            visible_cells = np.argwhere(panel.visible)
+            corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
+            squares = visible_cells[:, None, ::-1] + corners  # (row, column) is (y, x)
+            fills = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
+            # The thin outline, in the colour of its cell, closes the gaps that viewers show between squares.
+            axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
+        else:
+            if is_vector and max(drawn_rows, drawn_columns) < MIN_PICTURE_PIXELS:
+                pixels_per_cell = math.ceil(MIN_PICTURE_PIXELS / min(drawn_rows, drawn_columns))
+                colors = colors.repeat(pixels_per_cell, axis=0).repeat(pixels_per_cell, axis=1)
+            extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+            axes.imshow(colors, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
+        axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
         if panel.outline is not None:
             top, left, height, width = panel.outline
             frame = Rectangle(
@@ -256,45 +283,6 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
                 axes.text(column, row, number, color=inks[row, column], **style)
         _label_panel(axes, place, body, page.scale, theme)
         draw_strip(axes, panel, strip_height((panel,)) * page.scale / place.box.height, theme)
-
-
-def _draw_word(matplotlib_figure: "OwnFigure", word: Word, points: float, theme: Theme) -> None:
-    from matplotlib.patches import Rectangle
-
-    ink = theme["ink"]
-    if word.box is not None:
-        box, fill = word.box, word.fill
-        facecolor = [channel / 255 for channel in fill] if fill else "none"
-        patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor="none", linewidth=0.0)
-        if word.marked:
-            patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / TOKEN_POINTS)
-        patch.set_transform(matplotlib_figure.dpi_scale_trans)
-        matplotlib_figure.add_artist(patch)
-        ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
-    matplotlib_figure.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
-
-
-def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool, pixels: tuple[int, int]) -> None:
-    from matplotlib.collections import PolyCollection
-
-    rows, columns = panel.values.shape
-    levels, visible = panel.drawn_cells(*(panel.values.shape if as_shapes else pixels))
-    height, width = levels.shape
-    colors = np.dstack([panel.scale.rgb(levels), np.where(visible, 255, 0).astype(np.uint8)])
-    if as_shapes:
-        visible_cells = np.argwhere(panel.visible)
-        corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
-        squares = visible_cells[:, None, ::-1] + corners  # (row, column) is (y, x)
-        fills = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
-        # The thin outline, in the colour of its cell, closes the gaps that viewers show between squares.
-        axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
-    else:
-        if is_vector and max(height, width) < MIN_PICTURE_PIXELS:
-            pixels_per_cell = math.ceil(MIN_PICTURE_PIXELS / min(height, width))
-            colors = colors.repeat(pixels_per_cell, axis=0).repeat(pixels_per_cell, axis=1)
-        extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-        axes.imshow(colors, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
-    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 
 def _label_panel(axes: "Axes", place: Place, body: Content, scale: float, theme: Theme) -> None:

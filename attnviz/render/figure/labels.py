@@ -93,7 +93,16 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     stride = label_stride(axis, labelling, cell, ruler)
     depth = label_depth(axis, labelling, ruler, stride)
     if axis.marks:
-        labels = _landmark_labels(axis, labelling, _label_distance(axis, labelling, ruler) / cell, ruler)
+        min_distance = _label_distance(axis, labelling, ruler) / cell
+        places: list[float] = []
+        landmark_texts: list[str] = []
+        for token, label in axis.marks:
+            place = float(_places_on_axis(axis, token))
+            if not places or place - places[-1] >= min_distance:
+                places.append(place)
+                landmark_texts.append(ruler.cut(label, labelling.points, labelling.limit))
+        note = f", {len(landmark_texts)} of {len(axis.marks)} marks" if len(landmark_texts) < len(axis.marks) else ""
+        labels = Labels(tuple(places), tuple(landmark_texts), is_turned=axis.across, name=f"{axis.name}{note}")
         return replace(labels, depth=depth)
     if labelling.shows_positions(axis):
         return replace(_position_labels(axis, _label_distance(axis, labelling, ruler) / cell), depth=depth)
@@ -112,18 +121,6 @@ def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) ->
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis with landmarks."""
     return not axis.marks and _label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
-
-
-def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
-    places: list[float] = []
-    texts: list[str] = []
-    for token, label in axis.marks:
-        place = float(_places_on_axis(axis, token))
-        if not places or place - places[-1] >= min_distance:
-            places.append(place)
-            texts.append(ruler.cut(label, labelling.points, labelling.limit))
-    note = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
-    return Labels(tuple(places), tuple(texts), is_turned=axis.across, name=f"{axis.name}{note}")
 
 
 def _places_on_axis(axis: Axis, positions: Any) -> Any:

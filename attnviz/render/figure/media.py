@@ -182,7 +182,15 @@ def draw_sound(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
         matplotlib_figure.axes_at(Box(box.x, box.y + bottom * box.height, box.width, share * box.height), "none")
         for bottom, share in bottoms_and_heights
     )
-    seconds = _draw_weights(weights_axes, panel)
+
+    sound, places = panel.columns.canvas, panel.columns.places
+    assert isinstance(sound, Sound)
+    assert places is not None
+    is_in_sound = places[:, 1] > places[:, 0]  # a frame of padding has no samples
+    edges = np.append(places[is_in_sound, 0], places[is_in_sound, 1][-1:]) / sound.rate
+    colors = panel.scale.rgb(panel.levels)[0, is_in_sound] / 255
+    weights_axes.pcolorfast(edges, np.array([0.0, 1.0]), colors[None])
+    seconds = float(edges[0]), float(edges[-1])
     _draw_envelope(envelope_axes, panel, seconds, theme)
     for axes in (weights_axes, envelope_axes):
         axes.set(xlim=seconds, yticks=[])
@@ -190,18 +198,6 @@ def draw_sound(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
     points = min(MAX_TICK_POINTS, TICK_POINTS * box.height / SOUND_HEIGHT)  # the height has the scale of the page
     weights_axes.tick_params(axis="x", colors=theme["faint"], labelsize=points, length=2, width=0.6)
     weights_axes.xaxis.set_major_formatter("{x:g} s")
-
-
-def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
-    """Draws the colour of each frame's weight, and returns the seconds at which the first begins and the last ends."""
-    sound, places = panel.columns.canvas, panel.columns.places
-    assert isinstance(sound, Sound)
-    assert places is not None
-    is_in_sound = places[:, 1] > places[:, 0]  # a frame of padding has no samples
-    edges = np.append(places[is_in_sound, 0], places[is_in_sound, 1][-1:]) / sound.rate
-    colors = panel.scale.rgb(panel.levels)[0, is_in_sound] / 255
-    axes.pcolorfast(edges, np.array([0.0, 1.0]), colors[None])
-    return float(edges[0]), float(edges[-1])
 
 
 def _sounds_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:

@@ -92,7 +92,22 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
             f"{len(parts)} slides are more than {MAX_SLIDES}; choose heads with {heads_option}, or put several on a "
             f"slide with {per_slide_option}"
         )
-    deck = _new_deck(report)
+
+    try:
+        from pptx import Presentation
+    except ModuleNotFoundError as error:
+        raise AttnvizError("slides need python-pptx; pip install 'attnviz[slides]' adds it") from error
+    from pptx.util import Inches
+
+    deck = Presentation()
+    deck.slide_width, deck.slide_height = (Inches(side) for side in _slide_size(report.look))
+    properties = deck.core_properties
+    properties.title, properties.subject = (
+        printable_line(text)[:MAX_PROPERTY_CHARACTERS] for text in (report.title, report.caption)
+    )
+    properties.author = "attnviz"
+    properties.created = properties.modified = datetime(*ZIP_EPOCH)
+    properties.last_modified_by, properties.revision = "attnviz", 1
     _add_title_slide(deck, report)
     for part_index, part in enumerate(parts):
         has_remarks = part_index == 0 and not report.story  # other slides would repeat them
@@ -129,25 +144,6 @@ def _slide_size(look: Look) -> tuple[float, float]:
             f"a slide of {size[0]:g} x {size[1]:g} inches is too large; use {MAX_SLIDE_INCHES} inches a side or less"
         )
     return size
-
-
-def _new_deck(report: DrawnReport) -> "Presentation":
-    try:
-        from pptx import Presentation
-    except ModuleNotFoundError as error:
-        raise AttnvizError("slides need python-pptx; pip install 'attnviz[slides]' adds it") from error
-    from pptx.util import Inches
-
-    deck = Presentation()
-    deck.slide_width, deck.slide_height = (Inches(side) for side in _slide_size(report.look))
-    properties = deck.core_properties
-    properties.title, properties.subject = (
-        printable_line(text)[:MAX_PROPERTY_CHARACTERS] for text in (report.title, report.caption)
-    )
-    properties.author = "attnviz"
-    properties.created = properties.modified = datetime(*ZIP_EPOCH)
-    properties.last_modified_by, properties.revision = "attnviz", 1
-    return deck
 
 
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
@@ -190,8 +186,21 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     foot_height = fitted_foot.height + MARGIN / 4 if foot_text else 0.0
     size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
-    picture = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
-    _add_vector(slide, picture, _picture_file(part, size, ".svg").getvalue())
+    picture: Any = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
+
+    # The vector stands behind the picture, for programs that draw it.
+    from pptx.opc.package import Part
+    from pptx.opc.packuri import PackURI
+    from pptx.oxml import parse_xml
+
+    package = slide.part.package
+    name = PackURI(f"/ppt/media/vector{slide.part.partname.idx}.svg")
+    relation = slide.part.relate_to(
+        Part(name, "image/svg+xml", package, _picture_file(part, size, ".svg").getvalue()), IMAGE_RELATION
+    )
+    blip = picture._element.blipFill.find(f"{{{DRAWING}}}blip")  # DrawingML's reference to an image file
+    vector = f'<v:svgBlip xmlns:v="{SVG_DRAWING}" xmlns:r="{RELATIONS}" r:embed="{relation}"/>'
+    blip.append(parse_xml(f'<a:extLst xmlns:a="{DRAWING}"><a:ext uri="{SVG_EXTENSION}">{vector}</a:ext></a:extLst>'))
     caption = part_caption(part)
     picture.name = printable_line(part_title(part))
     properties: Any = picture._element.nvPicPr
@@ -238,19 +247,6 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
         foot_box = _SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
         _add_text(slide, report, [remark], foot_box, REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
-
-
-def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
-    from pptx.opc.package import Part
-    from pptx.opc.packuri import PackURI
-    from pptx.oxml import parse_xml
-
-    package = slide.part.package
-    name = PackURI(f"/ppt/media/vector{slide.part.partname.idx}.svg")
-    relation = slide.part.relate_to(Part(name, "image/svg+xml", package, svg), IMAGE_RELATION)
-    blip = picture._element.blipFill.find(f"{{{DRAWING}}}blip")  # DrawingML's reference to an image file
-    vector = f'<v:svgBlip xmlns:v="{SVG_DRAWING}" xmlns:r="{RELATIONS}" r:embed="{relation}"/>'
-    blip.append(parse_xml(f'<a:extLst xmlns:a="{DRAWING}"><a:ext uri="{SVG_EXTENSION}">{vector}</a:ext></a:extLst>'))
 
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:

@@ -47,19 +47,6 @@ PICTURE_GAP, MAX_PICTURES_ACROSS = 0.15, 6  # inches between pictures, and pictu
 MAX_PICTURE_RATIO = 1.4  # of a picture's height to its width; a taller one is narrower
 
 
-def survey_picture(report: SurveyedHeads) -> Picture:
-    """Returns the words around the points or cards of a survey; none in a bare figure."""
-    is_bare = report.look.bare
-    return Picture(
-        title="" if is_bare else report.title,
-        source="" if is_bare else report.caption,
-        caption=report.caption,
-        remarks=() if is_bare else report.remarks,
-        panels=(),
-        look=report.look,
-    )
-
-
 def fonts_of(report: SurveyedHeads) -> Fonts:
     """Returns the fonts that a survey's figure needs."""
     text_indices = {example.text for head_examples in report.examples for example in head_examples}
@@ -88,7 +75,17 @@ class SurveySheet:
 
     def arrange(self) -> Page:
         """Returns the page of the survey: of the look's size, or as large as its content."""
-        picture = with_readable_texts(survey_picture(self.report), self.fonts)
+
+        is_bare = self.report.look.bare
+        metadata = Picture(
+            title="" if is_bare else self.report.title,
+            source="" if is_bare else self.report.caption,
+            caption=self.report.caption,
+            remarks=() if is_bare else self.report.remarks,
+            panels=(),
+            look=self.report.look,
+        )
+        picture = with_readable_texts(metadata, self.fonts)
         legend = () if self.report.cards else (self.color_bar(),)
         self.page = arrange_page(picture, page_size(self.report.look), self.fill, self.ruler, legend)
         return self.page
@@ -113,7 +110,26 @@ class SurveySheet:
             return
         top = TOP_SPACE
         for head, examples in enumerate(self.report.examples):
-            self.draw_card(head, top)
+            report, row = self.report, self.report.frame.rows[head]
+            self.write_text(0, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
+            width = WIDTH / 3
+            x, charts_top = 0.0, top + 0.55
+            # Each chart leaves space at its left for its ticks: numbers, names of classes, or numbers of a metric.
+            if report.offsets:
+                self.draw_by_offset(head, x + 0.35, charts_top, width - 0.65)
+                x += width
+            self.draw_by_class(head, x + 1.05, charts_top, width - 1.35)
+            self.draw_by_decile(head, x + width + 0.45, charts_top, width - 0.5)
+            y = top + CARD_TITLE_HEIGHT + CHART_HEIGHT + CHARTS_GAP
+            name = report.shown_by[head]
+            pictures, texts = self.pictures_and_texts(report.examples[head])
+            y += self.draw_pictures(pictures, name, y)
+            for example in texts:
+                heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
+                self.write_text(0, y, heading, TINY, "faint")
+                lines = self.wrapped_tokens(example)
+                text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
+                y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
             top += self.card_height(examples)
 
     def box_at(self, x: float, y: float, width: float = 0.0, height: float = 0.0) -> Box:
@@ -254,31 +270,6 @@ class SurveySheet:
         """Returns the examples that are drawn as pictures, and the others."""
         pictures = [example for example in examples if self.report.texts[example.text].picture is not None]
         return pictures, [example for example in examples if example not in pictures]
-
-    def draw_card(self, head: int, top: float) -> None:
-        """Draws the card of a head: charts by offset if it has any, by class of token and by decile, then its
-        examples.
-        """
-        report, row = self.report, self.report.frame.rows[head]
-        self.write_text(0, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
-        width = (WIDTH) / 3
-        x, charts_top = 0.0, top + 0.55
-        # Each chart leaves space at its left for its ticks: numbers, names of classes, or numbers of a metric.
-        if report.offsets:
-            self.draw_by_offset(head, x + 0.35, charts_top, width - 0.65)
-            x += width
-        self.draw_by_class(head, x + 1.05, charts_top, width - 1.35)
-        self.draw_by_decile(head, x + width + 0.45, charts_top, width - 0.5)
-        y = top + (CARD_TITLE_HEIGHT + CHART_HEIGHT + CHARTS_GAP)
-        name = report.shown_by[head]
-        pictures, texts = self.pictures_and_texts(report.examples[head])
-        y += self.draw_pictures(pictures, name, y)
-        for example in texts:
-            heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
-            self.write_text(0, y, heading, TINY, "faint")
-            lines = self.wrapped_tokens(example)
-            text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
-            y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
 
     def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[Box], float]:
         """Returns the places of example pictures in rows, and the height of all rows.

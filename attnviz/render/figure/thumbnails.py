@@ -132,7 +132,24 @@ def draw_thumbnails(picture: Picture) -> bytes:
     sheet = paint_sheet(arrange_thumbnails(readable_picture, PillowRuler()), sheet_dpi(look))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
-        _write_mark(pixels, mark)
+        x, y = round(mark.x), round(mark.y)
+        runs = list(pillow_runs(mark.text, mark.size, mark.bold))
+        for characters, font in runs:
+            left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
+            letters = Image.new("L", (right - left + 2, bottom - top + 2))  # with a border of one pixel
+            ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
+            # Shades from paper to ink; pixels under no letter, and letters beyond the edges, stay as they are.
+            x_of_letters, y_of_letters = x + left - 1, y + top - 1
+            target = pixels[
+                max(y_of_letters, 0) : max(y_of_letters + letters.height, 0),
+                max(x_of_letters, 0) : max(x_of_letters + letters.width, 0),
+            ]
+            letters_inside = np.asarray(letters)[max(-y_of_letters, 0) :, max(-x_of_letters, 0) :]
+            steps = letters_inside[: target.shape[0], : target.shape[1]].astype(np.uint16) * (INK_STEPS - 1) // 255
+            ink = FAINT if mark.faint else INK
+            np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
+            if len(runs) > 1:
+                x += round(font.getlength(characters))
     image = Image.fromarray(pixels)
     image.putpalette(palette(picture).tobytes())
     metadata = PngInfo()
@@ -214,28 +231,6 @@ def _map_pixels(page: Page, dpi: int) -> ByteArray:
         rows, columns = _pixels_of(place.box, page, dpi)
         pixels[rows, columns] = _thumbnail(place.panel, rows.stop - rows.start, columns.stop - columns.start)
     return pixels
-
-
-def _write_mark(pixels: ByteArray, mark: Mark) -> None:
-    """Writes the text of a mark into the pixels, which are changed, in fonts that have its characters."""
-    x, y = round(mark.x), round(mark.y)
-    runs = list(pillow_runs(mark.text, mark.size, mark.bold))
-    for characters, font in runs:
-        left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
-        letters = Image.new("L", (right - left + 2, bottom - top + 2))  # with a border of one pixel
-        ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
-        # Shades from paper to ink; pixels under no letter, and letters beyond the edges, stay as they are.
-        x_of_letters, y_of_letters = x + left - 1, y + top - 1
-        target = pixels[
-            max(y_of_letters, 0) : max(y_of_letters + letters.height, 0),
-            max(x_of_letters, 0) : max(x_of_letters + letters.width, 0),
-        ]
-        letters_inside = np.asarray(letters)[max(-y_of_letters, 0) :, max(-x_of_letters, 0) :]
-        steps = letters_inside[: target.shape[0], : target.shape[1]].astype(np.uint16) * (INK_STEPS - 1) // 255
-        ink = FAINT if mark.faint else INK
-        np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
-        if len(runs) > 1:
-            x += round(font.getlength(characters))
 
 
 def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:

@@ -71,7 +71,21 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
         # A word may also stand where the page does not go.
         description |= {"cut": True} if span != slice(0, len(tokens)) else {}
-        return description | _about_written(tokens, span) | _about_units(tokens, span) | about_medium(tokens, edges)
+
+        about: dict[str, Any] = {}
+        special = np.flatnonzero(tokens.special[span]).tolist()
+        if 0 < len(special) < span.stop - span.start:
+            about["special"] = special
+        units = Units.of(tokens, WORDS)
+        numbers = units.numbers[span]
+        starts = np.zeros(0, dtype=np.int64)
+        if len(numbers):
+            starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))  # the first token starts a word as well
+        if len(starts) < len(numbers):
+            has_label = (units.sizes > 1) | isinstance(tokens.canvas, Sound)  # a frame's own label is its second
+            word_labels = [units.labels[number] if has_label[number] else "" for number in numbers[starts].tolist()]
+            about["words"] = {"starts": starts.tolist(), "labels": word_labels}
+        return description | _about_written(tokens, span) | about | about_medium(tokens, edges)
     labels = []
     for first, stop in pairwise(edges):
         block = tokens.labels[first:stop]
@@ -94,24 +108,6 @@ def _about_written(tokens: Tokens, span: slice) -> dict[str, Any]:
         text = medium.content[place[0] : place[1]].strip() if isinstance(medium, Text) and is_whole else ""
         written.append(text if len(text.split()) > 1 and text != label else "")
     return {"written": written} if any(written) else {}
-
-
-def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the indices of special tokens as ``special``, and the words as ``words``, within a span of an axis."""
-    about: dict[str, Any] = {}
-    special = np.flatnonzero(tokens.special[span]).tolist()
-    if 0 < len(special) < span.stop - span.start:
-        about["special"] = special
-    units = Units.of(tokens, WORDS)
-    numbers = units.numbers[span]
-    starts = np.zeros(0, dtype=np.int64)
-    if len(numbers):
-        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))  # the first token starts a word as well
-    if len(starts) < len(numbers):
-        has_label = (units.sizes > 1) | isinstance(tokens.canvas, Sound)  # a frame's own label is its second
-        labels = [units.labels[number] if has_label[number] else "" for number in numbers[starts].tolist()]
-        about["words"] = {"starts": starts.tolist(), "labels": labels}
-    return about
 
 
 def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:

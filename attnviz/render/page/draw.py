@@ -104,12 +104,19 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     tower = recording.get("settings", {}).get("tower")
     sides = [packed_side for head in heads for packed_side in head.sides]
     has_masked, has_nan = any(side.has_masked for side in sides), any(side.has_nan for side in sides)
+
+    look = report.look
+    fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
     return {
         "title": report.title,
         "caption": report.caption,
         **({"tower": tower.capitalize()} if tower in TOWERS else {}),
         "remarks": list(map(report.look.format_options, _cell_remarks(numbers, plan, has_masked, has_nan))),
-        **_about_start(report),
+        "view": report.view,
+        "query": report.query,
+        "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
+        "limits": "head" if look.color_limits == "head" else "shared",
+        "fixed": fixed_limits,
         "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
@@ -134,18 +141,6 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "notes": list(report.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),
-    }
-
-
-def _about_start(report: ExactNumbers) -> dict[str, Any]:
-    look = report.look
-    fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
-    return {
-        "view": report.view,
-        "query": report.query,
-        "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
-        "limits": "head" if look.color_limits == "head" else "shared",
-        "fixed": fixed_limits,
     }
 
 

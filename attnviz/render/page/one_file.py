@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.head_frame import HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
@@ -153,13 +153,19 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     """Writes the atlas as a page: a coloured table of layers by heads for each metric, and the table of all heads."""
     rows, papers = {row.name: row for row in report.results.rows}, Papers()
     metrics = {metric.name: metric for metric in report.results.applicable}
+
+    names = [metric.name for metric in report.results.applicable]
+    head_rows = []
+    for row, numbers in zip(report.results.rows, report.results.select(names).values.tolist(), strict=True):
+        cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
+        head_rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
     body = (
         f"<p>{escape(report.caption)}</p>",
         *(f'<p class="dim">{escape(remark)}</p>' for remark in report.remarks),
         '<div class="atlas">',
         *(_metric_table(panel, metrics[panel.title], rows, papers) for panel in report.panels),
         "</div>",
-        _heads_table(report.results),
+        table_html("All heads", ("head", "pattern", *names), head_rows, "heads"),
     )
     write_static_page(report.title, body, ATLAS_STYLE, papers, report.look, file)
 
@@ -184,12 +190,3 @@ def _metric_table(panel: Panel, metric: Measure, heads: dict[str, HeadRow], pape
         rows.append("".join(cells))
     table = table_html(panel.title, ("layer\\head", *panel.columns.labels), rows)
     return f"<figure><h2>{escape(panel.title)}</h2><figcaption>{escape(description)}</figcaption>{table}</figure>"
-
-
-def _heads_table(frame: HeadFrame) -> str:
-    names = [metric.name for metric in frame.applicable]
-    rows = []
-    for row, numbers in zip(frame.rows, frame.select(names).values.tolist(), strict=True):
-        cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
-        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
-    return table_html("All heads", ("head", "pattern", *names), rows, "heads")

@@ -127,7 +127,12 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: K
         | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start},
         "keys": keys_index,
     }
-    shape = _overview_shape(head, features)
+
+    queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
+    # A pixel is a byte, and a feature as float16 is two.
+    side_of_share = int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))
+    side = min(MAX_OVERVIEW_SIDE, max(MIN_OVERVIEW_SIDE, side_of_share))
+    shape = (min(side, queries), min(side, keys))
     overview = maps.overview((head.head,), *shape, head.queries, head.keys)
     return PackedFactors(half_pieces(half_queries, present_parts.values()), keys_index, about, overview)
 
@@ -143,19 +148,6 @@ def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]
     scaled_numbers = np.ldexp(numbers, -exponent)
     half_numbers = scaled_numbers.astype(np.float16)
     return half_numbers, exponent, bool(np.array_equal(half_numbers.astype(np.float32), scaled_numbers, equal_nan=True))
-
-
-def _overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
-    """Returns the height and width in pixels of a head's overview.
-
-    The overview has a small share of the factors' bytes, sides from `MIN_OVERVIEW_SIDE` to `MAX_OVERVIEW_SIDE`, and at
-    most a pixel for each token.
-    """
-    queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
-    # A pixel is a byte, and a feature as float16 is two.
-    side_of_share = int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))
-    side = min(MAX_OVERVIEW_SIDE, max(MIN_OVERVIEW_SIDE, side_of_share))
-    return min(side, queries), min(side, keys)
 
 
 def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:

@@ -48,21 +48,7 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
     """Returns one script in strict mode, joined from a module and all modules that it imports."""
     modules = _add_with_imports(entry, read, {})
     order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())
-    _check_names(modules)
-    return '"use strict";\n' + "\n".join(f"// {name}\n{modules[name].code}" for name in order)
 
-
-def _add_with_imports(
-    name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]
-) -> dict[str, ScriptModule]:
-    if name not in modules:
-        modules[name] = ScriptModule(name, read(name))
-        for imported_name in modules[name].imports:
-            _add_with_imports(imported_name, read, modules)
-    return modules
-
-
-def _check_names(modules: dict[str, ScriptModule]) -> None:
     owners: dict[str, str] = {}
     for name, module in modules.items():
         if other_statement := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
@@ -78,3 +64,14 @@ def _check_names(modules: dict[str, ScriptModule]) -> None:
         for statement in module.statements:
             if (owner := owners.setdefault(statement, name)) != name:
                 raise ValueError(f"{owner} and {name} both declare {statement}")
+    return '"use strict";\n' + "\n".join(f"// {name}\n{modules[name].code}" for name in order)
+
+
+def _add_with_imports(
+    name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]
+) -> dict[str, ScriptModule]:
+    if name not in modules:
+        modules[name] = ScriptModule(name, read(name))
+        for imported_name in modules[name].imports:
+            _add_with_imports(imported_name, read, modules)
+    return modules

@@ -36,7 +36,19 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
         for table in (frame.deciles, report.weights, report.scores, report.entropies)
     ]
     write_data(file, "numbers", _packed_arrays(numbers))
-    write_data(file, "texts", base85(zlib.compress(_texts_json(report), level=9)))
+
+    texts = [
+        {
+            "labels": text.labels,
+            "spaces": text.spaces,
+            "place": text.place,
+            "whole": text.whole,
+            "command": text.command,
+        }
+        | ({} if text.picture is None else about_medium(text.picture, list(range(len(text.picture) + 1))))
+        for text in report.texts
+    ]
+    write_data(file, "texts", base85(zlib.compress(json.dumps(texts, separators=(",", ":")).encode(), level=9)))
     codes = (
         np.rint(LARGEST * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
         for weights in all_weights
@@ -48,6 +60,18 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
 
 def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
     sequential = report.look.cmap or SEQUENTIAL
+
+    examples = []
+    for name, head_examples in zip(report.shown_by, _all_examples(report), strict=True):
+        about_head: list[list[Any]] = []
+        for example in head_examples:
+            query = -1 if example.query is None else example.query
+            rows = 0 if example.weights is None else len(example.weights)
+            # An example without a metric is one of the metric that its head is shown by.
+            metric_index = frame.names.index(example.metric or name)
+            value = float(f"{example.value:.5g}")
+            about_head.append([example.reason, value, example.text, query, rows, metric_index])
+        examples.append(about_head)
     return {
         "title": report.title,
         "caption": report.caption,
@@ -71,30 +95,15 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
         "diverging": DIVERGING,
         "nanColor": list(NAN),
         "notes": [],
-        "survey": _about_survey(report, frame),
-    }
-
-
-def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    examples = []
-    for name, head_examples in zip(report.shown_by, _all_examples(report), strict=True):
-        about_head: list[list[Any]] = []
-        for example in head_examples:
-            query = -1 if example.query is None else example.query
-            rows = 0 if example.weights is None else len(example.weights)
-            # An example without a metric is one of the metric that its head is shown by.
-            metric_index = frame.names.index(example.metric or name)
-            value = float(f"{example.value:.5g}")
-            about_head.append([example.reason, value, example.text, query, rows, metric_index])
-        examples.append(about_head)
-    return {
-        "noun": frame.example_noun,
-        "classes": [name for name in report.classes if name in frame.names],
-        "offsets": report.offsets,
-        "positions": report.positions,
-        "shownBy": report.shown_by,
-        "axes": report.axes,
-        "examples": examples,
+        "survey": {
+            "noun": frame.example_noun,
+            "classes": [name for name in report.classes if name in frame.names],
+            "offsets": report.offsets,
+            "positions": report.positions,
+            "shownBy": report.shown_by,
+            "axes": report.axes,
+            "examples": examples,
+        },
     }
 
 
@@ -102,21 +111,6 @@ def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
     """Returns the examples of each head: those of its own metric, then those of other metrics."""
     other_examples = report.more_examples or ((),) * len(report.examples)
     return [(*examples, *other) for examples, other in zip(report.examples, other_examples, strict=True)]
-
-
-def _texts_json(report: SurveyedHeads) -> bytes:
-    texts = [
-        {
-            "labels": text.labels,
-            "spaces": text.spaces,
-            "place": text.place,
-            "whole": text.whole,
-            "command": text.command,
-        }
-        | ({} if text.picture is None else about_medium(text.picture, list(range(len(text.picture) + 1))))
-        for text in report.texts
-    ]
-    return json.dumps(texts, separators=(",", ":")).encode()
 
 
 def _packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
@@ -128,11 +122,7 @@ def _packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) -> None:
     """Writes changes between two surveys as a page; the same report gives the same bytes."""
-    file.write(opening(report, "changes", "two surveys", report.remarks, _about_changes(changes)))
-    file.write(b"</body>\n</html>\n")
 
-
-def _about_changes(changes: HeadChanges) -> dict[str, Any]:
     metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
     heads = sorted({(change.row.layer, change.row.head, change.name) for change in changes.changes})
     by_head_and_metric = {(change.name, change.measure.name): change for change in changes.changes}
@@ -145,11 +135,20 @@ def _about_changes(changes: HeadChanges) -> dict[str, Any]:
                 value = math.nan if change is None else float(getattr(change, number_name))
                 row.append(float(f"{value:.{CHANGE_DIGITS}g}") if math.isfinite(value) else None)
             rows.append(row)
-    return {
-        "names": metric_names,
-        "heads": [{"name": name, "layer": layer} for layer, _, name in heads],
-        "before": tables["before"],
-        "after": tables["after"],
-        "margins": tables["margin"],
-        "axes": [metric_names[0], metric_names[min(1, len(metric_names) - 1)]],
-    }
+    file.write(
+        opening(
+            report,
+            "changes",
+            "two surveys",
+            report.remarks,
+            {
+                "names": metric_names,
+                "heads": [{"name": name, "layer": layer} for layer, _, name in heads],
+                "before": tables["before"],
+                "after": tables["after"],
+                "margins": tables["margin"],
+                "axes": [metric_names[0], metric_names[min(1, len(metric_names) - 1)]],
+            },
+        )
+    )
+    file.write(b"</body>\n</html>\n")

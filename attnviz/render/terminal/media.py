@@ -30,9 +30,28 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of the panels over their medium, with titles; images stand side by side."""
     match panels[0].columns.canvas:
         case Image():
-            yield from image_lines(panels, look)
+            across = _images_across(panels, look.width)
+            columns = min(MOST_COLUMNS, (look.width - IMAGE_GAP * (across - 1)) // across)
+            # A title has one line if every head's name and its first note fit it, else a line for each.
+            titles_fit = all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels)
+            for first_panel in range(0, len(panels), across):
+                band = panels[first_panel : first_panel + across]
+                titles = [[panel.title] if titles_fit else panel.heading.lines for panel in band]
+                for parts in zip_longest(*titles, fillvalue=""):
+                    yield _side_by_side(_title_line(part, columns) for part in parts)
+                images = [_image_lines(panel, columns, look) for panel in band]
+                blank_line: Line = [Span(" " * columns)]  # below an image that is less high than its neighbour
+                yield from map(_side_by_side, zip_longest(*images, fillvalue=blank_line))
+                yield []
         case Text() if look.overlaid:
-            yield from _overlaid_lines(panels, look)
+            has_colors = bool(look.colors) and not look.ascii
+            for panel, hue in zip(panels, HUES, strict=False):
+                *_, (_, highest_tick) = panel.quantity.ticks(panel.scale)
+                title = fit(f"{panel.title}, up to {highest_tick}", look.width).rstrip()
+                red, green, blue = ink_on(np.array(hue)).tolist()
+                yield [Span(title, ink=(red, green, blue), paper=hue) if has_colors else Span(title, style="bold")]
+            yield from _wrapped_lines(_overlaid_spans(panels, look, has_colors), look.width)
+            yield []
         case Text():
             for panel in panels:
                 yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
@@ -62,18 +81,6 @@ def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
             has_number = fraction[index] >= MIN_WRITTEN_SHARE or value == panel.peak
             number = f" ({panel.quantity.text(value)})" if has_number else ""
             yield Span(fit(label, look.width - len(number)).rstrip() + number, style=style)
-
-
-def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the title of each head, and one text with the weights of all heads, as hues if there are colours."""
-    has_colors = bool(look.colors) and not look.ascii
-    for panel, hue in zip(panels, HUES, strict=False):
-        *_, (_, highest_tick) = panel.quantity.ticks(panel.scale)
-        title = fit(f"{panel.title}, up to {highest_tick}", look.width).rstrip()
-        red, green, blue = ink_on(np.array(hue)).tolist()
-        yield [Span(title, ink=(red, green, blue), paper=hue) if has_colors else Span(title, style="bold")]
-    yield from _wrapped_lines(_overlaid_spans(panels, look, has_colors), look.width)
-    yield []
 
 
 def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterator[Span]:
@@ -115,23 +122,6 @@ def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
         line.append(token)
         used_columns += width_of_token
     yield line
-
-
-def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of the panels' images under their titles, as many side by side as the width allows."""
-    across = _images_across(panels, look.width)
-    columns = min(MOST_COLUMNS, (look.width - IMAGE_GAP * (across - 1)) // across)
-    # Titles have a line each if every head's name and its first note fit it, else a line for names and one for notes.
-    titles_fit = all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels)
-    for first_panel in range(0, len(panels), across):
-        band = panels[first_panel : first_panel + across]
-        titles = [[panel.title] if titles_fit else panel.heading.lines for panel in band]
-        for parts in zip_longest(*titles, fillvalue=""):
-            yield _side_by_side(_title_line(part, columns) for part in parts)
-        images = [_image_lines(panel, columns, look) for panel in band]
-        blank_line: Line = [Span(" " * columns)]  # below an image that is less high than its neighbour
-        yield from map(_side_by_side, zip_longest(*images, fillvalue=blank_line))
-        yield []
 
 
 def _images_across(panels: list[Panel], width: int) -> int:

@@ -182,6 +182,16 @@ def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summ
     return Summary(header=header, rows=cut_rows, align="<><<<")
 
 
+def _spaced_names(names: list[str]) -> list[str]:
+    """Returns the names of offsets; a long name becomes "" if its neighbour towards offset 0 is shown."""
+    origin, spaced_names = names.index("0") if "0" in names else 0, list(names)
+    for step in (1, -1):
+        for index in range(origin + step, len(names) if step > 0 else -1, step):
+            if len(names[index].lstrip("-")) > MAX_CELL_DIGITS and spaced_names[index - step]:
+                spaced_names[index] = ""
+    return spaced_names
+
+
 def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions) -> Heatmaps:
     """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS`
     heads.
@@ -200,14 +210,9 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
     spans = [offset_spans()[offset_bin] for offset_bin in offset_bins]
     classes = classes_of(survey)
     shares = survey_frame(survey, head_indices).select(classes).values
-
-    # A long name is left out if its neighbour towards offset 0 is shown.
-    names = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
-    origin, offsets = names.index("0") if "0" in names else 0, list(names)
-    for step in (1, -1):
-        for index in range(origin + step, len(names) if step > 0 else -1, step):
-            if len(names[index].lstrip("-")) > MAX_CELL_DIGITS and offsets[index - step]:
-                offsets[index] = ""
+    offsets = _spaced_names(
+        [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
+    )
     panels = [labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE)]
     if offsets:
         axes = ("heads", heads), ("offsets key − query", offsets)

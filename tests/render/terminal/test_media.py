@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.render.terminal.draw import ineffective_options, report_lines
-from attnviz.render.terminal.media import BARS, image_lines, weight_spans
+from attnviz.render.terminal.media import BARS, shaded_texts, weight_spans
 from attnviz.report.build import build_report
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 from attnviz.report.picture.look import Look
@@ -82,7 +82,7 @@ def test_images_of_different_height_stand_side_by_side() -> None:
     maps = random_maps(replace(tokens, media=(text, first_image, low_image)), seed=4, peak=2, causal=True)
     report = build_report(Recording(maps=(maps,), model="a model"), ReportOptions(look=Look(width=80)))
     assert isinstance(report, ShadedText)
-    drawn_lines = ["".join(span.text for span in line) for line in image_lines(list(report.panels), Look(width=80))]
+    drawn_lines = ["".join(span.text for span in line) for line in shaded_texts(list(report.panels), Look(width=80))]
     assert len({len(line) for line in drawn_lines if line}) == 1  # also below the low image
     assert len(drawn_lines) > 10
 
