@@ -158,8 +158,12 @@ def image_source(image: Any, number: int, count: int | None = None) -> ImageSour
     width, height = picture.size
     if not 0 < width * height <= MAX_PIXELS:
         raise AttnvizError(f"image {number} has {width} x {height} pixels; give one of 1 to {MAX_PIXELS:,} pixels")
+    try:
+        upright = _upright_rgb(picture)
+    except (ValueError, OSError, SyntaxError) as error:  # a rare mode, or a file whose pixels are read only now
+        raise AttnvizError(f"image {number} of mode {picture.mode} cannot be read: {error}; give one in RGB") from error
     file_name = Path(str(getattr(picture, "filename", ""))).name
-    return LoadedImage(picture.convert("RGB"), file_name or (f"image {number}" if count != 1 else "image"))
+    return LoadedImage(upright, file_name or (f"image {number}" if count != 1 else "image"))
 
 
 def open_image(source: ImageSource) -> "PillowImage":
@@ -168,7 +172,7 @@ def open_image(source: ImageSource) -> "PillowImage":
     Returns a loaded image unchanged. Raises the library's error unchanged if memory runs out.
     """
     from PIL import Image as Pillow
-    from PIL import ImageOps, UnidentifiedImageError
+    from PIL import UnidentifiedImageError
 
     if isinstance(source, LoadedImage):
         return source.picture
@@ -184,8 +188,7 @@ def open_image(source: ImageSource) -> "PillowImage":
                     raise ImageFileError(
                         f"{name} has {width} x {height} pixels, more than {MAX_PIXELS:,}; give a smaller image"
                     )
-                upright = ImageOps.exif_transpose(file)
-                pixels = np.asarray(upright.convert("RGB"))
+                pixels = np.asarray(_upright_rgb(file))
     except ImageFileError:
         raise
     except UnidentifiedImageError as error:
@@ -198,6 +201,20 @@ def open_image(source: ImageSource) -> "PillowImage":
         reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS] or type(error).__name__
         raise ImageFileError(f"{name} cannot be read: {printable_line(reason)}; give an intact image") from error
     return Pillow.fromarray(pixels)
+
+
+def _upright_rgb(picture: "PillowImage") -> "PillowImage":
+    """Returns a picture in RGB with 8 bits a colour, turned upright by its EXIF orientation."""
+    from PIL import Image as Pillow
+    from PIL import ImageOps
+
+    upright = ImageOps.exif_transpose(picture)
+    has_16_bits = upright.mode.startswith("I;16") or (upright.mode == "I" and picture.format == "PNG")
+    if upright.mode in ("I", "F") and not has_16_bits:
+        raise ValueError("which number is white is not known")
+    if has_16_bits:  # Pillow would clip it: whatever is above 255 would be white
+        upright = Pillow.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+    return upright.convert("RGB")
 
 
 def image_of(picture: "PillowImage", title: str = "") -> Image:

@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.tensor_file import MemoryTensors
-from attnviz.media.image import MAX_SIDE, Image, image_of, open_image
+from attnviz.media.image import MAX_SIDE, Image, LoadedImage, image_of, image_source, open_image
 from attnviz.media.medium import read_medium
 
 WIDE = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)  # 6 pixels wide, 4 high
@@ -77,6 +77,59 @@ def test_turns_upright_and_drops_metadata(tmp_path: Path) -> None:
     assert not opened.info
     assert not opened.getexif()
     np.testing.assert_array_equal(np.asarray(opened), np.rot90(WIDE, -1))
+
+
+GREY = np.arange(4 * 6, dtype=np.uint8).reshape(4, 6) * 10
+GREY_RGB = np.repeat(GREY[..., None], 3, axis=2)
+SIXTEEN_BITS = GREY.astype(np.uint16) * 257
+
+
+def turned(picture: Pillow.Image) -> Pillow.Image:
+    """Returns the picture turned, with an EXIF orientation that says so."""
+    picture = picture.transpose(Pillow.Transpose.ROTATE_90)
+    picture.getexif()[0x0112] = 6  # to be turned clockwise by 90 degrees
+    return picture
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        Pillow.fromarray(GREY),
+        Pillow.fromarray(SIXTEEN_BITS),
+        Pillow.fromarray(SIXTEEN_BITS.astype(">u2")),
+        Pillow.fromarray(GREY_RGB),
+        Pillow.fromarray(GREY).convert("P"),
+        Pillow.fromarray(GREY).convert("LA"),
+        Pillow.fromarray(GREY_RGB).convert("RGBA"),
+        turned(Pillow.fromarray(GREY)),
+        turned(Pillow.fromarray(SIXTEEN_BITS)),
+    ],
+    ids=lambda picture: f"{picture.mode} {picture.size}",
+)
+def test_a_picture_is_the_same_whatever_its_bits_mode_and_orientation(picture: Pillow.Image, tmp_path: Path) -> None:
+    loaded = image_source(picture, 1)
+    assert isinstance(loaded, LoadedImage)
+    np.testing.assert_array_equal(np.asarray(loaded.picture), GREY_RGB)
+    picture.save(tmp_path / "photo.png", exif=picture.getexif())
+    np.testing.assert_array_equal(np.asarray(open_image(tmp_path / "photo.png")), GREY_RGB)
+    with Pillow.open(tmp_path / "photo.png") as reopened:
+        again = image_source(reopened, 1)
+    assert isinstance(again, LoadedImage)
+    np.testing.assert_array_equal(np.asarray(again.picture), GREY_RGB)
+
+
+def test_a_cmyk_photo_keeps_its_colours(tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((8, 8, 3), (250, 120, 10), np.uint8)).convert("CMYK").save(tmp_path / "print.jpg")
+    assert np.abs(np.asarray(open_image(tmp_path / "print.jpg")) - np.array([250, 120, 10])).max() < 8
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [("F", "which number is white is not known"), ("I", "which number is white"), ("La", "conversion")],
+)
+def test_refuses_a_loaded_picture_whose_colours_are_not_known(mode: str, reason: str) -> None:
+    with pytest.raises(AttnvizError, match=f"image 1 of mode {mode} cannot be read: {reason}.*; give one in RGB"):
+        image_source(Pillow.new(mode, (4, 3)), 1)
 
 
 def test_keeps_at_most_a_thousand_pixels_and_remembers_the_size() -> None:
