@@ -67,7 +67,7 @@ class _HeadFilter:
 def parse_filter(text: str, metrics: Iterable[str]) -> _HeadFilter:
     """Parses a filter of heads into its predicates."""
     # An operator joins the words around it, and a colon the word after it, so that each test is one word.
-    compact_text = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
+    compact_text = re.sub(r"(?<!\s)\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
     return _HeadFilter(tuple(_word_test(word, names) for word in compact_text.lower().split()))
 

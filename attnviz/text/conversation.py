@@ -269,7 +269,9 @@ def _changed_content(message: dict[str, Any], number: int, change: Change) -> st
         return change(label, message["content"])
     parts: list[str] = []
     end = 0
-    for thought in THOUGHT_IN_TEXT.finditer(message["content"]):
+    # Without the text after the last closing tag, each opening tag that is tried has one.
+    last = message["content"].rfind("</think>") + len("</think>")
+    for thought in THOUGHT_IN_TEXT.finditer(message["content"], 0, last):
         opening_tag, thought_text, closing_tag = thought.groups()
         parts += [change(label, message["content"][end : thought.start()]), opening_tag]
         parts += [change(f"{number} {THINKING}", thought_text), closing_tag]

@@ -367,7 +367,7 @@ def _parse_span(text: str | None, name: str) -> Span:
     """Returns start and stop of a range such as ``10:40``; ``None`` for an open end. Without a text, both are open."""
     if text is None:
         return None, None
-    match = re.fullmatch(r"\s*(-?\d{1,12})?\s*:\s*(-?\d{1,12})?\s*", text, re.ASCII)
+    match = re.fullmatch(r"(-?\d{1,12})?\s*:\s*(-?\d{1,12})?", text.strip(), re.ASCII)
     if match is None:
         raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; write 10:40 or :20 (counted from 0)")
     start, stop = (int(end) if end else None for end in match.groups())
