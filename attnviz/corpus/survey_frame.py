@@ -80,7 +80,7 @@ def _row(survey: Survey, index: int) -> HeadRow:
     sink = int(survey.tallies.sinks[index])  # the token that receives the most weight in every text
     labels = {} if sink in (NO_SINK, VARIOUS_SINKS) else survey.sink_labels
     patterns = find_patterns(means, counts, beside_sink, mean_length, labels.get(sink, "various tokens"))
-    return HeadRow((HeadName(head.layer, head.head, head.part),), "self", head.module, patterns)
+    return HeadRow((HeadName(head.layer, head.head, head.part),), "self", head.module, patterns, item=-1)
 
 
 def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:

@@ -6,6 +6,7 @@ A head passes if every word holds. A word is one of
 - ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``,
   ``head:encoder:4.11``;
 - ``kind:self`` or ``kind:cross``;
+- ``text:`` and a list of the texts of a batch, from 0: ``text:1``, ``text:0,2-3``;
 - part of the head's pattern, or its name: ``induction``, ``4.11``, ``encoder:4.11``;
 - a head that is named by its sink, as lists write it: ``sink: [CLS]``, or ``sink:`` for any token. ``sink`` also keeps
   heads that do something else beside a sink.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from attnviz.base.errors import AttnvizError, choices, option
-from attnviz.text.head_name import parse_head_name
+from attnviz.text.head_name import FILTER_WORDS, parse_head_name
 from attnviz.text.selection import parse_numbers
 
 OPERATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -47,6 +48,7 @@ class DescribedHead:
     kind: str  # ``self`` or ``cross``
     pattern: str  # the names of its patterns, in plain words
     numbers: Mapping[str, float]  # its numbers by the name of the measure; NaN where it has none
+    text: int | None = 0  # the number of its text in a batch; ``None`` for means over texts, -1 over a corpus
 
     def is_called(self, word: str) -> bool:
         """True if a word of a filter is the head's name, or its numbers, which several heads may have."""
@@ -92,7 +94,7 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
     name, colon, value = word.partition(":")
     if colon and name == "sink":
         return lambda head: f"sink: {value}" in head.pattern.lower()
-    if colon and name in TESTS and value:
+    if colon and value and (name in FILTER_WORDS or parse_head_name(word) is None) and name in TESTS:
         return TESTS[name](value)
     if re.search(r"[<>=:]", word) and parse_head_name(word) is None:
         example = EXAMPLE if "previous" in metrics or not metrics else f"{metrics[0]}>0.5 layer:3-5"
@@ -126,6 +128,21 @@ def _head_test(value: str) -> Callable[[DescribedHead], bool]:
     return lambda head: head.head in heads
 
 
+def texts_of_filter(text: str) -> set[int] | None:
+    """Returns the texts of a batch that a filter asks for; ``None`` if it asks for none."""
+    lists = re.findall(r"(?<!\S)texts?:\s*([\d,-]+)(?!\S)", text.lower())
+    return set.intersection(*(set(parse_numbers(numbers, "texts")) for numbers in lists)) if lists else None
+
+
+def _text_test(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of a head over the texts of a batch that ``value`` lists, as in ``0,2-3``.
+
+    Means over texts pass: their texts were chosen before.
+    """
+    texts = parse_numbers(value, "texts")
+    return lambda head: head.text is None or head.text in texts
+
+
 def _kind_test(value: str) -> Callable[[DescribedHead], bool]:
     """Returns the predicate of ``kind:self`` or ``kind:cross``; raises AttnvizError for another kind."""
     if value not in KINDS:
@@ -139,4 +156,6 @@ TESTS: dict[str, Callable[[str], Callable[[DescribedHead], bool]]] = {
     "head": _head_test,
     "heads": _head_test,
     "kind": _kind_test,
+    "text": _text_test,
+    "texts": _text_test,
 }

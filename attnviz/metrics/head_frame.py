@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -43,11 +43,13 @@ class HeadRow:
     # the patterns found in its weights, the clearest first; empty if none were sought
     patterns: tuple[Pattern, ...] = ()
     given_name: str = ""  # the name that a user gave to the head; "" for none
+    # The number of its text in a batch; ``None`` for means over texts, -1 for those over a corpus
+    item: int | None = field(default=0, compare=False)
 
     @classmethod
     def of(cls, maps: "LayerMaps", head: int) -> Self:
         """Returns the row of a head of these maps, without patterns."""
-        return cls((HeadName(maps.layer, head, maps.part or ""),), maps.kind, maps.module)
+        return cls((HeadName(maps.layer, head, maps.part or ""),), maps.kind, maps.module, item=maps.item)
 
     @property
     def name(self) -> str:
@@ -329,7 +331,7 @@ class HeadFrame:
     def _tested_fields(self) -> tuple[DescribedHead, ...]:
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
-            DescribedHead(row.name, row.layer, row.head, row.kind, row.pattern, row_numbers)
+            DescribedHead(row.name, row.layer, row.head, row.kind, row.pattern, row_numbers, row.item)
             for row, row_numbers in zip(self.rows, numbers, strict=True)
         )
 

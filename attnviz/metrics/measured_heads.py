@@ -9,11 +9,13 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.heads import ChosenHead, can_be_measured, head_name, heads_with_cells, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.metrics.head_filter import refuse_filter
+from attnviz.maps.recording import Recording
+from attnviz.metrics.head_filter import refuse_filter, texts_of_filter
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads, metric_names
 from attnviz.metrics.patterns import PATTERN_METRICS
+from attnviz.text.selection import refuse_missing
 
 MAX_MEASURED_CELLS = 2_000_000  # over all heads: half a second; above it, only some blocks of queries are measured
 MAX_PATTERN_STRIDE = 16  # the largest stride over blocks of queries at which a head's pattern can still be told
@@ -47,13 +49,23 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
     spreads = [[head_spreads[name] for name in names] for _, head_spreads in means_and_spreads]
     return HeadFrame(
         rows=tuple(
-            _head_row(maps, means) for maps, (means, _) in zip(maps_by_head.values(), means_and_spreads, strict=True)
+            replace(_head_row(maps, means), item=maps.item if texts == 1 else None)
+            for maps, (means, _) in zip(maps_by_head.values(), means_and_spreads, strict=True)
         ),
         measures=tuple(METRICS[name] for name in names),
         values=_number_array(values, len(names)),
         spreads=_number_array(spreads, len(names)),
         texts=texts,
     )
+
+
+def with_filtered_texts(recording: Recording, filter: str | None) -> Recording:
+    """Returns the recording with only the texts of a batch that a filter asks for; unchanged if it asks for none."""
+    texts = None if filter is None else texts_of_filter(filter)
+    if texts is None:
+        return recording
+    refuse_missing(tuple(texts), sorted({maps.item for maps in recording.maps}), "text")
+    return replace(recording, maps=tuple(maps for maps in recording.maps if maps.item in texts))
 
 
 def refuse_unknown_measures(sort: str | None, filter: str | None, measures: Iterable[Measure] = ()) -> None:

@@ -34,6 +34,10 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         >>> report.caption.split(",")[0]
         'Attention of head 0.1 in MultiHeadAttention'
     """
+    if options.filter is not None:
+        from attnviz.metrics.measured_heads import with_filtered_texts
+
+        recording = with_filtered_texts(recording, options.filter)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.derived import contributions_of
 

@@ -12,7 +12,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.metrics.measured_heads import frame_over_texts, refuse_unknown_measures
+from attnviz.metrics.measured_heads import frame_over_texts, refuse_unknown_measures, with_filtered_texts
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
 from attnviz.report.heads.head_numbers import MOVED, effect_remark, summarize_last_unit
 from attnviz.report.heads.lists import (
@@ -75,6 +75,7 @@ def heads_report(
     """
     extra_frames = [] if effects is None else [effects.frame]
     refuse_unlistable(options, effects)
+    recordings = tuple(with_filtered_texts(recording, options.filter) for recording in recordings)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.derived import contributions_of
 

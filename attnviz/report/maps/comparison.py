@@ -15,6 +15,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.measured_heads import with_filtered_texts
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.fitting import first_that_fits
 from attnviz.report.maps.head_panels import head_cells, head_panels, map_remarks
@@ -108,6 +109,7 @@ def comparison_report(
     most, if not all heads fit; a medium without maps gets exact numbers.
     """
     refuse_incomparable(options)
+    a, b = (with_filtered_texts(recording, options.filter) for recording in (a, b))
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.derived import contributions_of
 

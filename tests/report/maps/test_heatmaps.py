@@ -7,11 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnviz.api.drawing import head_table
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import TERMINAL, draw, medium_of
 from attnviz.render.terminal.draw import report_lines
+from attnviz.report.build import build_report as full_report
 from attnviz.report.film import film_of_recordings
+from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import MAX_UNCHOSEN_MAPS, build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
@@ -141,3 +145,33 @@ def test_texts_of_a_batch_are_told_apart_and_their_title_is_the_model() -> None:
     lines = draw(report, TERMINAL).decode().splitlines()
     assert lines[0] == "a test"
     assert [line for line in lines if line.startswith("layer")] == ["layer 0, text 0", "layer 0, text 1"]
+
+
+def test_a_filter_chooses_texts_of_a_batch_for_maps_and_for_means() -> None:
+    [maps] = many_heads(layers=1).maps
+    queries, keys = len(maps.query_tokens), len(maps.key_tokens)
+    batch = many_heads(layers=1)
+    batch = replace(
+        batch,
+        maps=tuple(
+            replace(maps, item=item, query_tokens=labelled(queries, name), key_tokens=labelled(keys, name))
+            for item, name in enumerate("abc")
+        ),
+    )
+    for texts, names in (("1", "b"), ("0,2", "ac"), ("1-2", "bc")):
+        report = full_report(batch, ReportOptions(filter=f"text:{texts}", medium=Medium(fits=None)))
+        assert isinstance(report, Heatmaps | Thumbnails)
+        assert [name for name in "abc" if name in report.title] == list(names)
+        alone = replace(batch, maps=tuple(batch.maps["abc".index(name)] for name in names))
+        means = head_table(batch, filter=f"text:{texts} previous>=0")
+        for column, values in head_table(alone, filter="previous>=0").items():
+            np.testing.assert_array_equal(means[column], values)
+    for refused in (full_report, lambda recording, options: heads_report((recording,), options)):
+        with pytest.raises(AttnvizError, match=r"no text 7; there are 0-2 \(counted from 0\)"):
+            refused(batch, ReportOptions(filter="text:7"))
+    with pytest.raises(AttnvizError, match="leaves none of"):  # means are of all texts
+        heads_report((batch,), ReportOptions(filter="-text:1"))
+
+
+def labelled(count: int, name: str) -> Tokens:
+    return replace(Tokens.numbered(count), labels=(name,) * count)

@@ -46,7 +46,7 @@ function testOf(word, metrics) {
     const name = findName(written, metrics);
     return ({ numbers }) => !Number.isNaN(numbers[name] ?? NaN) && OPERATIONS[operation](numbers[name], Number(number));
   }
-  const [, axis, value] = word.match(/^(layers?|heads?|kind):(.+)$/) ?? [];
+  const [, axis, value] = word.match(/^(layers?|heads?|kind):(.+)$/) ?? word.match(/^(texts?):([\d,-]+)$/) ?? [];
   if (axis) return listTest(axis, value);
   const [, token] = word.match(/^sink:(.*)$/) ?? []; // as thumbnails and lists write it
   if (token !== undefined) return ({ pattern }) => pattern.toLowerCase().includes(`sink: ${token}`);
@@ -68,6 +68,10 @@ function listTest(axis, value) {
   if (axis.startsWith("layer")) {
     const layers = listedNumbers(value);
     return ({ layer }) => layers.has(layer);
+  }
+  if (axis.startsWith("text")) {
+    const texts = listedNumbers(value);
+    return ({ text }) => text !== null && texts.has(text);
   }
   if (value.includes(".")) {
     const wanted = value.split(",");

@@ -73,8 +73,8 @@ function patternsOf(number) {
 
 /** @param {number} number @returns {DescribedHead} */
 export function described(number) {
-  const { name, layer, head, kind } = page.heads[number];
-  return { name, layer, head, kind, pattern: patternOf(number), numbers: numbers[number] };
+  const { name, layer, head, kind, item } = page.heads[number];
+  return { name, layer, head, kind, pattern: patternOf(number), numbers: numbers[number], text: item };
 }
 
 /** A number as it is written: shares and bits with two decimals, or with more. @param {string} name @param {number} value @param {number} more */

@@ -92,6 +92,7 @@
  * @property {string} kind
  * @property {string} pattern
  * @property {Record<string, number>} numbers
+ * @property {number | null} text its number in a batch; null for means over texts
  */
 
 /**
