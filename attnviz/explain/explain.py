@@ -66,15 +66,27 @@ def explain(
 ) -> Explanation:
     """Explains one head of a computation: all usual steps, one chosen step, or the score of one pair."""
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
-    if step is not None:
-        _refuse_step(step, computation)
+    usual_steps = [name for name in STEPS if _is_usual_step(name, computation)]
+    if step == COMPOSITION and not computation.key_parts:
+        options = f"{option('model', 'trained')} {option('head', '1.1')}"
+        raise AttnvizError(
+            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
+        )
+    if step is not None and computation.model_name and step not in usual_steps:
+        advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
+        raise AttnvizError(
+            f"{option('step', step)} needs numbers that were not captured from the model; "
+            f"choose {or_list(usual_steps)}{advice}"
+        )
+    if step in LEARNED_STEPS and computation.value_norms is None:
+        raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow_error(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     view = HeadView(computation, head, line_width)
     if pair:
         steps = [replace(explain_pair(view, pair), name=PAIR)]
     else:
-        names = [step] if step is not None else _usual_steps(computation)
+        names = [step] if step is not None else usual_steps
         steps = [replace(STEPS[name](view), name=name) for name in names]
     canvas = computation.tokens.canvas
     text_start = first_words(
@@ -101,32 +113,10 @@ def explain(
     )
 
 
-def _refuse_step(step: str, computation: Computation) -> None:
-    """Raises AttnvizError if there is no such step, or the computation lacks its numbers."""
-    if step == COMPOSITION and not computation.key_parts:
-        options = f"{option('model', 'trained')} {option('head', '1.1')}"
-        raise AttnvizError(
-            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
-        )
-    if computation.model_name and step not in _usual_steps(computation):
-        advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
-        raise AttnvizError(
-            f"{option('step', step)} needs numbers that were not captured from the model; "
-            f"choose {or_list(_usual_steps(computation))}{advice}"
-        )
-    if step in LEARNED_STEPS and computation.value_norms is None:
-        raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
-
-
 def refuse_unlearned_step(step: str, model: str) -> None:
     """Raises AttnvizError if the step shows what a model has learned, and the model is untrained."""
     if step in LEARNED_STEPS:
         refuse_untrained(model, f"and {option('step', step)} needs one that has learned")
-
-
-def _usual_steps(computation: Computation) -> list[str]:
-    """Returns the names of the steps that an explanation of all steps has, in order."""
-    return [name for name in STEPS if _is_usual_step(name, computation)]
 
 
 def _is_usual_step(name: str, computation: Computation) -> bool:

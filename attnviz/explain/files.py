@@ -5,7 +5,7 @@ from html import escape
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, or_list
-from attnviz.explain.tables import ABSENT_SIGN, GAP_SIGN, Explanation, Step, Table
+from attnviz.explain.tables import ABSENT_SIGN, GAP_SIGN, Explanation, Step
 from attnviz.render.formats import TERMINAL
 
 if TYPE_CHECKING:
@@ -33,11 +33,37 @@ td.dim { color: var(--dim) } .cut { font-size: .85rem; margin: .25rem 0 0 } foot
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     """Writes an explanation to an open file; equal explanations give equal bytes."""
     if suffix == ".html":
-        _write_page(explanation, file)
+        from attnviz.render.page.one_file import Papers, write_static_page
+
+        papers = Papers()
+        links = "".join(f'<a href="#{step.name}">{escape(step.title)}</a>' for step in explanation.steps)
+        body = (
+            f'<p class="dim">Attention step by step, in head {explanation.head}.</p>',
+            *([f'<nav aria-label="Steps">{links}</nav>'] if len(explanation.steps) > 1 else []),
+            *(_section(number, step, papers) for number, step in enumerate(explanation.steps, 1)),
+            '<footer class="dim">',
+            *(f"<p>{escape(remark)}</p>" for remark in explanation.remarks),
+            "</footer>",
+        )
+        write_static_page(explanation.title, body, PAGE_STYLE, papers, explanation.look, file)
     elif suffix == ".md":
         parts = [f"# {escape_markdown(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
         for number, step in enumerate(explanation.steps, 1):
-            parts += _step_paragraphs(number, step)
+            parts += [
+                f"## {number}. {step.title}",
+                escape_markdown(step.sentence),
+                f"$$\n{step.latex}\n$$",
+                f"Shape: `{step.before}` → `{step.after}`",
+            ]
+            for table in step.tables:
+                header = ("", *table.columns)
+                rows = [header, *((row, *cells) for row, cells in zip(table.rows, table.cells, strict=True))]
+                lines = [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
+                rule = "|" + "---:|" * (len(table.columns) + 1)
+                parts += [f"**{escape_markdown(table.title)}**", "\n".join([lines[0], rule, *lines[1:]])]
+                if table.cut:
+                    parts.append(f"*{table.cut}*")
+            parts += [f"> {escape_markdown(example)}" for example in step.examples]
         parts += [f"*{escape_markdown(remark)}*" for remark in explanation.remarks]
         file.write(("\n\n".join(parts) + "\n").encode())
     else:
@@ -57,23 +83,9 @@ def refuse_format(suffix: str) -> None:
         raise AttnvizError(f"explain cannot write {suffix or 'a file without a suffix'}; choose {or_list(FORMATS)}")
 
 
-def _write_page(explanation: Explanation, file: IO[bytes]) -> None:
-    from attnviz.render.page.one_file import Papers, write_static_page
-
-    papers = Papers()
-    links = "".join(f'<a href="#{step.name}">{escape(step.title)}</a>' for step in explanation.steps)
-    body = (
-        f'<p class="dim">Attention step by step, in head {explanation.head}.</p>',
-        *([f'<nav aria-label="Steps">{links}</nav>'] if len(explanation.steps) > 1 else []),
-        *(_section(number, step, papers) for number, step in enumerate(explanation.steps, 1)),
-        '<footer class="dim">',
-        *(f"<p>{escape(remark)}</p>" for remark in explanation.remarks),
-        "</footer>",
-    )
-    write_static_page(explanation.title, body, PAGE_STYLE, papers, explanation.look, file)
-
-
 def _section(number: int, step: Step, papers: "Papers") -> str:
+    from attnviz.render.page.one_file import table_html
+
     formula = re.sub(r"_(\w+)", r"<sub>\1</sub>", escape(step.formula))  # as in W_Q
     parts = [
         f'<section id="{step.name}">',
@@ -81,49 +93,27 @@ def _section(number: int, step: Step, papers: "Papers") -> str:
         f"<p>{escape(step.sentence)}</p>",
         f'<p class="formula">{formula}</p>',
         f'<p class="shape dim">{escape(step.before)} → {escape(step.after)}</p>',
-        *(_html_table(table, papers) for table in step.tables),
     ]
+    for table in step.tables:
+        rows = []
+        for row, label in enumerate(table.rows):
+            cells = [f'<th scope="row">{escape(label)}</th>']
+            colors = None if table.scale is None else table.scale.rgb(table.values[row]).tolist()
+            for column, text in enumerate(table.cells[row]):
+                css_class = "dim" if text in (GAP_SIGN, ABSENT_SIGN) else ""
+                if colors is not None and not css_class:
+                    css_class = papers.class_of(colors[column])
+                cells.append(f'<td class="{css_class}">{text}</td>' if css_class else f"<td>{text}</td>")
+            rows.append("".join(cells))
+        parts.append(table_html(table.title, ("", *table.columns), rows, caption=table.title))
+        if table.cut:
+            parts.append(f'<p class="cut dim">{escape(table.cut)}</p>')
     if step.examples:
         parts.append('<div class="worked">' + "".join(f"<p>{escape(line)}</p>" for line in step.examples) + "</div>")
     return "\n".join([*parts, "</section>"])
-
-
-def _html_table(table: Table, papers: "Papers") -> str:
-    """Returns a table as HTML, coloured if it has a scale, with a sentence below it if rows or columns are left out."""
-    from attnviz.render.page.one_file import table_html
-
-    rows = []
-    for row, label in enumerate(table.rows):
-        cells = [f'<th scope="row">{escape(label)}</th>']
-        colors = None if table.scale is None else table.scale.rgb(table.values[row]).tolist()
-        for column, text in enumerate(table.cells[row]):
-            css_class = "dim" if text in (GAP_SIGN, ABSENT_SIGN) else ""
-            if colors is not None and not css_class:
-                css_class = papers.class_of(colors[column])
-            cells.append(f'<td class="{css_class}">{text}</td>' if css_class else f"<td>{text}</td>")
-        rows.append("".join(cells))
-    element = table_html(table.title, ("", *table.columns), rows, caption=table.title)
-    return element + (f'\n<p class="cut dim">{escape(table.cut)}</p>' if table.cut else "")
 
 
 def escape_markdown(text: str) -> str:
     """Returns a text on one line with Markdown and HTML syntax escaped."""
     signs = re.sub(r"([\\`*_{}\[\]()#+|~$!])", r"\\\1", " ".join(text.splitlines()))
     return signs.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _step_paragraphs(number: int, step: Step) -> list[str]:
-    parts = [
-        f"## {number}. {step.title}",
-        escape_markdown(step.sentence),
-        f"$$\n{step.latex}\n$$",
-        f"Shape: `{step.before}` → `{step.after}`",
-    ]
-    for table in step.tables:
-        rows = [("", *table.columns), *((row, *cells) for row, cells in zip(table.rows, table.cells, strict=True))]
-        lines = [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
-        rule = "|" + "---:|" * (len(table.columns) + 1)
-        parts += [f"**{escape_markdown(table.title)}**", "\n".join([lines[0], rule, *lines[1:]])]
-        if table.cut:
-            parts.append(f"*{table.cut}*")
-    return parts + [f"> {escape_markdown(example)}" for example in step.examples]

@@ -112,26 +112,6 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
 
     Three columns, with the gap, are shown even if they exceed the width.
     """
-    max_columns = max(3, _columns_that_fit(matrix, line_width))  # the first, the gap and the last
-    row_indices = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
-    column_indices = keep_ends(len(matrix.columns), max_columns)
-    cells = np.ix_(_with_zero_for_gap(row_indices), _with_zero_for_gap(column_indices))
-    values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
-    values[[row is None for row in row_indices]] = np.nan
-    values[:, [column is None for column in column_indices]] = np.nan
-    return Table(
-        title=matrix.title,
-        rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in row_indices),
-        columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in column_indices),
-        cells=tuple(tuple(_cell(matrix, row, column) for column in column_indices) for row in row_indices),
-        values=values,
-        scale=matrix.scale,
-        cut=_cut_sentence(row_indices, len(matrix.rows), column_indices, len(matrix.columns)),
-    )
-
-
-def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
-    """Returns the number of columns of equal width that fit a line beside the row labels; 0 or less if none fits."""
     numbers = matrix.values[matrix.has_number]
     number_width = 1
     if numbers.size:  # the smallest or the largest number has the most characters
@@ -139,7 +119,31 @@ def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
     label_widths = (min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns)
     column_width = 1 + max(number_width, *label_widths)
     row_label_width = 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
-    return (line_width - row_label_width) // column_width
+    max_columns = max(3, (line_width - row_label_width) // column_width)  # the first, the gap and the last
+
+    row_indices = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
+    column_indices = keep_ends(len(matrix.columns), max_columns)
+    cells = np.ix_(_with_zero_for_gap(row_indices), _with_zero_for_gap(column_indices))
+    values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
+    values[[row is None for row in row_indices]] = np.nan
+    values[:, [column is None for column in column_indices]] = np.nan
+    parts = [
+        f"{count - len(indices) + 1} of {count} {name}"
+        for indices, count, name in (
+            (row_indices, len(matrix.rows), "rows"),
+            (column_indices, len(matrix.columns), "columns"),
+        )
+        if None in indices
+    ]
+    return Table(
+        title=matrix.title,
+        rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in row_indices),
+        columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in column_indices),
+        cells=tuple(tuple(_cell(matrix, row, column) for column in column_indices) for row in row_indices),
+        values=values,
+        scale=matrix.scale,
+        cut=f"Cut in the middle: {' and '.join(parts)} are left out." if parts else "",
+    )
 
 
 def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
@@ -163,16 +167,6 @@ def keep_ends(count: int, max_count: int) -> list[int | None]:
 def _with_zero_for_gap(indexes: list[int | None]) -> list[int]:
     """Returns the indexes with 0 in place of ``None``."""
     return [0 if index is None else index for index in indexes]
-
-
-def _cut_sentence(rows: list[int | None], row_count: int, columns: list[int | None], column_count: int) -> str:
-    """Returns a sentence on the rows and columns that are left out; empty if there are none."""
-    parts = [
-        f"{count - len(indexes) + 1} of {count} {name}"
-        for indexes, count, name in ((rows, row_count, "rows"), (columns, column_count, "columns"))
-        if None in indexes
-    ]
-    return f"Cut in the middle: {' and '.join(parts)} are left out." if parts else ""
 
 
 def raw_scores(computation: Computation, head: int) -> FloatArray:

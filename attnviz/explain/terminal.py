@@ -104,7 +104,6 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
 
 
 def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]:
-    """Returns the lines of one step."""
     width, inner_width = explanation.look.width, explanation.look.width - INDENT
     step_number = f"{number} " if len(explanation.steps) > 1 else ""
     heading = f"{step_number}{step.title} "
@@ -112,17 +111,37 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
     formula_lines = [step.formula]
     if cell_len(step.formula) > inner_width:  # four spaces separate its parts
         formula_lines = [line for part in step.formula.split("    ") for line in wrap(part, inner_width)]
+    shape_lines = [f"{step.before} → {step.after}"]
+    if cell_len(shape_lines[0]) > inner_width:
+        parts = (step.before, f"→ {step.after}")
+        # wrap breaks at spaces: those inside a shape become no-break spaces until the lines are cut
+        unbroken = (re.sub(r" ?\([^)]*\)", lambda match: match[0].replace(" ", "\xa0"), part) for part in parts)
+        shape_lines = [line.replace("\xa0", " ") for part in unbroken for line in wrap(part, inner_width)]
     lines: list[Line] = [
         [Span(heading, style="bold"), Span("─" * max(0, width - cell_len(heading + name)), style="dim"), Span(name)],
         *([Span(line)] for line in wrap(step.sentence, width)),
         [],
         *([Span(" " * INDENT), Span(line, style="bold")] for line in formula_lines),
-        *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner_width)),
+        *([Span(" " * INDENT), Span(line, style="dim")] for line in shape_lines),
     ]
-    is_colored = explanation.look.colors > 0
-    for tables in _bands(step.tables, inner_width):
-        blocks = [_table_lines(table, inner_width, is_colored=is_colored) for table in tables]
-        lines += [[], *_band_lines(blocks)]
+
+    bands: list[list[Table]] = []  # the tables of a band stand side by side
+    for table in step.tables:
+        neighbours = bands[-1] if bands else []
+        used_width = sum(_table_width(neighbour, inner_width) + GUTTER for neighbour in neighbours)
+        if neighbours and used_width + _table_width(table, inner_width) <= inner_width:
+            neighbours.append(table)
+        else:
+            bands.append([table])
+    for tables in bands:
+        blocks = [_table_lines(table, inner_width, is_colored=explanation.look.colors > 0) for table in tables]
+        lines.append([])
+        for row in range(max(len(block) for block in blocks)):
+            line: Line = [Span(" " * INDENT)]
+            for index, block in enumerate(blocks):
+                if row < len(block):
+                    line += [Span(" " * GUTTER), *block[row]] if index else block[row]
+            lines.append(line)
         sentences = [table.cut for table in tables if table.cut]
         lines += [[Span(" " * INDENT), Span(line, style="dim")] for cut in sentences for line in wrap(cut, inner_width)]
     if step.examples:
@@ -132,39 +151,18 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
     ]
 
 
-def _shape_lines(step: Step, width: int) -> list[str]:
-    """Returns the shapes before and after a step, on one line if they fit."""
-    both_shapes = f"{step.before} → {step.after}"
-    if cell_len(both_shapes) <= width:
-        return [both_shapes]
-    parts = (step.before, f"→ {step.after}")
-    # wrap breaks at spaces: those inside a shape become no-break spaces until the lines are cut
-    unbroken = (re.sub(r" ?\([^)]*\)", lambda match: match[0].replace(" ", "\xa0"), part) for part in parts)
-    return [line.replace("\xa0", " ") for part in unbroken for line in wrap(part, width)]
-
-
-def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
-    """Returns the tables in bands, in order; the tables of a band fit the width side by side."""
-    bands: list[list[Table]] = []
-    for table in tables:
-        neighbours = bands[-1] if bands else []
-        used_width = sum(_table_width(neighbour, width) + GUTTER for neighbour in neighbours)
-        if neighbours and used_width + _table_width(table, width) <= width:
-            neighbours.append(table)
-        else:
-            bands.append([table])
-    return bands
-
-
-def _band_lines(blocks: list[list[Line]]) -> list[Line]:
-    """Returns the lines of blocks side by side, indented."""
-    lines: list[Line] = []
-    for row in range(max(len(block) for block in blocks)):
-        line: Line = [Span(" " * INDENT)]
-        for index, block in enumerate(blocks):
-            if row < len(block):
-                line += [Span(" " * GUTTER), *block[row]] if index else block[row]
-        lines.append(line)
+def _table_lines(table: Table, max_width: int, is_colored: bool) -> list[Line]:
+    """Returns the lines of a table, all of one width."""
+    label_width, cell_widths = _label_width(table), _cell_widths(table)
+    width = _table_width(table, max_width)
+    padding = Span(" " * (width - label_width - sum(cell_widths)))
+    lines: list[Line] = [
+        [Span(fit(table.title, width), style="bold")],
+        [Span(" " * label_width + _column_labels(table, cell_widths), style="dim"), padding],
+    ]
+    for row, label in enumerate(table.rows):
+        spans = _row_spans(table, row, cell_widths, is_colored)
+        lines.append([Span(right_aligned(label, label_width - 1) + " "), *spans, padding])
     return lines
 
 
@@ -182,21 +180,6 @@ def _cell_widths(table: Table) -> list[int]:
 def _table_width(table: Table, max_width: int) -> int:
     """Returns the terminal columns of a table, whose title is cut to ``max_width``."""
     return max(_label_width(table) + sum(_cell_widths(table)), min(cell_len(table.title), max_width))
-
-
-def _table_lines(table: Table, max_width: int, is_colored: bool) -> list[Line]:
-    """Returns the lines of a table, all of one width."""
-    label_width, cell_widths = _label_width(table), _cell_widths(table)
-    width = _table_width(table, max_width)
-    padding = Span(" " * (width - label_width - sum(cell_widths)))
-    lines: list[Line] = [
-        [Span(fit(table.title, width), style="bold")],
-        [Span(" " * label_width + _column_labels(table, cell_widths), style="dim"), padding],
-    ]
-    for row, label in enumerate(table.rows):
-        spans = _row_spans(table, row, cell_widths, is_colored)
-        lines.append([Span(right_aligned(label, label_width - 1) + " "), *spans, padding])
-    return lines
 
 
 def _column_labels(table: Table, widths: list[int]) -> str:

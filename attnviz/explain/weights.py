@@ -6,7 +6,7 @@ et al. 2020, "Attention is Not Only a Weight", equation 4.
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array, FloatArray
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import option
 from attnviz.explain.inputs import HeadView
 from attnviz.explain.tables import (
@@ -97,6 +97,24 @@ def explain_composition(head: HeadView) -> Step:
     labels = (*computation.key_parts, ALL_PARTS)
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
     matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
+
+    key = int(computation.weights[head.number, -1].argmax())
+    key_label = computation.key_tokens.labels[key]
+    values_by_part = list(zip(computation.key_parts, parts[:-1, key], strict=True))
+    terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in values_by_part)
+    examples = [
+        f"“{computation.tokens.labels[-1]}” to “{key_label}” (token {key}): score {terms} = "
+        f"{_two_decimals(parts[-1, key])}, weight {float(computation.weights[head.number, -1, key]):.2f}"
+    ]
+    head_terms = [(value, name) for name, value in values_by_part if name in computation.earlier_weights]
+    if head_terms:  # the earlier head that adds most to this score has copied a token
+        _, name = max(head_terms)
+        row = computation.earlier_weights[name][key]
+        source = int(row.argmax())
+        examples.append(
+            f"Before that, {name} attended to “{computation.key_tokens.labels[source]}” "
+            f"(token {source}, weight {row[source]:.2f}) and wrote it into “{key_label}”."
+        )
     return Step(
         title="Composition of heads",
         sentence="A key is computed from a sum: the embedding plus what each earlier head has added to the token. So "
@@ -108,7 +126,7 @@ def explain_composition(head: HeadView) -> Step:
         before=f"{len(computation.key_parts)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
         tables=(cut_table(matrix, head.line_width),),
-        examples=(largest_score_example(head, parts), *copying_head_example(head, parts)),
+        examples=tuple(examples),
     )
 
 
@@ -223,42 +241,6 @@ def score_parts(head: HeadView) -> FloatArray:
     return np.asarray(np.concatenate([part_scores, part_scores.sum(axis=0, keepdims=True)]), dtype=np.float32)
 
 
-def largest_score_example(head: HeadView, parts: FloatArray) -> str:
-    """Returns a sentence with the last query's largest weight, and its score as a sum of parts."""
-    computation, key = head.computation, top_key(head)
-    named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
-    terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in named_parts)
-    weight = float(computation.weights[head.number, -1, key])
-    pair = f"“{computation.tokens.labels[-1]}” to “{computation.key_tokens.labels[key]}”"
-    return f"{pair} (token {key}): score {terms} = {_two_decimals(parts[-1, key])}, weight {weight:.2f}"
-
-
-def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
-    """Returns a sentence about the earlier head that adds most to the score of the last query's largest weight.
-
-    Returns:
-        One sentence, which names the token that the head copied; empty if no part comes from a head.
-    """
-    computation, key = head.computation, top_key(head)
-    named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
-    head_terms = [(value, name) for name, value in named_parts if name in computation.earlier_weights]
-    if not head_terms:
-        return ()
-    _, name = max(head_terms)
-    row = computation.earlier_weights[name][key]
-    source = int(row.argmax())
-    labels = computation.key_tokens.labels
-    return (
-        f"Before that, {name} attended to “{labels[source]}” (token {source}, weight {row[source]:.2f}) "
-        f"and wrote it into “{labels[key]}”.",
-    )
-
-
-def top_key(head: HeadView) -> int:
-    """Returns the key with the largest weight of the last query."""
-    return int(head.computation.weights[head.number, -1].argmax())
-
-
 def _two_decimals(value: float) -> str:
     """Returns a number with two decimals, and − as its minus sign."""
     return f"{value:.2f}".replace("-", "−")
@@ -274,7 +256,14 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     scale = computation.scale / computation.temperature
     terms = query.astype(np.float64) * key * scale
     title = f"the score of “{computation.tokens.labels[row]}” and “{computation.key_tokens.labels[column]}” by feature"
-    matrix = _feature_matrix(title, query, key, terms)
+    order = np.argsort(-np.abs(terms), kind="stable")
+    top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
+    names = [f"feature {feature}" for feature in top_features]
+    rows = np.stack([query[top_features], key[top_features], terms[top_features]], axis=1)
+    if len(other_features):
+        names.append(f"{len(other_features)} more")
+        rows = np.concatenate([rows, [[np.nan, np.nan, terms[other_features].sum()]]])
+    matrix = Matrix(title, rows, tuple(names), ("q", "k", "term"), visible=~np.isnan(rows))
     score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
     mask_sentence = "" if head.visible[row, column] else " The mask hides this key from this query."
     additions = f". {computation.score_additions} That makes" if computation.score_additions else ","
@@ -291,25 +280,6 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
             f"The terms sum to {terms.sum():.4f}{additions} the score of this pair ({score:.4f}); after the softmax "
             f"its weight is {weight:.4f}.{mask_sentence}",
         ),
-    )
-
-
-def _feature_matrix(title: str, query: FloatArray, key: FloatArray, terms: Float64Array) -> Matrix:
-    """Returns a row per feature with the query, the key and the term, the term of largest absolute value first."""
-    order = np.argsort(-np.abs(terms), kind="stable")
-    top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
-    names = [f"feature {feature}" for feature in top_features]
-    rows = np.stack([query[top_features], key[top_features], terms[top_features]], axis=1)
-    if len(other_features):
-        names.append(f"{len(other_features)} more")
-        rows = np.concatenate([rows, [[np.nan, np.nan, terms[other_features].sum()]]])
-    return Matrix(
-        title=title,
-        values=rows,
-        rows=tuple(names),
-        columns=("q", "k", "term"),
-        visible=~np.isnan(rows),
-        spec=".4f",
     )
 
 
@@ -352,6 +322,19 @@ def explain_ablation(head: HeadView) -> Step:
     rows = ("none", *REMOVED_SETS)
     values = np.array([[accuracy, accuracy - full_accuracy] for accuracy in (full_accuracy, *accuracies)])
     matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
+    sentences = []
+    if head.computation.key_parts:
+        *parts, all_scores = score_parts(head)
+        column = int(all_scores.argmax())
+        query, key = head.computation.tokens.labels[-1], head.computation.key_tokens.labels[column]
+        for name, part in zip(head.computation.key_parts, parts, strict=True):
+            if name.startswith("head"):
+                weight_with_part = _softmax(all_scores)[column]
+                weight_without_part = _softmax(all_scores - part)[column]
+                sentences.append(
+                    f"“{query}” attends to “{key}” with weight {weight_with_part:.4f}; if {name} added nothing to the "
+                    f"keys, the weight would be {weight_without_part:.4f}."
+                )
     return Step(
         title="Without heads",
         sentence="The output of a head is replaced by zero before the output projection, and the model runs on. This "
@@ -364,34 +347,12 @@ def explain_ablation(head: HeadView) -> Step:
         after="one number each",
         tables=(cut_table(matrix, head.line_width),),
         examples=(
-            *_weights_without_parts(head),
+            *sentences,
             f"Without 1.0 or without 1.1 the accuracy hardly changes ({accuracy_without_set['1.0']:.4f}, "
             f"{accuracy_without_set['1.1']:.4f}); without both it loses "
             f"{full_accuracy - accuracy_without_set['1.0+1.1']:.4f} of {full_accuracy:.4f}.",
         ),
     )
-
-
-def _weights_without_parts(head: HeadView) -> list[str]:
-    """Returns a sentence per earlier head: the last query's largest weight with and without what the head adds to
-    keys.
-    """
-    computation = head.computation
-    if not computation.key_parts:
-        return []
-    *parts, all_scores = score_parts(head)
-    column = int(all_scores.argmax())
-    query, key = computation.tokens.labels[-1], computation.key_tokens.labels[column]
-    sentences = []
-    for name, part in zip(computation.key_parts, parts, strict=True):
-        if name.startswith("head"):
-            weight_with_part = _softmax(all_scores)[column]
-            weight_without_part = _softmax(all_scores - part)[column]
-            sentences.append(
-                f"“{query}” attends to “{key}” with weight {weight_with_part:.4f}; if {name} added nothing to the "
-                f"keys, the weight would be {weight_without_part:.4f}."
-            )
-    return sentences
 
 
 def _softmax(scores: FloatArray) -> FloatArray:
