@@ -1,7 +1,5 @@
 """Training of the picture model: its pictures, that a seed always gives the same model, and what the file holds."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +7,10 @@ import torch
 
 from attnviz.models.digit_picture import FIRST_DIGIT, PATCHES, PICTURE_ID, SIDE
 from attnviz.models.trained_picture import load_held_out, load_model
-from tests.patience import PATIENCE
 
 pytest.importorskip("sklearn", reason="the digits are those of scikit-learn")
 
-from tools.train_picture_model import check, draw_batch, held_out_pictures, sort_heads, split_digits, tiled, train
+from tools.train_picture_model import check, draw_batch, held_out_pictures, main, sort_heads, split_digits, tiled, train
 
 pytestmark = pytest.mark.slow
 
@@ -73,10 +70,12 @@ def test_sorting_heads_changes_no_output() -> None:
     assert torch.allclose(before, after, atol=1e-4)
 
 
-def test_command_writes_the_model_and_prints_its_figures(tmp_path: Path) -> None:
+def test_command_writes_the_model_and_prints_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     target, sample = tmp_path / "model.safetensors", tmp_path / "digits.png"
-    command = [sys.executable, "-m", "tools.train_picture_model", "--steps", "1", "-o", str(target), "--sample"]
-    done = subprocess.run([*command, str(sample)], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    monkeypatch.setattr("sys.argv", ["train", "--steps", "1", "-o", str(target), "--sample", str(sample)])
+    main()
     assert target.stat().st_size <= 300_000
-    assert "weight of each head on its quarter" in done.stdout
+    assert "weight of each head on its quarter" in capsys.readouterr().out
     assert sample.read_bytes()[:4] == b"\x89PNG"

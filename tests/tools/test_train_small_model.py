@@ -1,15 +1,12 @@
 """Training: its data, that the same seed gives the same model, and the figures of the model that travels."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from attnviz.models.trained import START_TOKEN, load_model
-from tests.patience import PATIENCE
-from tools.train_small_model import WARM_UP, check, draw_repeats, learning_rate, train
+from tools.train_small_model import WARM_UP, check, draw_repeats, learning_rate, main, train
 
 pytestmark = pytest.mark.slow
 
@@ -49,10 +46,13 @@ def test_untrained_model_reaches_none_of_them() -> None:
     assert figures.induction.max() < 0.2
 
 
-def test_command_writes_the_model_and_prints_its_figures(tmp_path: Path) -> None:
+def test_command_writes_the_model_and_prints_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "model.safetensors"
-    command = [sys.executable, "-m", "tools.train_small_model", "--steps", "1", "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    monkeypatch.setattr("sys.argv", ["train", "--steps", "1", "-o", str(target)])
+    main()
     assert target.stat().st_size <= 500_000
-    assert "induction head" in done.stdout
-    assert done.stderr == ""
+    printed = capsys.readouterr()
+    assert "induction head" in printed.out
+    assert printed.err == ""
