@@ -330,7 +330,7 @@ def test_refuses_a_missing_folder_and_an_uncached_name_before_it_imports_torch(t
         "print(attnviz.cli.commands.main(['show', 'hi', '--model', sys.argv[1]]))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
-    for name, says in (("./missing", "no folder './missing'"), ("no-such/model", "out of reach")):
+    for name, says in (("./missing", "no folder './missing'"), ("no-such/model", "HF_HUB_OFFLINE is set")):
         run = subprocess.run(
             [sys.executable, "-c", code, name],
             env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "", "PYTHONPATH": str(Path.cwd())},

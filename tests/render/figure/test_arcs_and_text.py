@@ -119,7 +119,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
         ({"limits": "1:0"}, "limits '1:0' are the wrong way round; write 0:1"),
         ({"limits": "0:0"}, "low and high are equal; write 0:0.5"),
         ({"limits": "all"}, "choose shared, head or two numbers such as 0:0.5"),
-        ({"color_scale": "root"}, "unknown color-scale 'root'; choose linear, sqrt, log or lift"),
+        ({"color_scale": "root"}, "unknown color_scale 'root'; choose linear, sqrt, log or lift"),
         ({"color_scale": "log", "table": "scores"}, "use linear, or table='weights'"),
         (
             {"color_scale": "log", "limits": "0:1"},
@@ -219,7 +219,7 @@ def test_an_overlay_of_two_to_four_heads_is_drawn_in_every_figure_and_others_are
     for suffix in (".png", ".svg", ".pdf", ".pptx"):
         assert draw(overlaid("0.0,0.3", suffix), suffix)
     for heads in ("0.0", "0.0,0.1,0.2,0.3,0.4"):
-        with pytest.raises(AttnvizError, match=r"draws two to 4 heads, not \d; choose some"):
+        with pytest.raises(AttnvizError, match=r"draws 2 to 4 heads, not \d; choose some"):
             overlaid(heads)
     with pytest.raises(AttnvizError, match=r"a page cannot draw style='.*'; use -o overlay"):
         overlaid("0.0,0.3", ".html")
