@@ -1,6 +1,5 @@
 """Draws a report as lines for a terminal: coloured numbers if they fit, otherwise blocks of colour; and tables."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
@@ -32,7 +31,6 @@ from attnviz.render.terminal.media import shaded_texts
 from attnviz.report.picture.colors import SEQUENTIAL, colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import (
-    DrawnReport,
     ExactNumbers,
     HeadCards,
     HeadList,
@@ -85,7 +83,33 @@ def report_lines(report: Report) -> list[Line]:
         case SurveyedHeads():
             raise AttnvizError("a terminal cannot draw points or cards of heads; use -o heads.png or .html")
         case _:
-            lines += [*_drawn_panels(report), *table_lines(report.summary, look)]
+            panels = []
+            for panel in report.panels:
+                rows, columns = (
+                    replace(axis, labels=tuple(map(in_characters, axis.mark_labels() if axis.marks else axis.labels)))
+                    for axis in (panel.rows, panel.columns)
+                )
+                heading = panel.heading.with_words(in_characters)
+                panels.append(replace(panel, heading=heading, rows=rows, columns=columns))
+            match report:
+                case ShadedText():
+                    lines += shaded_texts(panels, look)
+                    needs_legend = bool(look.colors) or _has_shades(report)
+                case Thumbnails():
+                    lines += thumbnails(panels, look, fills_rows=report.filled)
+                    needs_legend = True
+                case _:
+                    has_numbers = not isinstance(report, Heatmaps) or report.numbers
+                    is_table = isinstance(report, NumberTables)
+                    grid = choose_grid(
+                        panels, report.across, look, needs_numbers=is_table, may_have_numbers=has_numbers
+                    )
+                    lines += map_bands(panels, grid, look)
+                    needs_legend = bool(look.colors) or not grid.has_numbers
+            if needs_legend:
+                scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in panels)
+                lines += [*(legend(quantity, scale, look) for quantity, scale in scales), []]
+            lines += table_lines(report.summary, look)
     lines += [[Span(line)] for line in wrap(in_characters(report.caption), look.width)]
     return lines + [
         [Span(line, style="dim")] for remark in report.remarks for line in wrap(in_characters(remark), look.width)
@@ -101,34 +125,6 @@ def ineffective_options(report: Report) -> tuple[str, ...]:
     if isinstance(report, ShadedText) and not _has_shades(report):
         return "cmap", "color_scale", "limits"
     return ("cmap",)  # characters of shades still depend on the scale and its limits
-
-
-def _drawn_panels(report: DrawnReport) -> Iterator[Line]:
-    look, in_characters = report.look, to_ascii if report.look.ascii else str
-    panels = []
-    for panel in report.panels:
-        rows, columns = (
-            replace(axis, labels=tuple(map(in_characters, axis.mark_labels() if axis.marks else axis.labels)))
-            for axis in (panel.rows, panel.columns)
-        )
-        panels.append(replace(panel, heading=panel.heading.with_words(in_characters), rows=rows, columns=columns))
-    match report:
-        case ShadedText():
-            yield from shaded_texts(panels, look)
-            needs_legend = bool(look.colors) or _has_shades(report)
-        case Thumbnails():
-            yield from thumbnails(panels, look, fills_rows=report.filled)
-            needs_legend = True
-        case _:
-            has_numbers = not isinstance(report, Heatmaps) or report.numbers
-            is_table = isinstance(report, NumberTables)
-            grid = choose_grid(panels, report.across, look, needs_numbers=is_table, may_have_numbers=has_numbers)
-            yield from map_bands(panels, grid, look)
-            needs_legend = bool(look.colors) or not grid.has_numbers
-    if needs_legend:
-        scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in panels)
-        yield from (legend(quantity, scale, look) for quantity, scale in scales)
-        yield []
 
 
 def _has_shades(report: ShadedText) -> bool:

@@ -3,7 +3,7 @@
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import groupby
@@ -62,7 +62,11 @@ def wrap(text: str, width: int) -> list[str]:
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += f" {word}"
             continue
-        pieces = list(_broken_word(word, width))
+        pieces = [""]  # of a word that is longer than a line
+        for character in word:
+            if cell_len(pieces[-1] + character) > width:
+                pieces.append("")
+            pieces[-1] += character
         lines = [*lines, *pieces] if lines[-1] else [*lines[:-1], *pieces]
     return lines
 
@@ -123,17 +127,6 @@ def nearest_of_256(color: Rgb) -> int:
     cube_error = np.square(CUBE[steps] - channels).sum()
     grey_error = np.square(8 + 10 * grey - channels).sum()
     return 232 + grey if grey_error < cube_error else int(16 + steps @ (36, 6, 1))
-
-
-def _broken_word(word: str, width: int) -> Iterator[str]:
-    """Yields pieces of a word, each of at most ``width`` columns; one empty piece for an empty word."""
-    piece = ""
-    for character in word:
-        if cell_len(piece + character) > width:
-            yield piece
-            piece = ""
-        piece += character
-    yield piece
 
 
 def _plain_text(line: Line) -> str:

@@ -54,7 +54,24 @@ class CellGrid:
 
 def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
     """Yields the lines of the panels, side by side in bands; a panel that is too wide continues in further bands."""
-    parts = [part for panel in panels for part in _fitting_parts(panel, grid, look.width)]
+    columns_a_part = max(1, (look.width - grid.label_columns - 1) // grid.cell)
+    parts = []
+    for panel in panels:
+        axis, count = panel.columns, len(panel.columns.labels)
+        for start in range(0, count, columns_a_part):
+            stop = min(start + columns_a_part, count)
+            edges, heading = axis.edges[start : stop + 1], panel.heading
+            if count > columns_a_part:
+                first, last = (position_label(edge, axis.seconds) for edge in (edges[0], edges[-1]))
+                heading = replace(heading, limits=f"{heading.limits}, keys {first}:{last}")
+            part = replace(
+                panel,
+                heading=heading,
+                values=panel.values[:, start:stop],
+                visible=panel.visible[:, start:stop],
+                columns=Axis(axis.name, axis.labels[start:stop], edges, seconds=axis.seconds),
+            )
+            parts.append(part)
     for start in range(0, len(parts), grid.across):
         yield from _band_lines(parts[start : start + grid.across], grid, look)
         yield []
@@ -188,57 +205,28 @@ def _panel_width(panel: Panel, grid: CellGrid) -> int:
     return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.heading.lines))
 
 
-def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
-    """Yields the panel if it fits the width, else its parts, whose titles name positions or seconds of their keys."""
-    columns_a_part, count, axis = (
-        max(1, (width - grid.label_columns - 1) // grid.cell),
-        len(panel.columns.labels),
-        panel.columns,
-    )
-    for start in range(0, count, columns_a_part):
-        stop = min(start + columns_a_part, count)
-        edges = axis.edges[start : stop + 1]
-        heading = panel.heading
-        if count > columns_a_part:
-            first, last = (position_label(edge, axis.seconds) for edge in (edges[0], edges[-1]))
-            heading = replace(heading, limits=f"{heading.limits}, keys {first}:{last}")
-        yield replace(
-            panel,
-            heading=heading,
-            values=panel.values[:, start:stop],
-            visible=panel.visible[:, start:stop],
-            columns=Axis(axis.name, axis.labels[start:stop], edges, seconds=axis.seconds),
-        )
-
-
 def _band_lines(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     """Returns the lines of panels side by side, aligned at their last line; only the leftmost has query labels."""
     space = look.width - grid.label_columns - 1
     widths = [min(_panel_width(panel, grid), space) for panel in panels]
-    blocks = [
-        _panel_lines(panel, grid, look, width, has_labels=index == 0)
-        for index, (panel, width) in enumerate(zip(panels, widths, strict=True))
-    ]
+    blocks = []
+    for index, (panel, width) in enumerate(zip(panels, widths, strict=True)):
+        cells = len(panel.columns.labels) * grid.cell
+        padding, margin = Span(" " * (width - cells)), Span("" if index else " " * (grid.label_columns + 1))
+        titles = [panel.title] if cell_len(panel.title) <= width else panel.heading.lines
+        block = [[margin, Span(fit(title, width), style="bold")] for title in titles]
+        block += [[margin, Span(text), padding] for text in _header_lines(panel.columns, grid, cells)]
+        for start in range(0, len(panel.rows.labels), grid.rows_a_line):
+            text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
+            label = Span("" if index else f"{right_aligned(text, grid.label_columns)} ")
+            block.append([label, *_row_spans(panel, start, grid, look), padding])
+        blocks.append(block)
     widths[0] += grid.label_columns + 1
     lines: list[Line] = [[] for _ in range(max(map(len, blocks)))]
     for index, (block, width) in enumerate(zip(blocks, widths, strict=True)):
         blank_lines: list[Line] = [[Span(" " * width)]] * (len(lines) - len(block))  # beside titles of two lines
         for line, part in zip(lines, [*blank_lines, *block], strict=True):
             line += [Span(" " * PANEL_GAP), *part] if index else part
-    return lines
-
-
-def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_labels: bool) -> list[Line]:
-    cells = len(panel.columns.labels) * grid.cell
-    padding = Span(" " * (width - cells))
-    margin = Span(" " * (grid.label_columns + 1)) if has_labels else Span("")
-    titles = [panel.title] if cell_len(panel.title) <= width else panel.heading.lines
-    lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
-    lines += [[margin, Span(text), padding] for text in _header_lines(panel.columns, grid, cells)]
-    for start in range(0, len(panel.rows.labels), grid.rows_a_line):
-        text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
-        label = Span(f"{right_aligned(text, grid.label_columns)} " if has_labels else "")
-        lines.append([label, *_row_spans(panel, start, grid, look), padding])
     return lines
 
 

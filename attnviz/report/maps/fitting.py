@@ -1,10 +1,10 @@
 """Fits a report to one screen: a summary of the patterns of all heads, and maps of as many of the clearest as fit."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attnviz.base.errors import option
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
@@ -43,10 +43,6 @@ class HeadSummaries:
     # the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone
     first_heads: tuple[HeadKey, ...] = ()
 
-    def with_first_heads(self, first_heads: Sequence[HeadKey]) -> Self:
-        """Returns the summaries with these heads before all others, in this order."""
-        return replace(self, first_heads=tuple(first_heads))
-
     @cached_property
     def notes(self) -> Notes:
         """The note on each head's pattern, by the head's key; a head without a clear pattern has none."""
@@ -61,11 +57,6 @@ class HeadSummaries:
         clearest = clearest_first(zip(self.heads, patterns, strict=True))
         ranks = {key: rank for rank, key in enumerate(self.first_heads)}
         return sorted(clearest, key=lambda head: ranks.get(head.key, len(ranks)))
-
-    @property
-    def names(self) -> set[str]:
-        """The names of the heads' clearest patterns."""
-        return {row.first_pattern.name for row in self.frame.rows}
 
     @property
     def summary(self) -> str:
@@ -131,11 +122,28 @@ def fit_screen(
     if summaries.first_heads:
         extents = _extents_with_last_row(length, max_cells)
     else:
-        finds_repeats = any(name in OF_REPEATS for name in summaries.names)
+        finds_repeats = any(row.first_pattern.name in OF_REPEATS for row in summaries.frame.rows)
         extents = _extents(length, max_cells, finds_repeats)
-    reports = (_clearest_report(recording, clearest_heads, options, summaries, extent) for extent in extents)
-    candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
-    return first_that_fits(candidates, fits)
+    for extent in extents:
+        shown_heads = [_restricted_head(head, extent) for head in clearest_heads[: extent.heads]]
+        panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
+        panels = titled_panels(recording, shown_heads, [PERCENT], panel_options, summaries.notes)
+        colored_panels = share_scales(panels, options.look)
+        one_head = option("heads", shown_heads[0].name)
+        advice = f"Use {option('all', True)} for all, {one_head} for one; attnviz heads lists what each does."
+        smaller_report = drawn(
+            Heatmaps,
+            recording,
+            options.look,
+            colored_panels,
+            _caption(recording, shown_heads, clearest_heads, summaries),
+            (advice, *map_remarks(colored_panels, options.look)),
+            numbers=extent.numbers,
+        )
+        for candidate in _with_fewer_remarks(smaller_report, recording):
+            if fits(candidate):
+                return candidate
+    return candidate
 
 
 def fit_first_heads(
@@ -213,33 +221,6 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
     smaller_rows = [rows for rows in (*FIRST_TOKENS, MIN_ROWS, 2, 1) if rows < length]
     yield from (
         _Extent(1, rows, "last queries", numbers=has_numbers) for rows in smaller_rows for has_numbers in (True, False)
-    )
-
-
-def _clearest_report(
-    recording: Recording,
-    clearest_heads: list[ChosenHead],
-    options: ReportOptions,
-    summaries: HeadSummaries,
-    extent: _Extent,
-) -> Heatmaps:
-    """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows."""
-    heads = [_restricted_head(head, extent) for head in clearest_heads[: extent.heads]]
-    panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
-    panels = titled_panels(recording, heads, [PERCENT], panel_options, summaries.notes)
-    colored_panels = share_scales(panels, options.look)
-    advice = (
-        f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what each "
-        "does."
-    )
-    return drawn(
-        Heatmaps,
-        recording,
-        options.look,
-        colored_panels,
-        _caption(recording, heads, clearest_heads, summaries),
-        (advice, *map_remarks(colored_panels, options.look)),
-        numbers=extent.numbers,
     )
 
 

@@ -1,7 +1,7 @@
 """Turns a recording into a report of its chosen heads: maps with labels, tables, thumbnails, or exact numbers."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -77,8 +77,13 @@ def build_report(
     summaries = summarize_heads(original or recording, options)
     ranking = _ranked_heads_of(selected_heads, options)
     heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
-    draw_rows = _row_drawer(heads, options)
-    if draw_rows is not None:
+    are_over_images = shows_images(heads, options)
+    if options.look.drawn_style != "heatmap" or are_over_images:
+        from attnviz.report.maps.rows import arcs_report, image_report, text_report
+
+        if are_over_images:
+            return image_report(recording, heads, options, notes)
+        draw_rows = arcs_report if options.look.drawn_style == "arcs" else text_report
         return draw_rows(recording, heads, options, notes)
     if options.table is not None:
         quantities = TABLE_QUANTITIES[options.table]
@@ -123,7 +128,8 @@ def _maps_of_heads(
     if not draws_some or options.all or chooses_heads(options):
         return draw_all()
     if summaries is not None:
-        return fit_screen(recording, heads, options, summaries.with_first_heads(first_heads), draw_all)
+        led_summaries = replace(summaries, first_heads=tuple(first_heads))
+        return fit_screen(recording, heads, options, led_summaries, draw_all)
     if first_heads and (options.sort, options.top) == (None, None):
         ranks = {key: rank for rank, key in enumerate(first_heads)}
         led_heads = sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
@@ -132,20 +138,6 @@ def _maps_of_heads(
     if recording.untrained and not is_ranked and not _are_too_many(heads, options):  # so none tells more than others
         return _first_heads(recording, heads, options, notes, len(heads))
     return draw_all()
-
-
-def _row_drawer(
-    heads: list[ChosenHead], options: ReportOptions
-) -> Callable[[Recording, list[ChosenHead], ReportOptions, Notes], Arcs | ShadedText] | None:
-    """Returns the function that draws arcs, or rows of weights over a text or an image; ``None`` for heatmaps."""
-    are_over_images = shows_images(heads, options)
-    if options.look.drawn_style == "heatmap" and not are_over_images:
-        return None
-    from attnviz.report.maps.rows import arcs_report, image_report, text_report
-
-    if are_over_images:
-        return image_report
-    return arcs_report if options.look.drawn_style == "arcs" else text_report
 
 
 def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
