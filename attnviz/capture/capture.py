@@ -22,7 +22,7 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.flow.lineage import Lineage
-from attnviz.capture.flow.moved_rows import TokenPlaces
+from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
@@ -203,13 +203,23 @@ class Capture:
         """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`."""
         self._conclude(lambda: None)
 
+    def begin_verification(self) -> None:
+        """Notes that the model verifies drafts from now on: its passes may take back rows of the pass before."""
+        self.texts.is_verifying = True
+
+    def end_verification(self, tokens: int | None) -> None:
+        """Leaves out rejected drafts at the end, given the number of tokens that the model has read and kept."""
+        with hidden_from_run():
+            self._deliver()
+            self.texts.end_verification(tokens)
+
     def recording(self) -> Recording:
         """Returns the recording of all calls that were kept."""
-        self._conclude(lambda: self.texts.add(self.calls))
+        self._conclude(lambda: self.texts.end(self.calls))
         with hidden_from_run():
             return ForwardPass(
                 self.model,
-                self.modules.modules,
+                self.modules,
                 self.options,
                 self.runs,
                 self.head_counts,
@@ -251,6 +261,7 @@ class Capture:
             if not self.may_get_chunk:
                 self._deliver()
         self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces(self.observer.flow.node)
+        self.observer.gathered_rows = GatheredRows()  # rows that a cache gathered are those of later passes as they are
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:

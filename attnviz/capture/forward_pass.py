@@ -10,7 +10,7 @@ from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
-from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.labels import GivenLabels
@@ -62,7 +62,7 @@ class ForwardPass:
     """The attention calls of one recording."""
 
     model: nn.Module  # the model
-    modules: Mapping[str, nn.Module]  # the modules of the model by path
+    modules: ModuleIndex  # the modules of the model
     options: CaptureOptions  # the choice of calls to record
     runs: RunCounter  # the forward passes of the model
     # The number of heads of each layer up to each call; 0 if they were not looked at
@@ -116,16 +116,12 @@ class ForwardPass:
     def calls(self) -> list[CapturedCall]:
         """The recorded calls, without those of modules that also compute other attention."""
         others = {other.module for other in self._other_attention}
-        return [call for call in self._all_calls if call.site.module not in others]
-
-    @cached_property
-    def _all_calls(self) -> list[CapturedCall]:
-        return self.texts.calls()
+        return [call for call in self.texts.calls if call.site.module not in others]
 
     @cached_property
     def _unused_beside_calls(self) -> list[OtherCall]:
         """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
-        return [other for other in self.others if any(map(other.may_be_unused_weights_of, self._all_calls))]
+        return [other for other in self.others if any(map(other.may_be_unused_weights_of, self.texts.calls))]
 
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys."""
@@ -200,9 +196,12 @@ class ForwardPass:
             kinds = " or on ".join(dict.fromkeys(self.unreadable.values()))
             modules = _and_others(list(self.unreadable), "the model", "and of")
             yield f"Left out: attention of {modules}, computed on {kinds}."
+        if self.modules.outsiders:
+            names = _and_others(list(self.modules.outsiders))
+            yield f"Left out: attention of {names}, which is no part of {self._name}."
         observed_modules = {site.module for site in self.head_counts}
         known_modules = observed_modules | {other.module for other in self.others} | self.unreadable.keys()
-        compiled_modules = unobserved_modules(self.modules, known_modules)
+        compiled_modules = unobserved_modules(self.modules.modules, known_modules)
         if compiled_modules:
             verb = "compute" if len(compiled_modules) > 1 else "computes"
             modules = _and_others(compiled_modules, "the model")

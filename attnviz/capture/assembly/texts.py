@@ -1,8 +1,7 @@
-"""Collects the texts of several forward passes: a pass reads a new batch, or is a step that continues the last one.
+"""Collects the texts of several forward passes: a pass reads new texts, or adds rows to texts of earlier passes.
 
 A pass continues a text if the keys that it did not compute equal keys that earlier passes computed, by their marks.
-This holds for any cache, and without one. The rows of such a pass are appended to the maps; any other pass brings new
-texts.
+This holds for any cache, and without one: each row is kept over the keys that it saw, wherever the cache held them.
 """
 
 from collections.abc import Sequence
@@ -11,265 +10,97 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
-from attnviz.capture.assembly.captured_call import CapturedCall, KeyMarks, joined_cells, largest_known
+from attnviz.base.errors import number_ranges
+from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.assembly.step_rows import MapPlace, StepRows, past_keys
 from attnviz.capture.flow.sites import CallSite
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
-from attnviz.maps.pooled import PooledMaps
-from attnviz.text.tokens import Tokens
-
-EQUAL_WEIGHTS = 1e-2  # the largest difference between weights of a row that is computed twice
-
-
-@dataclass(frozen=True, eq=False)
-class MapPlace:
-    """The place of a call's map in the map of its text."""
-
-    row: int  # the row of its first query
-    column: int  # the column of its first key
-    keys: int  # the number of its keys that belong to the text; unused places of a cache follow them
-    is_whole_map: bool = False  # True if the call computed the whole map, without a cache
-    has_equal_keys: bool = True  # True if marks show that its keys equal the earlier ones; False if marks are unknown
-
-
-@dataclass(eq=False)
-class StepRows:
-    """The calls of one module in the forward passes that read one text."""
-
-    calls: list[tuple[CapturedCall, MapPlace]]  # the calls whose rows make up the map, each with its place
-    marks: KeyMarks | None  # the marks of all keys so far; ``None`` if unknown
-
-    @classmethod
-    def begin(cls, call: CapturedCall) -> "StepRows":
-        """Returns the rows of a text whose first call is this one."""
-        keys = _used_keys(call)
-        return cls([(call, MapPlace(0, 0, keys, is_whole_map=True))], call.marks and call.marks.first(keys))
-
-    @property
-    def last(self) -> CapturedCall:
-        """The latest call."""
-        return self.calls[-1][0]
-
-    @property
-    def rows(self) -> int:
-        """The number of queries so far."""
-        call, place = self.calls[-1]
-        return place.row + call.shape[2]
-
-    @property
-    def keys(self) -> int:
-        """The number of keys so far."""
-        place = self.calls[-1][1]
-        return place.column + place.keys
-
-    @property
-    def is_pooled(self) -> bool:
-        """True if single cells of a call were not kept."""
-        return any(call.map_type is PooledMaps for call, _ in self.calls)
-
-    @property
-    def first_past_keys(self) -> int:
-        """The number of keys before the first query; a cache filled earlier, or the module itself, provides them."""
-        call, place = self.calls[0]
-        return max(place.keys - call.shape[2], 0)
-
-    def may_begin_text(self, call: CapturedCall) -> bool:
-        """True if a call may begin another text: it reads no cached keys that are unknown.
-
-        That holds for cross-attention, for a call with no more past keys than the first call had, and for one whose
-        keys are exactly the keys so far.
-        """
-        return call.site.kind == "cross" or _past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
-
-    def places(self, call: CapturedCall) -> list[MapPlace]:
-        """Returns the possible places of a call in the map; an empty list if it cannot continue this text.
-
-        Cross-attention comes below the last row, over the same keys. A call that reads no cached keys of this text
-        replaces the whole map. A call that reads cached keys is appended, or overwrites the rows after those keys.
-        """
-        if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
-            return []
-        if call.site.kind == "cross":
-            after_last_row = MapPlace(self.rows, 0, call.shape[3])
-            return self._place_if_keys_match(call, after_last_row, self.keys) if call.shape[3] == self.keys else []
-        if _past_keys(call) > self.first_past_keys:
-            return self._places_after_cached_keys(call)
-        used_count = _used_keys(call)
-        if used_count < self.keys:
-            return []
-        # Earlier rows must not see the keys by which it extends this map.
-        if used_count > self.keys and cells_of(call, 0).visible[..., : self.rows, self.keys :].any():
-            return []
-        return self._place_if_keys_match(call, MapPlace(0, 0, used_count, is_whole_map=True), self.keys)
-
-    def _places_after_cached_keys(self, call: CapturedCall) -> list[MapPlace]:
-        """Returns the possible places of a call that reads cached keys: after the last row, or earlier."""
-        past_count, used_count = _past_keys(call), _used_keys(call)
-        if past_count > self.keys:
-            return []
-        place_at_end = MapPlace(self.rows, self.keys - past_count, used_count)
-        earlier_place = MapPlace(past_count - self.first_past_keys, 0, used_count)
-        places = self._place_if_keys_match(call, place_at_end, past_count)
-        if past_count == self.keys:
-            return places
-        # Without a new key, only a call that repeats the rows belongs at the earlier place.
-        if self._has_no_new_key(call) and not self._has_rows_at(call, earlier_place.row):
-            return places
-        return places + self._place_if_keys_match(call, earlier_place, past_count)
-
-    def add(self, call: CapturedCall, place: MapPlace) -> None:
-        """Adds a call at a place, and drops all earlier calls that begin at the row of the place or later.
-
-        The marks of the call's keys replace the marks from the column of the place on, if both are known.
-        """
-        if place.is_whole_map:
-            self.calls.clear()
-        earlier_calls = [pair for pair in self.calls if pair[1].row < place.row]
-        self.calls = [*earlier_calls, (call, place)]
-        if self.marks is not None and call.marks is not None:
-            self.marks = self.marks.first(place.column).followed_by(call.marks.first(place.keys))
-
-    def joined(self) -> CapturedCall:
-        """Returns one call with the rows of all calls; a single call is returned unchanged if it has no unused keys.
-
-        The scale is ``None`` if the calls differ in it; the fidelity of a text is the largest known one.
-        """
-        if len(self.calls) == 1 and self.calls[0][1].keys == self.last.shape[3]:
-            return self.last
-        if self.is_pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
-            raise AttnvizError(
-                f"maps of {self.rows} x {self.keys} tokens over several forward passes are too long to be joined; "
-                "run one forward pass over the whole text"
-            )
-        batch, heads, *_ = self.last.shape
-        all_calls = [call for call, _ in self.calls]
-        scales = {call.scale for call in all_calls}
-        first_rows, *later_rows = [call.shape[2] for call in all_calls]
-        ids = np.full((batch, self.rows), -1)
-        for call, place in self.calls:
-            ids[:, place.row : place.row + call.shape[2]] = -1 if call.ids is None else call.ids
-        return replace(
-            self.last,
-            shape=(batch, heads, self.rows, self.keys),
-            scale=scales.pop() if len(scales) == 1 else None,
-            fidelity=[largest_known(call.fidelity[item] for call in all_calls) for item in range(batch)],
-            map_type=DenseMaps,
-            prompt=first_rows if later_rows and set(later_rows) == {1} else None,
-            fields=[self._fields(item) for item in range(batch)],
-            norms=None,  # they are in the fields
-            ids=ids,
-        )
-
-    def _has_no_new_key(self, call: CapturedCall) -> bool:
-        """True if marks show that the keys of a call are exactly the keys so far; False if marks are unknown."""
-        if self.marks is None or call.marks is None or _used_keys(call) != self.keys:
-            return False
-        return self.marks.has_equal_keys(0, call.marks, self.keys)
-
-    def _has_rows_at(self, call: CapturedCall, row: int) -> bool:
-        """True if the weights of a call equal those of the rows from ``row`` on, in every text."""
-        if self.is_pooled or call.map_type is PooledMaps:
-            return True
-        rows = slice(row, row + call.shape[2])
-        for item in range(call.shape[0]):
-            known_weights = self._fields(item)["weights"][:, rows]
-            weights = cells_of(call, item).weights[..., : self.keys]
-            if not np.allclose(known_weights, weights, atol=EQUAL_WEIGHTS):
-                return False
-        return True
-
-    def _place_if_keys_match(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
-        """Returns a list of the place if the first keys of the call equal the keys there; else an empty list."""
-        if self.marks is None or call.marks is None:
-            return [replace(place, has_equal_keys=False)]
-        return [place] if self.marks.has_equal_keys(place.column, call.marks, count) else []
-
-    def _fields(self, item: int) -> dict[str, Any]:
-        parts = []
-        for call, place in self.calls:
-            cells = cells_of(call, item)
-            used_keys = ..., slice(place.keys)
-            used_cells = Window(cells.scores[used_keys], cells.weights[used_keys], cells.visible[used_keys])
-            rows, columns = slice(place.row, place.row + call.shape[2]), slice(place.column, place.column + place.keys)
-            parts.append(((rows, columns), used_cells))
-        joined_fields = joined_cells((len(self.last.heads), self.rows, self.keys), parts)
-        all_fields = [call.fields_of(item) for call, _ in self.calls]
-        if not all("value_norms" in fields for fields in all_fields):
-            return joined_fields
-        norms = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
-        for fields, (_, place) in zip(all_fields, self.calls, strict=True):
-            norms[:, place.column : place.column + place.keys] = fields["value_norms"][:, : place.keys]
-        fidelity = max(fields["value_norms_fidelity"] for fields in all_fields)
-        return joined_fields | {"value_norms": norms, "value_norms_fidelity": fidelity}
-
-
-def cells_of(call: CapturedCall, item: int) -> Window:
-    """Returns the scores, weights and visible cells of one text of a call; computes them if it is kept as factors.
-
-    The call must not be kept as blocks, since single cells of those are not known.
-    """
-    fields = call.fields[item]
-    if call.map_type is not FactoredMaps:
-        return Window(fields["scores"], fields["weights"], fields["visible"])
-    _, _, queries, keys = call.shape
-    maps = FactoredMaps(
-        layer=call.site.layer,
-        module=call.site.module,
-        heads=call.heads,
-        query_tokens=Tokens.numbered(queries),
-        key_tokens=Tokens.numbered(keys),
-        **fields,
-    )
-    return maps.window(call.heads, slice(0, queries), slice(0, keys))
-
-
-def _used_keys(call: CapturedCall) -> int:
-    """Returns the number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
-
-    A cache may have unused keys after them. All keys count if none is visible, or if the call is kept as factors or
-    blocks.
-    """
-    _, _, queries, keys = call.shape
-    if call.map_type is not DenseMaps:
-        return keys
-    visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in call.fields], axis=0)
-    last_key = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
-    return max(last_key, min(queries, keys))
-
-
-def _past_keys(call: CapturedCall) -> int:
-    """Returns the number of used keys that come before the call's first query, such as cached keys."""
-    return max(_used_keys(call) - call.shape[2], 0)
-
 
 Key = tuple[CallSite, int]  # identifies a call in a pass: its site, and the number of earlier calls of that site
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Batch:
     """The forward passes over the texts of one batch."""
 
     rows: dict[Key, StepRows]
     passes: int = 1
+    last_key: Key | None = None  # the last call of self-attention in the last pass
 
     @property
     def size(self) -> int:
-        return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
+        return max((site.run + 1) * rows.texts for (site, _), rows in self.rows.items())
 
-    def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:
-        """Adds the calls of another pass to the rows if the pass continues these texts; True if it does."""
+    def continuation(self, calls: dict[Key, CapturedCall]) -> "_Continuation | None":
+        """Returns how a pass continues these texts; ``None`` if it does not."""
         if not calls.keys() <= self.rows.keys():
-            return False
-        possible_places = {key: self.rows[key].places(call) for key, call in calls.items()}
-        places = _consistent_places(possible_places, self.rows, calls)
-        if places is None:
-            return False
-        self.passes += 1
-        for key, place in places.items():
-            self.rows[key].add(calls[key], place)
-        return True
+            return None
+        self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
+        has_cached_keys = any(past_keys(call) > self.rows[key].start for key, call in self_calls.items())
+        continuation = self._in_order(calls, self.rows)
+        if continuation is not None or not has_cached_keys:
+            return continuation
+
+        texts = self._continued_texts(self_calls)
+        if texts is not None:
+            sizes = {self.rows[key].texts for key in self_calls}
+            rows = {key: rows.of_texts(texts) if rows.texts in sizes else rows for key, rows in self.rows.items()}
+            continuation = self._in_order(calls, rows)
+            if continuation is not None:
+                return replace(continuation, texts=texts)
+
+        return None
+
+    def continuation_over_changed_cache(self, calls: dict[Key, CapturedCall]) -> "_Continuation | None":
+        """Returns how a pass continues these texts if its cache dropped, reordered or rounded keys."""
+        is_known = all(key in self.rows and call.shape[0] == self.rows[key].texts for key, call in calls.items())
+        if not is_known:
+            return None
+        places = {
+            key: self.rows[key].places(call) or self.rows[key].places_of_changed_cache(call)
+            for key, call in calls.items()
+        }
+        return _consistent_places(places, self.rows, calls)
+
+    def _in_order(self, calls: dict[Key, CapturedCall], rows: dict[Key, StepRows]) -> "_Continuation | None":
+        places = {}
+        for key, call in calls.items():
+            places[key] = rows[key].places(call)
+            if not places[key]:
+                return None
+        return _consistent_places(places, rows, calls)
+
+    def _continued_texts(self, calls: dict[Key, CapturedCall]) -> tuple[int, ...] | None:
+        """Returns the earlier text whose keys each text of a pass has cached; ``None`` if one has none.
+
+        Beam search puts the texts of a cache in another order; a cache may also be repeated for several questions.
+        """
+        equal_texts: Any = True
+        for key, call in calls.items():
+            rows, past_count = self.rows[key], past_keys(call)
+            if rows.marks is None or call.marks is None or past_count > rows.keys:
+                return None
+            starts = (0, rows.keys - past_count)
+            equal = [rows.marks.equal_texts(start, call.marks, past_count) for start in dict.fromkeys(starts)]
+            if equal_texts is not True and equal_texts.shape != equal[0].shape:
+                return None
+            equal_texts = np.any(equal, axis=0) & equal_texts
+        if equal_texts is True or not equal_texts.any(axis=1).all():
+            return None
+        numbers = range(equal_texts.shape[1])
+        return tuple(
+            text if text in numbers and equal_texts[text, text] else int(equal_texts[text].argmax())
+            for text in range(len(equal_texts))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Continuation:
+    """How a pass continues the texts of a batch."""
+
+    rows: dict[Key, StepRows]  # the rows so far of each text that the pass continues
+    places: dict[Key, MapPlace]
+    position: int | None  # of the first query of the pass; ``None`` if it computed whole maps, or no self-attention
+    texts: tuple[int, ...] | None = None  # the earlier texts that it continues; ``None`` if their order is the same
 
 
 class TextCollector:
@@ -277,90 +108,270 @@ class TextCollector:
 
     def __init__(self) -> None:
         self.batches: list[_Batch] = []
+        self.calls: list[CapturedCall] = []  # the joined calls, once `end` was called
         self.passes = 0
-        self.refusal: AttnvizError | None = None
+        self.is_verifying = False  # True while a model verifies drafts, so that passes take back rejected ones
+        self.latest = 0  # the number of the batch that the last pass belongs to
+        self.rejected_rows = 0
+        self.was_reordered = False
+        self.unplaced_passes: list[int] = []
+        self.unplaced_keys = ""  # what the cache of the first unplaced pass held
+        self.long_passes: list[int] = []
+        self.branches: list[_Branch] = []
+        self.may_end_in_drafts = 0  # rows at the end of a text that may be drafts
 
     def add(self, calls: Sequence[CapturedCall]) -> None:
-        """Adds the calls of a pass to the last batch if the pass continues it, else as a new batch.
+        """Adds the calls of a pass to the batch that the pass continues, else as a new batch; nothing without calls.
 
-        A new batch that reads keys from a cache that no earlier pass computed sets ``refusal``, an error that
-        `TextCollector.calls` raises; later passes are then ignored. A pass without calls adds nothing.
+        A pass may begin before the end of a batch. If it takes back rejected drafts, or repeats the rows after its
+        place, its rows replace them. Otherwise both continuations are kept, each with the rows before that place.
         """
-        if not calls or self.refusal is not None:
+        if not calls:
             return
         self.passes += 1
         calls_by_key: dict[Key, CapturedCall] = {}
         for call in calls:
             number = sum(site == call.site for site, _ in calls_by_key)
             calls_by_key[call.site, number] = call
-        if self.batches and self.batches[-1].add_if_continued(calls_by_key):
+        last_key = next((key for key in reversed(calls_by_key) if key[0].kind == "self"), None)
+        number, continuation = self._continuation(calls_by_key)
+        if continuation is None:
+            self.latest = len(self.batches)
+            self.batches.append(_Batch({key: StepRows.begin(call) for key, call in calls_by_key.items()}, 1, last_key))
             return
-        self.refusal = self._unknown_cache_error(calls_by_key)
-        self.batches.append(_Batch({key: StepRows.begin(call) for key, call in calls_by_key.items()}))
 
-    def calls(self) -> list[CapturedCall]:
-        """Returns one call for each batch and call site, with the number of the batch's first text.
+        batch, position = self.batches[number], continuation.position
+        rows = continuation.rows | {
+            key: continuation.rows[key].followed_by(call, continuation.places[key])
+            for key, call in calls_by_key.items()
+        }
+        continued_batch = _Batch(rows, batch.passes + 1, last_key)
+        if continuation.texts is not None and len(set(continuation.texts)) == batch.size == len(continuation.texts):
+            self.was_reordered = True
+        steps = [key for key, place in continuation.places.items() if key[0].kind == "self" and not place.is_whole_map]
+        loses_rows = any(
+            continuation.rows[key].end > continuation.places[key].position
+            and not continuation.rows[key].repeats_rows_in(calls_by_key[key], continuation.places[key])
+            for key in steps
+        )
+        last_start = max((continuation.rows[key].parts[-1].place.position for key in steps), default=0)
+        may_reject = position is not None and position > last_start
+        if not loses_rows or (self.is_verifying and may_reject):
+            if loses_rows and position is not None:
+                self.rejected_rows += max(continuation.rows[key].end for key in steps) - position
+            self.latest, self.batches[number] = number, continued_batch
+            return
+        assert position is not None  # whole maps lose no rows
+        self.branches.append(_Branch(number, len(self.batches), position, may_reject))
+        self.latest = len(self.batches)
+        self.batches.append(continued_batch)
 
-        A module that attends several times in a pass has several sites; the calls of several passes are joined.
+    def end_verification(self, tokens: int | None) -> None:
+        """Leaves out rejected drafts at the end of the last batch, given the number of tokens that were kept."""
+        self.is_verifying = False
+        batch = self.batches[self.latest] if self.batches else None
+        if batch is None or batch.last_key is None:
+            return
+        rows = batch.rows[batch.last_key]
+        if rows.parts[-1].rows == 1:
+            return
+        end, last_start = rows.end, rows.parts[-1].place.position
+        if tokens is None or not last_start < tokens <= end:
+            self.may_end_in_drafts = rows.parts[-1].rows - 1
+            return
+        if tokens == end:
+            return
+        self.rejected_rows += end - tokens
+        kept_rows = {}
+        for key, each in batch.rows.items():
+            is_self = key[0].kind == "self"
+            is_beside = each.end == end and key[0].part == batch.last_key[0].part if is_self else True
+            position = tokens if is_self else tokens - rows.start
+            if not is_beside:
+                kept_rows[key] = each
+            elif each.start < position:
+                kept_rows[key] = each.before(position, is_self=is_self)
+        self.batches[self.latest] = replace(batch, rows=kept_rows)
+
+    def end(self, calls: Sequence[CapturedCall]) -> None:
+        """Adds the calls of the last pass, then sets `calls`: one call for each batch and call site.
+
+        A module that attends several times in a pass has several sites; the calls of several passes are joined. Each
+        has the number of its batch's first text.
         """
-        if self.refusal is not None:
-            raise self.refusal
-        joined_calls, first_item = [], 0
+        self.add(calls)
+        first_item = 0
         for batch in self.batches:
             for rows in batch.rows.values():
-                call = rows.last if batch.passes == 1 else rows.joined()
-                joined_calls.append(replace(call, first_item=first_item, passes=batch.passes))
+                last = rows.parts[-1]
+                is_one_pass = batch.passes == 1 and last.rows == last.call.shape[2]
+                call = last.call if is_one_pass else rows.joined()
+                self.calls.append(replace(call, first_item=first_item, passes=batch.passes))
             first_item += batch.size
-        return joined_calls
 
     def remarks(self) -> tuple[str, ...]:
-        """Returns one remark on the texts that the passes read; empty if there were fewer than two passes."""
-        if self.passes < 2:
-            return ()
-        texts = sum(batch.size for batch in self.batches)
-        steps = max(batch.passes for batch in self.batches)
-        if steps == 1:
-            return (f"{texts} texts from {self.passes} forward passes, in the order in which they ran.",)
-        plural = "s" if texts > 1 else ""
-        return (f"{texts} text{plural} from {self.passes} forward passes: each decoding step adds its rows.",)
+        """Returns remarks on the texts that the passes read, and on what could not be joined or was left out."""
+        remarks = []
+        if self.passes > 1:
+            texts = sum(batch.size for batch in self.batches)
+            plural = "s" if texts > 1 else ""
+            order = "each decoding step adds its rows"
+            if max(batch.passes for batch in self.batches) == 1:
+                order = "in the order in which they ran"
+            separator = ":" if "step" in order else ","
+            remarks.append(f"{texts} text{plural} from {self.passes} forward passes{separator} {order}.")
+        first_items = np.cumsum([0, *(batch.size for batch in self.batches)]).tolist()
+        for branch in self.branches:
+            first, second = first_items[branch.earlier], first_items[branch.later]
+            doubt = f"; text {first} may end in rejected drafts" if branch.may_reject else ""
+            remarks.append(f"Text {second} begins with the first {branch.position} tokens of text {first}{doubt}.")
+        if self.rejected_rows:
+            remarks.append(f"Left out: {self.rejected_rows} rows of drafts that were rejected.")
+        if self.may_end_in_drafts:
+            remarks.append(f"The last {self.may_end_in_drafts} rows may be drafts that were rejected.")
+        if self.was_reordered:
+            remarks.append(
+                "The cache put the texts in another order between passes, as beam search does: each text has the rows "
+                "that its last step continues."
+            )
+        if self.unplaced_passes:
+            verb = "reads" if len(self.unplaced_passes) == 1 else "read"
+            plural = "" if len(self.unplaced_passes) == 1 else "es"
+            remarks.append(
+                f"Forward pass{plural} {number_ranges(self.unplaced_passes)} {verb} cached keys that no pass before "
+                f"computed ({self.unplaced_keys}): the rows are texts of their own, over the keys that they saw."
+            )
+        if self.long_passes:
+            remarks.append(
+                f"Forward pass {number_ranges(self.long_passes)} continues a text whose map is too long to be joined: "
+                "the rows are texts of their own; run one forward pass over the whole text for one map."
+            )
+        remarks += self._remarks_on_caches(first_items)
+        return tuple(remarks)
 
-    def _unknown_cache_error(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
-        """Returns the error for a pass that reads unknown cached keys; ``None`` if the pass may begin a text."""
-        first_rows = self.batches[0].rows if self.batches else {}
-        if all(first_rows[key].may_begin_text(call) for key, call in calls.items() if key in first_rows):
-            return None
-        return AttnvizError(
-            f"forward pass {self.passes} reads keys from a cache that no forward pass before it computed in this "
-            "order, as beam search does; use greedy decoding, sampling, or one forward pass over the whole text"
-        )
+    def _remarks_on_caches(self, first_items: Sequence[int]) -> list[str]:
+        remarks = []
+        for number, batch in enumerate(self.batches):
+            name, all_rows = (
+                f"text {first_items[number]}",
+                [rows for key, rows in batch.rows.items() if key[0].kind == "self" and batch.passes > 1],
+            )
+            changed = max(all_rows, key=lambda rows: rows.changed_keys, default=None)
+            if changed is not None and changed.changed_keys:
+                remarks.append(
+                    f"In {name}, {changed.changed_keys} of {changed.keys - 1} cached keys differ from those computed, "
+                    "as in a quantised cache: each row shows the keys that it saw."
+                )
+            dropping = [rows for rows in all_rows if any(part.place.columns is not None for part in rows.parts)]
+            if dropping:
+                remarks.append(f"In {name}, keys that the cache dropped are hidden in the rows after that.")
+            starts = {rows.start for rows in all_rows}
+            for start in sorted(starts)[1:]:
+                layers = {key[0].layer for key, rows in batch.rows.items() if rows in all_rows and rows.start == start}
+                rows = next(rows for rows in all_rows if rows.start == start)
+                remarks.append(
+                    f"In {name}, layer {number_ranges(layers)} computed the last {rows.end - start} of {rows.end} rows."
+                )
+        return remarks
+
+    def _continuation(self, calls: dict[Key, CapturedCall]) -> "tuple[int, _Continuation | None]":
+        """Returns the number of the batch that a pass continues, and how; ``None`` if it begins other texts.
+
+        It continues the batch whose last tokens it has cached, else the one of which it has cached most tokens; the
+        last one of several.
+        """
+        self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
+        has_cached_keys = any(past_keys(call) > 0 for call in self_calls.values())
+        number, best, is_too_long = 0, None, False
+        for way in (_Batch.continuation, _Batch.continuation_over_changed_cache):
+            for other in range(len(self.batches))[::-1][: None if has_cached_keys else 1]:
+                continuation = way(self.batches[other], calls)
+                if continuation is None:
+                    continue
+                rows, places = continuation.rows, continuation.places
+                if not all(rows[key].can_join(call, places[key]) for key, call in calls.items()):
+                    is_too_long = True
+                    continue
+                is_at_end = all(rows[key].end <= places[key].position for key in self_calls)
+                if best is None or is_at_end or (continuation.position or 0) > (best.position or 0):
+                    number, best = other, continuation
+                if is_at_end:
+                    break
+            if best is not None or not has_cached_keys:
+                break
+        if best is None and is_too_long:
+            self.long_passes.append(self.passes)
+        elif best is None and self.batches and has_cached_keys:
+            self._note_unplaced(calls)
+        return number, best
+
+    def _note_unplaced(self, calls: dict[Key, CapturedCall]) -> None:
+        """Notes a pass whose cached keys are unknown, and how many of them the last batch has."""
+        rows_so_far = self.batches[-1].rows
+        for key, call in calls.items():
+            rows, past_count = rows_so_far.get(key), past_keys(call)
+            if key[0].kind != "self" or rows is None or rows.marks is None or call.marks is None:
+                continue
+            if past_count <= rows.start:
+                return
+            known = rows.marks.known_keys(call.marks, past_count)
+            if known < past_count or call.shape[0] != rows.texts:
+                if not self.unplaced_passes:
+                    self.unplaced_keys = f"{past_count - known} of {past_count} in pass {self.passes}"
+                self.unplaced_passes.append(self.passes)
+                return
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A text that begins with the first tokens of an earlier text."""
+
+    earlier: int  # the number of the batch of the earlier text
+    later: int  # the number of its own batch
+    position: int  # the number of common tokens
+    may_reject: bool  # True if the later tokens of the earlier text may be rejected drafts
 
 
 def _consistent_places(
     possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
-) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call of a pass: its whole map, or rows that begin at the same row in all calls."""
+) -> _Continuation | None:
+    """Returns one place for each call of a pass: its whole map, or rows from one position on in all calls."""
     is_proven = any(place.has_equal_keys for places in possible_places.values() for place in places)
     if not all(possible_places.values()) or not is_proven:
         return None
     self_places = {key: places for key, places in possible_places.items() if key[0].kind == "self"}
-    step_places = [places for places in self_places.values() if not places[0].is_whole_map]
-    first_call_rows = [place.row for place in step_places[0]] if step_places else []
-    rows_of_calls = [{place.row for place in places} for places in step_places]
-    common_rows = [row for row in first_call_rows if all(row in call_rows for call_rows in rows_of_calls)]
-    if step_places and not common_rows:
-        return None
+    steps = {key: places for key, places in self_places.items() if not places[0].is_whole_map}
     has_new_keys = any(places[0].keys > rows[key].keys for key, places in self_places.items() if places[0].is_whole_map)
-    if self_places and not step_places and not has_new_keys:
+    if self_places and not steps and not has_new_keys:
         return None
+
+    position = None
+    if steps:
+        exact = [[place.position for place in places] for places in steps.values() if not places[0].is_earliest]
+        earliest = max((places[0].position for places in steps.values() if places[0].is_earliest), default=0)
+        candidates = [each for each in exact[0] if all(each in others for others in exact)] if exact else []
+        if not exact:
+            # A cache that drops keys may have dropped the last ones: the pass begins where another one ended.
+            starts = [part.place.position for key in steps for part in rows[key].parts]
+            candidates = sorted([*starts, *(rows[key].end for key in steps)])
+        position = next((each for each in candidates if each >= earliest), None)
+        if position is None:
+            return None
+
     chosen_places = {}
     for key, places in possible_places.items():
-        if key[0].kind != "cross":
-            chosen_places[key] = next(place for place in places if place.is_whole_map or place.row == common_rows[0])
-            continue
-        row = rows[key].rows
-        if common_rows:
-            row = common_rows[0]
-        elif self_places or calls[key].shape[2] > row:  # all rows are computed again
-            row = 0
-        chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
-    return chosen_places
+        if key[0].kind == "cross":
+            row = rows[key].end
+            if position is not None:
+                row = position - min(rows[step].start for step in steps)
+            elif self_places or calls[key].shape[2] > row:  # all rows are computed again
+                row = 0
+            chosen_places[key] = replace(places[0], position=row, is_whole_map=row == 0)
+        elif places[0].is_whole_map:
+            chosen_places[key] = places[0]
+        elif places[0].is_earliest:
+            assert position is not None
+            chosen_places[key] = places[0].moved_to(position)
+        else:
+            chosen_places[key] = next(place for place in places if place.position == position)
+    return _Continuation(rows, chosen_places, position)

@@ -23,6 +23,7 @@ SINGLE_HEAD_NAME = re.compile(r"(.*head[^.]*)\.(\d+)$", re.IGNORECASE)
 NUMBERED_NAME = re.compile(r"(.*?)(\d+)$")
 NUMBERS = re.compile(r"\d+")
 PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # the module that attends calls them
+CALL_NAMES = ("forward", "_call_impl", "_wrapped_call_impl")  # functions that run while a module is called
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "h")
 MATRIX_AXES = 2  # weights with as many axes are matrices: a block has some outside its attention, a norm has none
 
@@ -98,6 +99,7 @@ class ModuleIndex:
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = modules_of(model)
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
+        self.outsiders: dict[str, None] = {}  # the classes of other models that methods of this one called
         structure = tuple((name, id(module), type(module)) for name, module in self.modules.items())
         cache = _layer_caches.get(model)
         if cache is None or cache.structure != structure:  # another model, or its modules have changed
@@ -112,15 +114,23 @@ class ModuleIndex:
         """Returns the innermost running module of the model, found on Python's stack; ``None`` if none runs.
 
         A running softmax or dropout does not count, since the module that calls it attends. Neither does a module
-        without weights that several others share, and that another one calls than the one that its path names.
+        without weights that several others share, and that another one calls than the one that its path names; nor a
+        method of the model that calls another model, as ``generate`` calls one for drafts: `outsiders` notes that one.
         """
         frame = sys._getframe(1)
         shared: nn.Module | None = None  # a module without weights whose caller is not known yet
+        outsider, is_called_by_method = "", False
         while frame is not None:
             code = frame.f_code
             if code.co_argcount and code.co_varnames[0] == "self":
                 owner = frame.f_locals.get("self")
-                if id(owner) in self.names and isinstance(owner, nn.Module) and not isinstance(owner, PASSIVE_MODULES):
+                if not isinstance(owner, nn.Module) or isinstance(owner, PASSIVE_MODULES):
+                    pass
+                elif id(owner) not in self.names:
+                    outsider = outsider if shared is not None else type(owner).__name__
+                elif outsider and code.co_name not in CALL_NAMES:
+                    is_called_by_method = True
+                else:
                     name = self.names[id(owner)]
                     if shared is not None and self.names[id(shared)].startswith(f"{name}." if name else ""):
                         return self.describe(shared, cross)
@@ -128,6 +138,8 @@ class ModuleIndex:
                         return self.describe(owner, cross)
                     shared = owner
             frame = frame.f_back  # type: ignore[assignment]
+        if is_called_by_method and shared is None:
+            self.outsiders[outsider] = None
         return None if shared is None else self.describe(shared, cross)
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:

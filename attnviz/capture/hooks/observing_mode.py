@@ -145,10 +145,10 @@ class ObservingMode(TorchFunctionMode):
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
             result = func(*args)
-            if isinstance(result, Tensor) and not self._is_known(ATTRIBUTE):
+            if isinstance(result, Tensor) and not self._is_known(ATTRIBUTE, args):
                 self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
             return result
-        if name in WITHOUT_TENSORS or (self._is_known(name) and name != DOT_PRODUCT):
+        if name in WITHOUT_TENSORS or (self._is_known(name, args) and name != DOT_PRODUCT):
             return func(*args, **keywords)
         target = overwritten_tensor(name, args, keywords)
         input_copy = None if target is None else self._keep_copies(name, args, target)
@@ -160,9 +160,9 @@ class ObservingMode(TorchFunctionMode):
         self._show(call)
         return call.result
 
-    def _is_known(self, name: str) -> bool:
+    def _is_known(self, name: str, args: Arguments) -> bool:
         """Tells each observer which function is called; True if all know it from the passes before."""
-        expectations = [observer.passes.repeats(name) for observer in self.observers if not observer.closed]
+        expectations = [observer.passes.repeats(name, args) for observer in self.observers if not observer.closed]
         return all(expectations)
 
     def _show(self, call: TorchCall) -> None:

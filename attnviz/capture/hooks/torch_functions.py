@@ -4,7 +4,7 @@ Scaled dot-product attention and torch's fused layers have all of a call in thei
 is found in the dataflow from one function to the next. Each way gives a finding, which the observer hands on.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -108,12 +108,23 @@ class Receiver(Protocol):
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
         """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
 
+    def begin_verification(self) -> None:
+        """Receives that the model verifies drafts from now on."""
+
+    def end_verification(self, tokens: int | None) -> None:
+        """Receives the number of tokens that the model has read and kept at the end; ``None`` if unknown."""
+
     def on_failure(self, error: Exception) -> None:
         """Receives an error raised while a call was observed, which must not interrupt the run."""
 
 
+PROJECTIONS = {"linear": 0, "embedding": 0, "addmm": 1}  # functions of each token, with the index of their input
+
+
 class RepeatedPasses:
     """Compares the functions that a forward pass calls, by name and order, with those of the two passes before.
+
+    Of functions of tokens it also compares the shapes, as a model may fold the heads of a single query in another way.
 
     A decoder calls the same functions for each token that it writes. The origins of its queries and keys are then those
     of the pass before, and need not be followed from function to function again.
@@ -125,9 +136,9 @@ class RepeatedPasses:
 
     def __init__(self) -> None:
         self.is_repeat, self.is_plain = False, True
-        self._names: list[str] = []  # of the functions in the present pass, in order
+        self._names: list[object] = []  # of the functions in the present pass, in order, some with a shape
         self._calls: list[ObservedCall] = []
-        self._last_names: list[str] = []
+        self._last_names: list[object] = []
         self._last_calls: list[ObservedCall] = []
         self._function_index = self._call_index = 0
 
@@ -141,15 +152,20 @@ class RepeatedPasses:
         self._names, self._calls, self.is_plain = [], [], True
         self._function_index = self._call_index = 0
 
-    def repeats(self, name: str) -> bool:
+    def repeats(self, name: str, args: Sequence[Any]) -> bool:
         """Notes a function of the present pass; True if the pass is a repeat and the function is its next one."""
+        noted: object = name
+        inputs = args[PROJECTIONS[name] :] if name in PROJECTIONS else ()
+        if inputs and type(inputs[0]) is Tensor:
+            with torch._C.DisableTorchFunction():  # other modes of the user must not see this
+                noted = name, None if inputs[0].is_nested else inputs[0].shape
         if self.is_repeat:
-            if self._last_names[self._function_index : self._function_index + 1] == [name]:
+            if self._last_names[self._function_index : self._function_index + 1] == [noted]:
                 self._function_index += 1
                 return True
             self.end_repeat()
         if len(self._names) < MAX_FUNCTIONS:
-            self._names.append(name)
+            self._names.append(noted)
         return False
 
     def end_repeat(self) -> None:

@@ -1,4 +1,4 @@
-"""Observes kernels that bypass torch's functions, by wrapping them in the attention interface of transformers."""
+"""Observes what torch's functions do not show of transformers: kernels of its attention interface, and drafts."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -69,7 +69,37 @@ def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable
     return partial(_call_observed, function)
 
 
+def _generation() -> Any:
+    """Returns the class with transformers' ways of decoding; ``None`` if it was not imported."""
+    return getattr(sys.modules.get("transformers.generation.utils"), "GenerationMixin", None)
+
+
+def _with_noted_drafts(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a replacement of assisted decoding that tells receivers when it runs, and how many tokens it kept."""
+
+    @wraps(original)
+    def _assisted_decoding(model: nn.Module, *args: Any, **options: Any) -> Any:
+        verifying, kept_tokens = [], None
+        for observer in observers():
+            recorded_model = observer.modules.modules[""]
+            if observer.modules.contains(model) or any(part is recorded_model for part in model.modules()):
+                verifying.append(observer)
+                observer.receiver.begin_verification()
+        try:
+            result = original(model, *args, **options)
+            sequences = getattr(result, "sequences", result)
+            kept_tokens = sequences.shape[-1] - 1  # no pass reads the last token
+            return result
+        finally:
+            for observer in verifying:
+                with observer.guarded():
+                    observer.receiver.end_verification(kept_tokens)
+
+    return _assisted_decoding
+
+
 TRANSFORMERS_PATCHES = (
+    Patch(_generation, "_assisted_decoding", _with_noted_drafts),
     Patch(_interface_with_getter, "get_interface", _with_observed_getter),
     Patch(_kernel_table, "__getitem__", _with_observed_items),
 )

@@ -1,5 +1,6 @@
 """Several forward passes in one recording: the steps of a decoding become one map, other passes further texts."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
-from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.captured_call import CapturedCall
-from attnviz.capture.assembly.texts import StepRows
+from attnviz.capture.assembly.step_rows import StepRows
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
@@ -238,35 +238,140 @@ def test_the_same_text_twice_is_two_texts_and_a_decoding_after_another_is_a_seco
     assert [(maps.item, len(maps.query_tokens)) for maps in decoded.maps if maps.layer == 0] == [(0, 5), (1, 5)]
 
 
+def passes_over(ids: Tensor, *steps: tuple[int, list[int]]) -> tuple[Causal, Recording]:
+    """Returns a model and the recording of its passes: one over all ids, then each over ids after some cached keys."""
+    model = Causal()
+    cache: tuple[list[Tensor], ...] = ([], [])
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(ids, cache)
+        for count, step in steps:
+            for pairs in cache:
+                pairs[:] = [pairs[0][..., :count, :]]
+            model(torch.tensor([step]), cache)
+    return model, recording
+
+
+CONTEXT = [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("steps", "texts", "remark"),
+    [
+        # The rows of a pass that begins where an earlier one began belong to another text.
+        ([(4, [1, 2]), (4, [3, 4])], [[*CONTEXT, 1, 2], [*CONTEXT, 3, 4]], "first 4 tokens of text 0."),
+        # A pass that begins within the last one may follow rejected drafts.
+        (
+            [(4, [1, 2]), (5, [3])],
+            [[*CONTEXT, 1, 2], [*CONTEXT, 1, 3]],
+            "first 5 tokens of text 0; text 0 may end in rejected drafts.",
+        ),
+        # Rows that are computed again stay in their text.
+        ([(4, [1]), (4, [1, 2])], [[*CONTEXT, 1, 2]], "each decoding step adds its rows."),
+        # The first text goes on after the second one.
+        (
+            [(4, [1]), (4, [2, 3]), (6, [9])],
+            [[*CONTEXT, 1], [*CONTEXT, 2, 3, 9]],
+            "first 4 tokens of text 0.",
+        ),
+    ],
+)
+def test_a_pass_after_earlier_keys_continues_its_text_and_begins_another_where_rows_would_be_lost(
+    steps: list[tuple[int, list[int]]], texts: list[list[int]], remark: str
+) -> None:
+    model, recording = passes_over(torch.tensor([CONTEXT]), *steps)
+    assert recording.remarks[-1].endswith(remark)
+    assert {maps.item for maps in recording.maps} == set(range(len(texts)))
+    for item, text in enumerate(texts):
+        with torch.no_grad(), attnviz.record(model) as whole:
+            model(torch.tensor([text]))
+        for ours, theirs in zip([maps for maps in recording.maps if maps.item == item], whole.maps, strict=True):
+            assert isinstance(ours, DenseMaps)
+            assert isinstance(theirs, DenseMaps)
+            np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
+
+
 @torch.no_grad()
-def test_rows_that_are_taken_back_are_those_of_the_text_that_is_kept() -> None:
-    model, ids = Causal(), torch.randint(0, WORDS, (1, 7))
+def test_texts_that_a_cache_puts_in_another_order_go_on_in_that_order() -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (2, 4))
     cache: tuple[list[Tensor], ...] = ([], [])
     with attnviz.record(model) as steps:
-        model(ids[:, :4], cache)
-        model(ids[:, 1:4], cache)
+        model(ids, cache)
         for pairs in cache:
-            pairs[:] = [pairs[0][..., :4, :]]
-        model(ids[:, 4:], cache)
+            pairs[:] = [pairs[0].flip(1)]
+        model(ids[:, :1], cache)
+    with attnviz.record(model) as whole:
+        model(torch.cat([ids.flip(0), ids[:, :1]], dim=1))
+    assert_equal(steps, whole)
+    assert "put the texts in another order" in steps.remarks[-1]
+
+
+@torch.no_grad()
+def test_a_pass_over_keys_that_no_pass_computed_is_a_text_of_its_own_over_the_keys_that_it_saw() -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (1, 4))
+    cache: tuple[list[Tensor], ...] = ([], [])
+    with attnviz.record(model) as recording:
+        model(ids, cache)
+        for pairs in cache:
+            pairs[:] = [torch.cat([torch.randn_like(pairs[0][..., :2, :]), pairs[0][..., 2:, :]], dim=-2)]
+        model(ids[:, :1], cache)
+        model(ids[:, :1], cache)
+    shapes = [(maps.item, len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps if maps.layer == 0]
+    assert shapes == [(0, 4, 4), (1, 2, 6)]
+    assert recording.remarks[1] == (
+        "Forward pass 2 reads cached keys that no pass before computed (2 of 4 in pass 2): the rows are texts of "
+        "their own, over the keys that they saw."
+    )
+
+
+@torch.no_grad()
+def test_a_pass_over_one_token_after_equal_passes_over_two_has_all_heads() -> None:
+    # Of a single query transformers folds the heads that share a key in another way.
+    model, ids = MODELS["mistral"]().eval(), torch.randint(3, WORDS, (1, 14))
+    cache = transformers.DynamicCache(config=model.config)
+    with attnviz.record(model) as steps:
+        for start, end in itertools.pairwise((0, 9, 11, 13, 14)):
+            model(ids[:, start:end], past_key_values=cache)
     with attnviz.record(model) as whole:
         model(ids)
     assert_equal(steps, whole)
 
 
-@torch.no_grad()
-def test_refuses_steps_whose_cache_was_put_in_another_order() -> None:
-    model, ids = Causal(), torch.randint(0, WORDS, (2, 4))
-    cache: tuple[list[Tensor], ...] = ([], [])
+def small_llama(seed: int) -> Any:
+    """Returns a small model with weights of its own, that never ends its text."""
+    torch.manual_seed(seed)
+    model = MODELS["llama"]().eval()
+    model.generation_config.eos_token_id = None
+    return model
 
-    def decode() -> None:
-        with attnviz.record(model):
-            model(ids, cache)
-            for pairs in cache:
-                pairs[:] = [pairs[0].flip(1)]
-            model(ids[:, :1], cache)
 
-    with pytest.raises(AttnvizError, match=r"forward pass 2 reads keys from a cache that .* as beam search does"):
-        decode()
+def test_a_model_for_drafts_is_left_out_and_said() -> None:
+    model, draft = small_llama(0), small_llama(1)
+    options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "assistant_model": draft}
+    with torch.no_grad(), attnviz.record(model) as recording:
+        text = model.generate(torch.arange(4, 9)[None], attention_mask=torch.ones(1, 5), **options)
+    assert [(maps.layer, maps.module) for maps in recording.maps] == [
+        (layer, f"model.layers.{layer}.self_attn") for layer in range(2)
+    ]
+    assert len(recording.maps[0].query_tokens) == text.shape[1] - 1
+    assert any(remark.startswith("Left out: attention of LlamaForCausalLM, which") for remark in recording.remarks)
+    assert any(remark.endswith("rows of drafts that were rejected.") for remark in recording.remarks)
+
+
+def test_layers_that_read_keys_of_others_have_the_rows_that_they_computed() -> None:
+    settings: dict[str, Any] = SMALL | {
+        "num_hidden_layers": 4,
+        "vocab_size_per_layer_input": WORDS,
+        "hidden_size_per_layer_input": 8,
+        "head_dim": 6,
+        "global_head_dim": 6,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+    }
+    model: Any = transformers.Gemma4ForCausalLM(transformers.Gemma4TextConfig(**settings))
+    with torch.no_grad(), attnviz.record(model.eval()) as recording:
+        model.generate(torch.arange(5, 9)[None], attention_mask=torch.ones(1, 4), max_new_tokens=4, do_sample=False)
+    assert [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps] == [(7, 7)] * 2 + [(4, 7)] * 2
+    assert "In text 0, layer 2-3 computed the last 4 of 7 rows." in recording.remarks
 
 
 @torch.no_grad()
@@ -290,5 +395,5 @@ def test_a_place_whose_keys_have_no_marks_is_possible_but_not_proven(
     keys: int, places: list[tuple[int, int, int]]
 ) -> None:
     found = StepRows.begin(cross_call(3, 7)).places(cross_call(1, keys))
-    assert [(place.row, place.column, place.keys) for place in found] == places
+    assert [(place.position, place.column, place.keys) for place in found] == places
     assert not any(place.has_equal_keys for place in found)
