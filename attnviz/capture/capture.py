@@ -83,25 +83,48 @@ class Capture:
                 OtherCall(layer, caller.name, shape, finding.kind, finding.is_attention, is_named_attention)
             )
 
-    def _receive_call(self, call: ObservedCall) -> None:
-        """Joins a call to the waiting chunks of queries if it is their next one, else begins a new call.
-
-        Other threads wait meanwhile. A call after a failure, or of another part than the chosen one, is only counted.
-        """
-        with self.lock:
-            part = call.caller.part
+    def _receive_call(self, observed_call: ObservedCall) -> None:
+        """Joins a call to the waiting chunks of queries if it is their next one, else begins a new call."""
+        caller, queries = observed_call.caller, observed_call.queries
+        with self.lock:  # other threads wait meanwhile
+            part = caller.part
             self.runs.note_attention()
             self.parts.add(part)
-            self.attending.add(call.caller.name)
+            self.attending.add(caller.name)
             if self.failure is not None or self.options.attention not in (None, part):
                 return
             with _without_autocast():
-                is_added = self._add_chunk(call)
+                chunks = self.chunks
+                is_added = False
+                if chunks is not None:
+                    may_continue = chunks.continues(queries.pieces) or chunks.may_add_step(observed_call)
+                    call = observed_call.build() if chunks.site.module == caller.name and may_continue else None
+                    is_added = call is not None and (
+                        chunks.add(call, queries, observed_call.keys) or chunks.add_step(call)
+                    )
+                    if chunks.is_complete or not is_added:
+                        self._end_chunks()
                 if self.may_get_chunk and not is_added:
                     self._deliver()
                 self.may_get_chunk = False
-                if not is_added:
-                    self._begin(call)
+                if is_added:
+                    return
+
+                site = self.numbering.next_site(caller, observed_call.is_single_head, queries.depth)
+                if site.call:  # the module has made a call before in this run
+                    refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
+                is_chosen = self.options.is_chosen(site.layer)
+                call = observed_call.build() if is_chosen or observed_call.may_be_part else None
+                site = site if call is None else self.loops.with_turn(site, queries.pieces, call.shape)
+                self.head_counts.setdefault(site, 0)
+                # A call that may be the first chunk of its queries waits for the next one.
+                self.chunks = None
+                if call is not None and self.joins_chunks:
+                    self.chunks = Chunks.begin(site, call, observed_call)
+                if self.chunks is None:
+                    if is_chosen:
+                        self._keep(site, call, observed_call.shape)
+                    self._stop_after(site)
 
     def _keep_other(self, other: OtherCall) -> None:
         """Keeps a description, unless one of the same module, `is_attention`, kind and shape is kept already."""
@@ -159,35 +182,6 @@ class Capture:
     def has_run(self) -> bool:
         """True if a module of the model was called or attended."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
-
-    def _begin(self, observed_call: ObservedCall) -> None:
-        """Numbers a call. Lets it wait if it may be the first chunk of its queries; else keeps it if it is chosen."""
-        site = self.numbering.next_site(observed_call.caller, observed_call.is_single_head, observed_call.queries.depth)
-        if site.call:  # the module has made a call before in this run
-            refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
-        is_chosen, pieces = self.options.is_chosen(site.layer), observed_call.queries.pieces
-        call = observed_call.build() if is_chosen or observed_call.may_be_part else None
-        site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
-        self.head_counts.setdefault(site, 0)
-        self.chunks = Chunks.begin(site, call, observed_call) if call is not None and self.joins_chunks else None
-        if self.chunks is None:
-            if is_chosen:
-                self._keep(site, call, observed_call.shape)
-            self._stop_after(site)
-
-    def _add_chunk(self, observed_call: ObservedCall) -> bool:
-        """Adds a call to the waiting chunks if it is their next one, and returns True if it was added."""
-        chunks, pieces = self.chunks, observed_call.queries.pieces
-        if chunks is None:
-            return False
-        may_continue = chunks.continues(pieces) or chunks.may_add_step(observed_call)
-        call = observed_call.build() if chunks.site.module == observed_call.caller.name and may_continue else None
-        is_added = call is not None and (
-            chunks.add(call, observed_call.queries, observed_call.keys) or chunks.add_step(call)
-        )
-        if chunks.is_complete or not is_added:
-            self._end_chunks()
-        return is_added
 
     def _end_chunks(self) -> None:
         """Ends the waiting chunks, and keeps the call that they form if its layer is chosen."""
@@ -247,10 +241,15 @@ class Capture:
                 self._end_chunks()
                 step()
         except Exception as error:
-            user_error = _user_error(error, type(self.model).__name__)
-            if user_error is error:
+            if isinstance(error, AttnvizError) or is_out_of_memory(error):
                 raise
-            raise user_error from error
+            *_, (frame, line) = walk_tb(error.__traceback__)
+            first_line = next(iter(str(error).splitlines()), "")
+            raise AttnvizError(
+                f"the attention of {type(self.model).__name__} could not be read because of a fault in attnviz: "
+                f"{type(error).__name__}: {first_line} ({Path(frame.f_code.co_filename).name}:{line}); "
+                "the model itself did not fail; please report this"
+            ) from error
 
     def _begin_pass(self) -> None:
         """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0."""
@@ -326,19 +325,6 @@ class Capture:
                 self.observer.stops_after_search = True
                 return
             raise StopForward(self)
-
-
-def _user_error(error: Exception, model_name: str) -> Exception:
-    """Returns a refusal that reports an error as a fault of attnviz."""
-    if isinstance(error, AttnvizError) or is_out_of_memory(error):
-        return error
-    *_, (frame, line) = walk_tb(error.__traceback__)
-    first_line = next(iter(str(error).splitlines()), "")
-    return AttnvizError(
-        f"the attention of {model_name} could not be read because of a fault in attnviz: {type(error).__name__}: "
-        f"{first_line} ({Path(frame.f_code.co_filename).name}:{line}); the model itself did not fail; "
-        "please report this"
-    )
 
 
 @contextmanager

@@ -125,7 +125,17 @@ class CaptureBlock:
                 foreign_thread.depth += 1
             foreign_thread.enter(module, inputs)
         elif are_of_one_thread:
-            self._observe_thread(module, inputs, thread)
+            is_part_of_pass = bool(self.capture.runs.running) and module is not self.model
+            capture = self.capture if is_part_of_pass else self.foreign_captures.get(thread)
+            if capture is None:
+                capture = Capture(self.model, self.modules, self.options, may_stop=False)
+                self.foreign_captures[thread] = capture
+            observer = Observer(self.modules, capture) if is_part_of_pass else capture.observer
+            foreign_thread = _ForeignThread(capture, observer, module, is_separate_run=not is_part_of_pass)
+            self.foreign_threads[thread] = foreign_thread
+            foreign_thread.enter(module, inputs)
+            PATCHES.enter()
+            add_observer(foreign_thread.observer)
         else:
             self.missed_call = True
 
@@ -147,20 +157,6 @@ class CaptureBlock:
             remove_observer(self.foreign_threads.pop(thread).observer)
             self._remove_if_done()
             PATCHES.leave()
-
-    def _observe_thread(self, module: nn.Module, inputs: tuple[object, ...], thread: int) -> None:
-        """Begins to observe a thread while it runs this module; arguments as in `note_call`."""
-        is_part_of_pass = bool(self.capture.runs.running) and module is not self.model
-        capture = self.capture if is_part_of_pass else self.foreign_captures.get(thread)
-        if capture is None:
-            capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)
-        observer = Observer(self.modules, capture) if is_part_of_pass else capture.observer
-        foreign_thread = self.foreign_threads[thread] = _ForeignThread(
-            capture, observer, module, is_separate_run=not is_part_of_pass
-        )
-        foreign_thread.enter(module, inputs)
-        PATCHES.enter()
-        add_observer(foreign_thread.observer)
 
     def _close(self) -> None:
         """Closes the block: ends the observation of its thread, and restores the settings of torch that it changed."""

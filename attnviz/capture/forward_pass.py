@@ -75,15 +75,37 @@ class ForwardPass:
 
     def recording(self) -> Recording:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys."""
-        calls = self.calls
-        self._refuse_other_attention(calls)
+        calls, selection = self.calls, self.options.selection
+        chosen_layers = selection.chosen_layers
+        others = [
+            other for other in self._other_attention if chosen_layers is None or other.layer in (None, *chosen_layers)
+        ]
+        has_all_layers = bool(calls) and set(chosen_layers or ()) <= {call.site.layer for call in calls}
+        if others and not has_all_layers:
+            raise AttnvizError(
+                f"{others[0].place} computes no softmax over queries x keys, but {others[0].description}; "
+                "choose layers with full attention"
+            )
         self._refuse_no_call()
-        self._refuse_missing_heads()
-        self._refuse_missing_contributions(calls)
+        layers = tuple(sorted({site.layer for site in self.head_counts}))
+        refuse_missing(chosen_layers, layers, "layer", self.silent_layers)
+        for layer in chosen_layers or layers:
+            count = max(count for site, count in self.head_counts.items() if site.layer == layer)
+            refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
+        if self.options.values:
+            _refuse_missing_contributions(calls)
+
+        # The calls of which one `LayerMaps` per text is made, by their first text
+        groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
+        for call in calls:
+            site = call.site
+            own_site = site if site.head is None else None  # heads that are separate modules share a key
+            key = (site.stack, site.kind, site.layer, own_site)
+            groups.setdefault(key, {}).setdefault(call.first_item, []).append(call)
         has_decoder = "cross" in self.parts and self.options.attention != "encoder"
         labels = GivenLabels(self.options.tokens, self.options.context, calls, has_decoder)
         maps: list[LayerMaps] = []
-        for layer_calls in _by_layer(calls):
+        for layer_calls in (group for batches in groups.values() for group in batches.values()):
             for item in range(layer_calls[0].shape[0]):
                 queries, keys = labels.tokens_of(layer_calls[0], item)
                 maps.append(maps_of(layer_calls, item, queries, keys))
@@ -94,7 +116,7 @@ class ForwardPass:
             settings={"dtype": dtype},
             version=__version__,
             remarks=(
-                *(silent_remarks(self.silent_layers) if self.options.selection.chosen_layers is None else ()),
+                *(silent_remarks(self.silent_layers) if chosen_layers is None else ()),
                 *self.texts.remarks(),
                 *labels.remarks(),
                 *self._remarks_on_missing(),
@@ -108,10 +130,6 @@ class ForwardPass:
     def _name(self) -> str:
         return type(self.model).__name__
 
-    @property
-    def _layers(self) -> tuple[int, ...]:
-        return tuple(sorted({site.layer for site in self.head_counts}))
-
     @cached_property
     def calls(self) -> list[CapturedCall]:
         """The recorded calls, without those of modules that also compute other attention."""
@@ -122,20 +140,6 @@ class ForwardPass:
     def _unused_beside_calls(self) -> list[OtherCall]:
         """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
         return [other for other in self.others if any(map(other.may_be_unused_weights_of, self.texts.calls))]
-
-    def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys."""
-        layers = self.options.selection.chosen_layers
-        others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
-        recorded_layers = {call.site.layer for call in calls}
-        has_all_layers = bool(calls) and (layers is None or set(layers) <= recorded_layers)
-        if not others or has_all_layers:
-            return
-        first_other = others[0]
-        raise AttnvizError(
-            f"{first_other.place} computes no softmax over queries x keys, but {first_other.description}; "
-            "choose layers with full attention"
-        )
 
     @cached_property
     def _other_attention(self) -> list[OtherCall]:
@@ -166,29 +170,6 @@ class ForwardPass:
             f"no attention call in the forward pass of {self._name}{observation}; attnviz recognizes "
             f"attention functions of torch, and softmax(queries @ keys) multiplied by values{exception}"
         )
-
-    def _refuse_missing_heads(self) -> None:
-        selection = self.options.selection
-        refuse_missing(selection.chosen_layers, self._layers, "layer", self.silent_layers)
-        for layer in selection.chosen_layers or self._layers:
-            count = max(count for site, count in self.head_counts.items() if site.layer == layer)
-            refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
-
-    def _refuse_missing_contributions(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if contributions are to be recorded and a call lacks the value norms that they need."""
-        if not self.options.values:
-            return
-        for call in calls:
-            if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
-                place = call.site.module or "the model itself"
-                reason = "no observed linear map takes its attention output unchanged"
-                if call.norms is not None and call.norms.projections > 1:
-                    reason = "its attention output enters several linear maps, as with an adapter that is not merged"
-                elif call.windows > 1:
-                    reason = "it attends within windows, whose keys are projected window by window"
-                raise AttnvizError(
-                    f"layer {call.site.layer} ({place}) has no contributions: {reason}; show its weights instead"
-                )
 
     def _remarks_on_missing(self) -> Iterator[str]:
         """Yields a remark on each kind of attention that the recording lacks, with the modules that compute it."""
@@ -225,22 +206,26 @@ class ForwardPass:
             yield f"Not shown: a softmax beside {place}; it multiplies no observed values."
 
 
+def _refuse_missing_contributions(calls: Sequence[CapturedCall]) -> None:
+    """Raises AttnvizError if a call lacks the value norms that contributions need."""
+    for call in calls:
+        if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
+            place = call.site.module or "the model itself"
+            reason = "no observed linear map takes its attention output unchanged"
+            if call.norms is not None and call.norms.projections > 1:
+                reason = "its attention output enters several linear maps, as with an adapter that is not merged"
+            elif call.windows > 1:
+                reason = "it attends within windows, whose keys are projected window by window"
+            raise AttnvizError(
+                f"layer {call.site.layer} ({place}) has no contributions: {reason}; show its weights instead"
+            )
+
+
 def _and_others(modules: Sequence[str], name: str = "the model itself", joint: str = "and") -> str:
     """Returns the first of some modules, with the number of the others: ``layers.0 and 2 other modules``."""
     count = len(modules) - 1
     others = f" {joint} {count} other module{'s' if count > 1 else ''}" if count else ""
     return f"{modules[0] or name}{others}"
-
-
-def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """Yields the calls of which one `LayerMaps` per text is made."""
-    groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
-    for call in calls:
-        site = call.site
-        own_site = site if site.head is None else None  # heads that are separate modules share a key
-        key = (site.stack, site.kind, site.layer, own_site)
-        groups.setdefault(key, {}).setdefault(call.first_item, []).append(call)
-    return (group for batches in groups.values() for group in batches.values())
 
 
 def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:

@@ -97,7 +97,18 @@ class RunCounter:
         self.was_called = True
         top_module = name.partition(".")[0]
         if top_module not in self.batches:
-            self._note_batch(top_module, inputs)
+            with hidden_from_run():
+                tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
+                shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]
+                # Ids are (texts, tokens), but features have a third axis: a matrix of them shows no texts.
+                token_tensors = [
+                    tensor for tensor in tensors if tensor.dim() >= (3 if tensor.is_floating_point() else 2)
+                ]
+                self.shapes[top_module] = [BatchShape(*tensor.shape[:2]) for tensor in token_tensors]
+            if shapes:
+                self.batches[top_module] = max(shape[0] for shape in shapes)
+                # The second axis comes first: a pair is texts and tokens if an input with features has tokens first.
+                self.second_axes[top_module] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}
         if not self.running or module is self.model:  # the modules of an interrupted pass may never have returned
             if id(module) in self._attended:
                 self.on_next()
@@ -160,18 +171,6 @@ class RunCounter:
         piece_sizes = {piece.whole[-1]: piece.rows for piece in pieces}  # by the size of the whole axis
         return [BatchShape(*(piece_sizes.get(size, size) for size in shape)) for shape in shapes]
 
-    def _note_batch(self, top_module: str, inputs: tuple[object, ...]) -> None:
-        with hidden_from_run():
-            tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
-            shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]
-            # Ids are (texts, tokens), but features have a third axis: a matrix of them shows no texts.
-            token_tensors = [tensor for tensor in tensors if tensor.dim() >= (3 if tensor.is_floating_point() else 2)]
-            self.shapes[top_module] = [BatchShape(*tensor.shape[:2]) for tensor in token_tensors]
-        if shapes:
-            self.batches[top_module] = max(shape[0] for shape in shapes)
-            # The second axis comes first: a pair is texts and tokens if an input with features has tokens first.
-            self.second_axes[top_module] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}
-
 
 @dataclass(frozen=True)
 class _Turn:
@@ -212,7 +211,13 @@ class TextLoops:
         elif last_turn is not None and any(
             piece.is_followed_by(next_piece) for piece in last_turn.pieces for next_piece in text_pieces
         ):
-            turn_number = _number_of_turn(text_pieces[0], site)
+            turn_number, remainder = divmod(text_pieces[0].start, text_pieces[0].rows)
+            if remainder:
+                place = site.module or "the model itself"
+                raise AttnvizError(
+                    f"layer {site.layer} ({place}) takes the texts of its batch in parts of different sizes; "
+                    "give a number of texts that it divides into equal parts"
+                )
             turn = _Turn(text_pieces, replace(last_turn.site, run=turn_number), earlier_calls=last_turn.earlier_calls)
         elif begins_loop and not site.call:
             turn = _Turn(text_pieces, site)
@@ -238,15 +243,3 @@ class TextLoops:
             # The longer axis may be texts or tokens; in a loop over tokens, the second query would see two keys.
             return piece.rows != queries or (queries, keys) == (1, 1)
         return axis_size == batch_size
-
-
-def _number_of_turn(piece: Piece, site: CallSite) -> int:
-    """Returns the number of the turn that reads a piece of the batch, from 0: its start divided by its size."""
-    turn_number, remainder = divmod(piece.start, piece.rows)
-    if remainder:
-        place = site.module or "the model itself"
-        raise AttnvizError(
-            f"layer {site.layer} ({place}) takes the texts of its batch in parts of different sizes; "
-            "give a number of texts that it divides into equal parts"
-        )
-    return turn_number

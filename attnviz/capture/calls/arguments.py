@@ -1,7 +1,6 @@
 """Binds the arguments of torch's attention functions by name, and builds calls from those of fused kernels."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -34,18 +33,37 @@ def fused_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
         for name, value in arguments.items()
     }
     inputs = [arguments[name] for name in (("src",) * 3 if is_layer else ("query", "key", "value"))]
-    norm = None
+    tokens, is_real = _padded_tokens_and_mask(inputs[0])
+    sources = [tokens if source is inputs[0] else _padded_tokens_and_mask(source)[0] for source in inputs]
     if is_layer and arguments["norm_first"]:
-        norm = arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]
-    call = _call_without_output(inputs, arguments["num_heads" if is_layer else "num_head"], arguments, norm)
-    tokens = _padded_tokens_and_mask(inputs[0])[0]
+        norm_weight, norm_bias = arguments["norm_weight_1"], arguments["norm_bias_1"]
+        sources = [functional.layer_norm(tokens, norm_weight.shape, norm_weight, norm_bias, arguments["eps"])] * 3
+
+    heads = arguments["num_heads" if is_layer else "num_head"]
+    weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
+    biases = [None] * 3 if bias is None else list(bias.chunk(3))
+    queries, keys, values = (
+        functional.linear(source, part_weight, part_bias).reshape(*source.shape[:2], heads, -1).transpose(1, 2)
+        for source, part_weight, part_bias in zip(sources, weight.chunk(3), biases, strict=True)
+    )
+    visible = _fused_mask(arguments["mask"], arguments["mask_type"])
+    if is_real is not None:
+        visible = is_real[:, None, :, None] & is_real[:, None, None, :]
 
     def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
         merged_heads = mixed_values.transpose(1, 2).flatten(2)
         projected = functional.linear(merged_heads, arguments["proj_weight"], arguments["proj_bias"])
         return _layer_output(arguments, tokens[:, rows], projected) if is_layer else projected
 
-    return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
+    return FactoredCall(
+        queries=queries,
+        keys=keys,
+        values=values,
+        scale=queries.shape[-1] ** -0.5,
+        mask=visible,
+        output=_padded_tokens_and_mask(result)[0],
+        postprocess=postprocess,
+    )
 
 
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
@@ -67,29 +85,6 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
         return residual + feed_forward(layer_norm(residual, 2))
     residual = layer_norm(residual, 1)
     return layer_norm(residual + feed_forward(residual), 2)
-
-
-def _call_without_output(
-    tokens: Sequence[Tensor],
-    heads: int,
-    arguments: dict[str, Any],
-    norm: tuple[float, Tensor, Tensor] | None,
-) -> FactoredCall:
-    padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
-    sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]
-    if norm is not None:  # only encoder layers have it, and their three inputs are the same
-        epsilon, norm_weight, norm_bias = norm
-        sources = [functional.layer_norm(sources[0], norm_weight.shape, norm_weight, norm_bias, epsilon)] * 3
-    weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
-    biases = [None] * 3 if bias is None else list(bias.chunk(3))
-    queries, keys, values = (
-        functional.linear(source, part_weight, part_bias).reshape(*source.shape[:2], heads, -1).transpose(1, 2)
-        for source, part_weight, part_bias in zip(sources, weight.chunk(3), biases, strict=True)
-    )
-    visible = _fused_mask(arguments["mask"], arguments["mask_type"])
-    if is_real is not None:
-        visible = is_real[:, None, :, None] & is_real[:, None, None, :]
-    return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
 
 
 def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:

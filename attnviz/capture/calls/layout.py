@@ -91,8 +91,11 @@ def roles_of(
     has_features = any(part.label == FEATURES for part in parts)
     are_all_texts = heads is not None and not before_queries and _are_all_texts(parts, heads, batches)
     if has_features or are_all_texts:
-        head_roles = _whole_head_axis(before_queries, heads) if has_features and dims == FOLDED_AXES else {}
-        return roles | head_roles
+        labels = {part.label for part in before_queries}
+        is_whole = FEATURES in labels and TOKENS not in labels and prod(part.size for part in before_queries) == heads
+        if dims == FOLDED_AXES and is_whole:  # the parts of the axis together are the heads
+            roles |= {part.mark: ((part.size, "heads"),) for part in before_queries}
+        return roles
     unlabelled_parts = [part for part in parts if part.shared and part.label == UNKNOWN]
     stated_heads = heads if heads is not None and heads > 1 else None
     parts_of_stated_size = [part for part in (*unlabelled_parts, *before_queries) if part.size == stated_heads]
@@ -115,13 +118,6 @@ def roles_of(
         if folded_part.size % stated_heads == 0:  # an axis of texts and heads folded into one
             return roles | {folded_part.mark: ((folded_part.size // stated_heads, "batch"), (stated_heads, "heads"))}
     return roles
-
-
-def _whole_head_axis(parts: Sequence[WeightsPart], heads: int | None) -> dict[int, Roles]:
-    """Returns the role heads for each part of an axis, by mark; {} unless the parts together are the heads."""
-    labels = {part.label for part in parts}
-    is_whole = FEATURES in labels and TOKENS not in labels and prod(part.size for part in parts) == heads
-    return {part.mark: ((part.size, "heads"),) for part in parts} if is_whole else {}
 
 
 def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection[BatchShape]) -> bool:
@@ -162,7 +158,18 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
     The layout of any other tensor is ``None`` if its axes do not fit the roles.
     """
     candidate, product = use.candidate, use.product
-    roles = roles_of(_weights_parts(use), len(candidate.axes), heads, batches)
+    missing_marks: set[int] = set()  # the marks of the axes that the values lack
+    sizes_in_values = dict(zip(product.right_letters, product.right.shape, strict=True))
+    for letter, axis in zip(product.left_letters, use.weights.axes, strict=True):
+        if sizes_in_values.get(letter, 1) == 1:
+            missing_marks |= labels_in([axis])
+    parts = [
+        WeightsPart(index, size, label_of(mark), mark, shared=mark not in missing_marks)
+        for index, axis in enumerate(candidate.axes)
+        for size, mark in axis
+        if index != candidate.axis
+    ]
+    roles = roles_of(parts, len(candidate.axes), heads, batches)
     if roles is None:
         return None
     roles |= {part.label: ((part.size, "keys"),) for part in candidate.axes[candidate.axis]}
@@ -181,22 +188,6 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
         for logit_part, part in zip(logit_axis, axis, strict=True):
             score_roles[logit_part.label] = (*score_roles.get(logit_part.label, ()), *roles[part.label])
     return UseLayout(weights, operand, values, output, score_roles)
-
-
-def _weights_parts(use: Use) -> list[WeightsPart]:
-    """Returns the parts of the weights' axes except the keys; a part is shared if the values have its axis."""
-    product = use.product
-    missing_marks: set[int] = set()  # the marks of the axes that the values lack
-    sizes_in_values = dict(zip(product.right_letters, product.right.shape, strict=True))
-    for letter, axis in zip(product.left_letters, use.weights.axes, strict=True):
-        if sizes_in_values.get(letter, 1) == 1:
-            missing_marks |= labels_in([axis])
-    parts = []
-    for index, axis in enumerate(use.candidate.axes):
-        if index != use.candidate.axis:
-            for size, mark in axis:
-                parts.append(WeightsPart(index, size, label_of(mark), mark, shared=mark not in missing_marks))
-    return parts
 
 
 def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:

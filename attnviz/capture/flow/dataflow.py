@@ -121,8 +121,6 @@ class DataFlow:
         """
         name, result = call.name, call.result
         inputs = tensors_in((*call.args, *call.kwargs.values()) if call.kwargs else call.args)
-        if not inputs and self.running_module() is None:
-            return None  # made by the user, and so an input of the model, as if it had been made before the block
         if not inputs or name in UNCACHED or not isinstance(result, RESULTS):
             return self._compute_nodes(call, inputs, result)
         outputs = [result] if isinstance(result, Tensor) else tensors_in(result)
@@ -155,7 +153,14 @@ class DataFlow:
         if product is None and name in ("sum", "nansum") and inputs:
             product = self._broadcast_product(inputs[0], args, kwargs)
         if product is not None and isinstance(result, Tensor):
-            return self._follow_product(name, product, result)
+            left, right = self.node(product.left), self.node(product.right)
+            uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
+            self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
+            for use in uses:
+                use.candidate.used = True
+                self.findings.append(replace(use, candidate=replace(use.candidate)))
+                self._drop_tensors(use.candidate)
+            return None
         for output in tensors_in(result if isinstance(result, SEQUENCES) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(FollowedCall(name, inputs, list(map(self.node, inputs)), output, args, kwargs))
@@ -340,15 +345,6 @@ class DataFlow:
     def _with_new_marks(self, axis: Axis) -> Axis:
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
-    def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
-        left, right = self.node(product.left), self.node(product.right)
-        uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
-        self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
-        for use in uses:
-            use.candidate.used = True
-            self.findings.append(replace(use, candidate=replace(use.candidate)))
-            self._drop_tensors(use.candidate)
-
     def _broadcast_product(self, source: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
         """Returns the contraction that a product by broadcasting and a sum over axes of it compute together."""
         factors = self.node(source).broadcast_operands
@@ -362,7 +358,7 @@ class DataFlow:
 
     def _follow(self, call: FollowedCall) -> None:
         name, inputs, nodes, result, *_ = call
-        if not inputs or name in FILLING:
+        if not inputs or name in FILLING:  # what the user makes outside of the model is an input of it
             if self.running_module() is not None:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))
             return

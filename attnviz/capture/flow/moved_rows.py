@@ -90,10 +90,6 @@ class Origin(NamedTuple):
     tokens: int  # how many numbers each text has
     is_raw: bool = False  # True for an input whose elements need not be tokens, such as pixels
 
-    def transposed(self) -> "Origin":
-        """Returns the origin of the tensor with its last two axes exchanged."""
-        return self._replace(numbers=self.numbers.transpose(-1, -2))
-
 
 class TokenPlaces(_NumberedElements[Origin]):
     """Follows tokens through the calls of torch functions while it is active.

@@ -227,8 +227,18 @@ class ModuleIndex:
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
+        """Returns the number of a block; its place among all of its form if more than one number in its path varies."""
         path_numbers = self._numbers(path)
-        alike_numbers = self._numbers_alike(path, len(path_numbers), attention)
+        key = (NUMBERS.sub("#", path), len(path_numbers), attention)
+        if key not in self._alike_numbers:
+            alike_paths = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
+            found_numbers = (
+                self._numbers(other)
+                for other in alike_paths
+                if any(type(module) is attention for module in self.modules[other].modules())
+            )
+            self._alike_numbers[key] = sorted(numbers for numbers in found_numbers if len(numbers) == len(path_numbers))
+        alike_numbers = self._alike_numbers[key]
         varying_levels = [
             level
             for level, number in enumerate(path_numbers)
@@ -237,19 +247,6 @@ class ModuleIndex:
         if len(varying_levels) > 1:
             return alike_numbers.index(path_numbers)
         return path_numbers[varying_levels[0] if varying_levels else -1]
-
-    def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
-        """Returns the numbers of each block of the same form, ascending; cached."""
-        key = (NUMBERS.sub("#", path), levels, attention)
-        if key not in self._alike_numbers:
-            alike_paths = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
-            path_numbers = (
-                self._numbers(other)
-                for other in alike_paths
-                if any(type(module) is attention for module in self.modules[other].modules())
-            )
-            self._alike_numbers[key] = sorted(numbers for numbers in path_numbers if len(numbers) == levels)
-        return self._alike_numbers[key]
 
     def _numbers(self, path: str) -> tuple[int, ...]:
         prefix_numbers = (self._sibling_number(prefix) for prefix in prefixes(path))
@@ -326,8 +323,17 @@ class LayerNumbering:
         repeats = tuple((prefix, count) for prefix, count in starts.items() if count > 1)
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
+
+        stack = (block.stack, caller.part, run)
+        key = (*stack, block.path, repeats)
+        if key not in self.layers:
+            next_number = self.last_numbers.get(stack, -1) + 1
+            ran_before = any(other_key[:-1] == key[:-1] for other_key in self.layers)  # with other repeats
+            number = next_number if block.number is None else block.number
+            self.layers[key] = max(number, next_number) if ran_before else number
+            self.last_numbers[stack] = max(self.layers[key], self.last_numbers.get(stack, -1))
         return CallSite(
-            layer=self._layer(block, (block.stack, caller.part, run), repeats),
+            layer=self.layers[key],
             head=None if single_head_match is None else int(single_head_match[2]),
             module=caller.name,
             kind="cross" if caller.cross else "self",
@@ -337,17 +343,6 @@ class LayerNumbering:
             run=run,
             repeated_module=repeated_module,
         )
-
-    def _layer(self, block: Block, stack: tuple[object, ...], repeats: tuple[tuple[str, int], ...]) -> int:
-        """Returns the number of a block's layer, and keeps it for further calls with the same arguments."""
-        key = (*stack, block.path, repeats)
-        if key not in self.layers:
-            next_number = self.last_numbers.get(stack, -1) + 1
-            ran_before = any(other_key[:-1] == key[:-1] for other_key in self.layers)  # with other repeats
-            number = next_number if block.number is None else block.number
-            self.layers[key] = max(number, next_number) if ran_before else number
-            self.last_numbers[stack] = max(self.layers[key], self.last_numbers.get(stack, -1))
-        return self.layers[key]
 
 
 def prefixes(path: str) -> list[str]:

@@ -429,7 +429,8 @@ class Observer:
             return
         origins = [None if tensor is None else self.token_places.of(tensor) for tensor in (queries, keys)]
         if origins[0] is not None and origins[1] is not None:
-            self.windows = attention_windows(origins[0], origins[1].transposed() if is_transposed else origins[1])
+            key_numbers = origins[1].numbers.mT if is_transposed else origins[1].numbers
+            self.windows = attention_windows(origins[0], origins[1]._replace(numbers=key_numbers))
         if self.windows is None:
             self.token_places.stop()
 

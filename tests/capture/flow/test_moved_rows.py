@@ -160,6 +160,7 @@ def test_tokens_that_were_picked_before_are_said_to_be() -> None:
     maps, remarks = recorded(Pruned(), torch.randn(1, TOKENS, WIDTH))
     assert maps.query_tokens.labels == ("0", "1", "2")
     assert remarks == (
+        "Not used: the labels in tokens of text 0: 7 labels for 3 tokens.",
         "In layer 0 queries and keys were picked by an index from 7 tokens, and are numbered in the order of the "
         "index.",
     )
