@@ -45,8 +45,8 @@ def recording() -> Recording:
     return Recording(maps=(maps,), model="a test")
 
 
-def regrouped(table: str | None = None, selection: Selection | None = None, **how: Any) -> tuple[DenseMaps, Recording]:
-    grouped = regroup(recording(), selection or Selection(), Grouping(**how), table)
+def regrouped(selection: Selection | None = None, **how: Any) -> tuple[DenseMaps, Recording]:
+    grouped = regroup(recording(), selection or Selection(), Grouping(**how))
     maps = grouped.maps[0]
     assert isinstance(maps, DenseMaps)
     return maps, grouped
@@ -151,16 +151,6 @@ def test_refuses_words_and_others_together() -> None:
 def test_refuses_units_that_are_not_there_and_says_what_are(by: str, reason: str) -> None:
     with pytest.raises(AttnvizError, match=f"by[= ]'{re.escape(by)}' {reason}.*lines"):
         regrouped(by=by)
-
-
-def test_refuses_scores_of_lines() -> None:
-    with pytest.raises(AttnvizError, match="by='lines' joins tokens, and a line has no score; use table='weights'"):
-        regrouped("scores", by="lines")
-
-
-def test_refuses_scores_of_words() -> None:
-    with pytest.raises(AttnvizError, match="use table='weights'"):
-        regrouped("scores", words=True)
 
 
 def test_nothing_is_said_to_be_hidden_where_no_special_token_is() -> None:
