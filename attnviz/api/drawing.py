@@ -121,7 +121,14 @@ def report_options(options: DrawOptions) -> ReportOptions:
     unknown_names = [name for name in arguments if name not in option_names]
     if unknown_names:
         raise AttnvizError(f"unknown option {unknown_names[0]!r}; {choices(unknown_names[0], option_names)}")
-    _refuse_types(arguments)
+
+    declared_types = get_type_hints(DrawOptions)
+    for name, value in arguments.items():
+        types = get_args(declared_types[name]) or (declared_types[name],)
+        accepted_type, kind = TYPES.get(types[0], (object, ""))
+        path_types = (PurePath,) if name in FILES else ()
+        if not isinstance(value, (accepted_type, *types[1:], *path_types)):
+            raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}")
 
     def arguments_named(names: Iterable[str]) -> dict[str, Any]:
         """Returns those of the caller's ``arguments`` that have these names; {} if none has."""
@@ -133,17 +140,6 @@ def report_options(options: DrawOptions) -> ReportOptions:
         look=Look(**arguments_named(LookOptions.__annotations__)),
         **arguments_named(TableOptions.__annotations__),
     )
-
-
-def _refuse_types(options: dict[str, Any]) -> None:
-    """Raises AttnvizError if a value is not of the type of its option."""
-    declared_types = get_type_hints(DrawOptions)
-    for name, value in options.items():
-        types = get_args(declared_types[name]) or (declared_types[name],)
-        accepted_type, kind = TYPES.get(types[0], (object, ""))
-        path_types = (PurePath,) if name in FILES else ()
-        if not isinstance(value, (accepted_type, *types[1:], *path_types)):
-            raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}")
 
 
 def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:

@@ -204,27 +204,7 @@ def replay(
         >>> recording.maps[0].key_tokens.labels
         ('72', '105', '33', '72', '105')
     """
-    answer = _server_answer(ids, prompt_length, logprobs)
-    from torch import nn
 
-    # The first embedding has a row per token id.
-    table = next((part for part in model.modules() if isinstance(part, nn.Embedding)), None)
-    refuse_unknown_ids(answer, None if table is None else table.num_embeddings, type(model).__name__)
-    prepared_input = Prepared(
-        _inputs_of(model, answer),
-        answer_tokens(tokenizer, answer),
-        check=None if answer.logprobs is None else LogprobCheck(answer, type(model).__name__),
-    )
-    selection = Selection(
-        layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
-    )
-    with evaluation_mode(model):
-        recording = record_module(model, prepared_input, selection, values=values, dense=dense)
-    return drawable(recording)
-
-
-def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | None) -> ServerAnswer:
-    """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are given."""
     token_ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(token_ids) == 1 and isinstance(token_ids[0], list):
         token_ids = token_ids[0]
@@ -238,11 +218,13 @@ def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float
     lacks_prompt = bool(answer_logprobs) and not prompt_count  # the first id of an answer needs one before it
     if not 0 <= prompt_count <= count or lacks_prompt:
         raise AttnvizError(f"a prompt of {prompt_count} of {count} ids is impossible; give prompt_length 1 to {count}")
-    return ServerAnswer(tuple(token_ids[:prompt_count]), tuple(token_ids[prompt_count:]), answer_logprobs)
+    answer = ServerAnswer(tuple(token_ids[:prompt_count]), tuple(token_ids[prompt_count:]), answer_logprobs)
+    from torch import nn
 
+    # The first embedding has a row per token id.
+    table = next((part for part in model.modules() if isinstance(part, nn.Embedding)), None)
+    refuse_unknown_ids(answer, None if table is None else table.num_embeddings, type(model).__name__)
 
-def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
-    """Returns the keyword arguments of a forward pass over the ids of an answer, on the model's device."""
     import torch
 
     names = list(inspect.signature(model.forward).parameters)
@@ -256,4 +238,14 @@ def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
         inputs["use_cache"] = False
     if "logits_to_keep" in names and answer.logprobs is not None:
         inputs["logits_to_keep"] = LogprobCheck(answer, name="").kept_logits  # the name is only for refusals
-    return inputs
+    prepared_input = Prepared(
+        inputs,
+        answer_tokens(tokenizer, answer),
+        check=None if answer.logprobs is None else LogprobCheck(answer, type(model).__name__),
+    )
+    selection = Selection(
+        layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
+    )
+    with evaluation_mode(model):
+        recording = record_module(model, prepared_input, selection, values=values, dense=dense)
+    return drawable(recording)

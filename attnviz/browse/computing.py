@@ -83,22 +83,13 @@ class Computing:
         elif computed_heads:
             self.start()
         else:
-            self.start_background()
-
-    def start_background(self) -> None:
-        """Starts threads for results that the screen lacks; starts none if it lacks nothing.
-
-        If the metric that sorts heads is not measured, a thread measures it after a pause. Otherwise a thread names the
-        patterns of the next attention call whose heads have none yet. Another thread refines the unfinished maps on the
-        screen.
-        """
-        view, ranking = self.stage.state.view, self.stage.session.ranking
-        if view.order is not None and not ranking.is_sorted(view):
-            self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, view.order))
-        elif (call_heads := ranking.next_unnamed_call(view)) is not None:
-            self.background.start("measure", partial(ranking.name_patterns, call_heads), self.draw_patterns)
-        if self.stage.session.unfinished_blocks:
-            self.background.start("refine", self.refine, self.stage.redraw)
+            view, ranking = self.stage.state.view, self.stage.session.ranking
+            if view.order is not None and not ranking.is_sorted(view):
+                self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, view.order))
+            elif (call_heads := ranking.next_unnamed_call(view)) is not None:
+                self.background.start("measure", partial(ranking.name_patterns, call_heads), self.draw_patterns)
+            if self.stage.session.unfinished_blocks:
+                self.background.start("refine", self.refine, self.stage.redraw)
 
     def draw_patterns(self) -> None:
         """Draws the heads with their new patterns; if these were the last, applies the filter."""

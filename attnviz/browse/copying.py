@@ -6,11 +6,11 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen, ranked_keys
-from attnviz.browse.moves.layout import open_map_pane, tiles
+from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.moves.place import place_address
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
+from attnviz.browse.view.lens import lay_out_lens
 from attnviz.browse.view.map import lay_out
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.streaming.overview import block_edges
@@ -35,13 +35,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     if part == "command":
         text, remark = figure_command(screen, state)
         return text, f"copied {text}" + (f"; {remark}" if remark else "")
-    if state.has_open_head:
-        table = _cells_table(screen, state) if part == "table" else _query_table(screen, state, part == "cell")
-    elif state.lens:
-        table = _lens_table(lay_out_lens(screen, state), part)
-    else:
-        heads = screen.session.ranking.order(state.view) if part == "table" else [state.head]
-        table = _metrics_table(screen, heads)
+    table = _table(screen, state, part)
     # tabs and line breaks would end a cell
     text = "\n".join("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
@@ -56,52 +50,45 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     return text, f"copied the {part}: {summary}".replace("\t", "  ")
 
 
-def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
-    """Returns a table with a row for each visible key of the cursor's query, in descending order, below a header."""
-    layout = lay_out(screen, state)
-    keys = [state.key] if only_cursor else ranked_keys(screen, state)
-    name, query = screen.session.names[state.head], layout.queries.labels[state.query]
-    query_columns = [name, str(int(layout.queries.starts[state.query])), query]
-    rows = []
-    for key in keys:
-        key_columns = [str(int(layout.keys.starts[key])), layout.keys.labels[key]]
-        number_columns = [_number_text(layout.row.weights[key]), _number_text(layout.row.scores[key])]
-        rows.append([*query_columns, *key_columns, *number_columns])
-    return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
+def _table(screen: Screen, state: State, part: str) -> Table:
+    """Returns the numbers of a part of the screen as a table below a header line."""
+    session = screen.session
+    if state.has_open_head and part == "table":  # the cells on the screen; masked cells are empty
+        panel = lay_out(screen, state).panel
+        rows = []
+        for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True):
+            cells = zip(values, visible, strict=True)
+            rows.append([label, *(_number_text(value) if is_visible else "" for value, is_visible in cells)])
+        return [[session.title(state.head), *panel.columns.labels], *rows]
 
+    if state.has_open_head:  # the keys of the cursor's query, the strongest first, or the cursor's key alone
+        layout = lay_out(screen, state)
+        query = int(layout.queries.starts[state.query])
+        query_columns = [session.names[state.head], str(query), layout.queries.labels[state.query]]
+        rows = []
+        for key in [state.key] if part == "cell" else ranked_keys(screen, state):
+            key_columns = [str(int(layout.keys.starts[key])), layout.keys.labels[key]]
+            number_columns = [_number_text(layout.row.weights[key]), _number_text(layout.row.scores[key])]
+            rows.append([*query_columns, *key_columns, *number_columns])
+        return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
 
-def _cells_table(screen: Screen, state: State) -> Table:
-    """Returns a table of the cells on the screen, with the labels of rows and columns; masked cells are empty."""
-    panel = lay_out(screen, state).panel
-    rows = []
-    for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True):
-        cells = zip(values, visible, strict=True)
-        rows.append([label, *(_number_text(value) if is_visible else "" for value, is_visible in cells)])
-    return [[screen.session.title(state.head), *panel.columns.labels], *rows]
+    if state.lens:
+        lens = lay_out_lens(screen, state)
+        labels = lens.units[1].labels
+        columns = [lens.state.other_token] if part == "cell" else range(len(labels))
+        rows = []
+        for head in lens.heads if part == "table" else [lens.state.head]:
+            row = lens.rows.get(head)
+            if row is not None:
+                numbers = (_number_text(row.values[column]) if row.visible[column] else "" for column in columns)
+                rows.append([session.names[head], *numbers])
+        return [[lens.units[0].labels[lens.state.token], *(labels[column] for column in columns)], *rows]
 
-
-def _lens_table(lens: LaidOutLens, part: str) -> Table:
-    """Returns a table of the lens with a header line: the rows of all its heads, or one row or cell."""
-    session, labels = lens.screen.session, lens.units[1].labels
-    heads = lens.heads if part == "table" else [lens.state.head]
-    columns = [lens.state.other_token] if part == "cell" else range(len(labels))
-    computed_rows = [(head, row) for head in heads if (row := lens.rows.get(head)) is not None]
-    token = lens.units[0].labels[lens.state.token]
-    rows = [
-        [session.names[head], *(_number_text(row.values[column]) if row.visible[column] else "" for column in columns)]
-        for head, row in computed_rows
-    ]
-    return [[token, *(labels[column] for column in columns)], *rows]
-
-
-def _metrics_table(screen: Screen, heads: list[int]) -> Table:
-    """Returns a table with a row for each head, below a header line: its name, its pattern and all its metrics."""
-    ranking, names = screen.session.ranking, screen.session.names
-    rows = []
-    for head in heads:
-        numbers = ranking.frame.values[head].tolist()
-        metrics = map(_number_text, numbers) if head in ranking.named_heads else [""] * len(numbers)
-        rows.append([names[head], ranking.description(head), *metrics])
+    ranking, rows = session.ranking, []
+    for head in ranking.order(state.view) if part == "table" else [state.head]:
+        values = ranking.frame.values[head].tolist()
+        metrics = map(_number_text, values) if head in ranking.named_heads else [""] * len(values)
+        rows.append([session.names[head], ranking.description(head), *metrics])
     return [["head", "pattern", *ranking.names], *rows]
 
 
@@ -122,8 +109,25 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
         start, remark = parts["input"], parts["remark"]
     if state.has_open_head:
         head_options = _open_head_options(screen, state)
+    elif state.lens:
+        same_tokens = session.heads_over_same_tokens(state.head)
+        names = [_head_name(session, head) for head in session.ranking.order(view) if head in same_tokens]
+        queries, _ = session.units(state.head, view)
+        query = shlex.quote(place_name(queries.as_tokens(), state.query))
+        head_options = [
+            "--all" if len(names) == session.recorded_count else f"--heads {','.join(names)}",
+            "--style text" if state.direction == "from" else f"--query {query}",
+        ]
     else:
-        head_options = _lens_options(session, state) if state.lens else _overview_options(screen, state)
+        heads = session.ranking.order(view)
+        added_names = [frame.names[0] for frame in session.added_frames]
+        head_options = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
+        head_options += [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []
+        if view.order in added_names or any(name in view.filter for name in added_names):
+            # the command has no file of effects to sort or filter by, so it names the heads
+            head_options = [f"--heads {','.join(_head_name(session, head) for head in heads)}"]
+        head_options += ["--all"] if len(heads) > 1 else []
+
     shows_contributions = session.heads[0][0].quantity == "contribution"
     joining_option = f"--by {shlex.quote(session.unit_name)}"
     shared_limits_option = "" if view.scores or shows_contributions else "--limits 0:1"
@@ -144,44 +148,9 @@ def _open_head_options(screen: Screen, state: State) -> list[str]:
     reduction_name, heads = session.combination_of(state.head)
     names = ",".join(_head_name(session, head) for head in (*heads, *state.heads_beside))
     reduce_option = [f"--reduce {reduction_name}"] if reduction_name in ("mean", "max", "rollout") else []
-    return [f"--heads {names}", *reduce_option, *_span_options(screen, state)]
-
-
-def _lens_options(session: Session, state: State) -> list[str]:
-    """Returns the options for the token lens: its heads and its query."""
-    same_tokens = session.heads_over_same_tokens(state.head)
-    names = [_head_name(session, head) for head in session.ranking.order(state.view) if head in same_tokens]
-    heads_option = "--all" if len(names) == session.recorded_count else f"--heads {','.join(names)}"
-    if state.direction == "from":
-        return [heads_option, "--style text"]
-    queries, _ = session.units(state.head, state.view)
-    return [heads_option, f"--query {shlex.quote(place_name(queries.as_tokens(), state.query))}"]
-
-
-def _overview_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options for the overview: the filter, the order, and ``--all`` if it shows several heads."""
-    session, view = screen.session, state.view
-    added_names = [frame.names[0] for frame in session.added_frames]
-    if view.order in added_names or any(name in view.filter for name in added_names):
-        # the command has no file of effects to sort or filter by, so it names the heads
-        listed_heads = session.ranking.order(view)
-        return [
-            f"--heads {','.join(_head_name(session, head) for head in listed_heads)}",
-            *(["--all"] if len(listed_heads) > 1 else []),
-        ]
-    filter_option = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
-    sort_option = [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []
-    grid = tiles(session, state, screen.size)
-    has_several_heads = sum(map(len, grid.rows)) > 1
-    return [*filter_option, *sort_option, *(["--all"] if has_several_heads else [])]
-
-
-def _span_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options that choose the queries and keys on the screen, as ranges of tokens."""
-    pane = open_map_pane(screen.session, state, screen.size, screen.colors)
-    units = screen.session.units(state.head, state.view)
-    options = []
-    maps = screen.session.heads[state.head][0]
+    # the queries and keys on the screen, as ranges of tokens
+    pane, options = open_map_pane(session, state, screen.size, screen.colors), []
+    units, (maps, _) = session.units(state.head, state.view), session.heads[state.head]
     tokens = maps_over_tokens(maps).query_tokens, maps_over_tokens(maps).key_tokens
     for name, axis, axis_units, axis_tokens in zip(
         ("queries", "keys"), (pane.queries, pane.keys), units, tokens, strict=True
@@ -191,7 +160,7 @@ def _span_options(screen: Screen, state: State) -> list[str]:
             edges = block_edges(len(axis_tokens), len(axis_units.tokens))
             first_block, end_block = axis_units.starts[axis.start], axis_units.stops[axis.stop - 1]
             options.append(f"--{name} {edges[first_block]}:{edges[end_block]}")
-    return options
+    return [f"--heads {names}", *reduce_option, *options]
 
 
 def _remark_on_figure(session: Session, state: State) -> str:

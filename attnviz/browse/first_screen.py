@@ -21,7 +21,6 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.cells import COLORS, style_of
 from attnviz.browse.view.screen import draw_screen
-from attnviz.render.terminal.lines import Line
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # switches to the alternate screen and hides the cursor
 LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
@@ -91,14 +90,11 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         shown_heads, deadline = grid.on_screen(top=0), time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < deadline and session.thumbnails.compute(shown_heads, state.view, grid.pixels):
             pass
+    system = COLOR_SYSTEMS.get(color_system or "")
     return "\r\n".join(
-        _escape_text(line, COLOR_SYSTEMS.get(color_system or "")) for line in draw_screen(screen, state, ascii)
-    )
-
-
-def _escape_text(line: Line, system: ColorSystem | None) -> str:
-    """Returns a line as text with the escape sequences of its styles; plain text if there is no colour system."""
-    return "".join(
-        style_of(span.ink, span.paper, span.style).render(span.text, color_system=system) if system else span.text
-        for span in line
+        "".join(
+            style_of(span.ink, span.paper, span.style).render(span.text, color_system=system) if system else span.text
+            for span in line
+        )
+        for line in draw_screen(screen, state, ascii)
     )

@@ -270,7 +270,22 @@ def heads(
 
     refuse_output(output, "atlas")
     if types:
-        _list_types(settings, look, output)
+        from attnviz.base.machine import refuse_little_memory
+
+        refuse_typed(
+            ("types", *TESTED_MODEL, *look_of("results of heads"), *declared_options(Output)),
+            f"does not apply to {option('types')}, which tests a whole model on texts of its own; leave it out",
+        )
+        from attnviz.models.sources import UNPROBED, refuse_untrained
+
+        refuse_untrained(settings.model, UNPROBED)
+        refuse_little_memory()
+        from attnviz.battery.head_types import head_types
+        from attnviz.battery.probed_model import open_probed
+        from attnviz.report.heads.battery_report import battery_report
+
+        tested = ModelSettings(**{name: getattr(settings, name) for name in TESTED_MODEL})
+        deliver(battery_report(head_types(open_probed(tested)), fit_options(ReportOptions(look=look), output)), output)
         return
     texts = read_texts(input, settings, batch, grouping)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
@@ -307,26 +322,6 @@ def heads(
 
     reference_words = None if reference is None else read_words(reference)
     deliver(heads_report(recordings, options, table, reference_words), output)
-
-
-def _list_types(settings: ModelSettings, look: Look, output: Output) -> None:
-    """Lists the known types of the heads of a model, each tested against a control."""
-    from attnviz.base.machine import refuse_little_memory
-
-    refuse_typed(
-        ("types", *TESTED_MODEL, *look_of("results of heads"), *declared_options(Output)),
-        f"does not apply to {option('types')}, which tests a whole model on texts of its own; leave it out",
-    )
-    from attnviz.models.sources import UNPROBED, refuse_untrained
-
-    refuse_untrained(settings.model, UNPROBED)
-    refuse_little_memory()
-    from attnviz.battery.head_types import head_types
-    from attnviz.battery.probed_model import open_probed
-    from attnviz.report.heads.battery_report import battery_report
-
-    tested = ModelSettings(**{name: getattr(settings, name) for name in TESTED_MODEL})
-    deliver(battery_report(head_types(open_probed(tested)), fit_options(ReportOptions(look=look), output)), output)
 
 
 @command()

@@ -13,7 +13,6 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
-    from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.report.film import Film
     from attnviz.report.picture.look import Look
@@ -107,22 +106,7 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
     from attnviz.metrics.alignment import aligned_words
 
     suffix = words_suffix(output)
-    heads = _alignment_heads(recording, selection)
-    first_maps, _ = heads[0]  # all of them attend to the same sound
-    sound = first_maps.key_tokens.canvas
-    assert suffix is not None
-    assert isinstance(sound, Sound)
-    content = words_bytes(aligned_words(heads), sound.seconds, suffix)
 
-    def write_content(file: IO[bytes]) -> None:
-        """Writes the aligned words to an open file."""
-        file.write(content)
-
-    deliver_file(output, write_content)
-
-
-def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
-    """Returns the maps and the number of each chosen head that attends from words to a sound."""
     from attnviz.maps.heads import chosen_heads
     from attnviz.metrics.alignment import alignment_heads, is_aligned
 
@@ -138,4 +122,14 @@ def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tupl
         raise AttnvizError(
             f"the model's folder lists no alignment heads; choose some with {option('heads', '2.5,3.4')}"
         )
-    return heads
+    first_maps, _ = heads[0]  # all of them attend to the same sound
+    sound = first_maps.key_tokens.canvas
+    assert suffix is not None
+    assert isinstance(sound, Sound)
+    content = words_bytes(aligned_words(heads), sound.seconds, suffix)
+
+    def write_content(file: IO[bytes]) -> None:
+        """Writes the aligned words to an open file."""
+        file.write(content)
+
+    deliver_file(output, write_content)

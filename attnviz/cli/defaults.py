@@ -58,7 +58,19 @@ def read_defaults() -> dict[str, _Default]:
 
     Environment variables have precedence over the files of a project, and these over the user's file.
     """
-    return {**_file_defaults(_user_file()), **_folder_defaults(), **_environment_defaults(os.environ)}
+
+    defaults = {}
+    for name, declaration in settable_options().items():
+        variable = PREFIX + name.upper()
+        text = os.environ.get(variable)
+        if not text:
+            continue
+        try:
+            value = converted_word(name, text, declaration)
+        except AttnvizError as error:
+            raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
+        defaults[name] = _Default(value, variable)
+    return {**_file_defaults(_user_file()), **_folder_defaults(), **defaults}
 
 
 def parse_settings(words: Iterable[str], settings: Mapping[str, DeclaredOption]) -> dict[str, Any]:
@@ -223,22 +235,6 @@ def _checked_default(name: str, value: Any, path: Path) -> _Default:
         return _Default(_converted_value(name, value, options[name]), str(path))
     except AttnvizError as error:
         raise AttnvizError(f"{str(path)!r}: {error.message_with(flag)}") from error
-
-
-def _environment_defaults(environment: Mapping[str, str]) -> dict[str, _Default]:
-    """Returns the defaults that environment variables set, by the names of their options."""
-    defaults = {}
-    for name, declaration in settable_options().items():
-        variable = PREFIX + name.upper()
-        text = environment.get(variable)
-        if not text:
-            continue
-        try:
-            value = converted_word(name, text, declaration)
-        except AttnvizError as error:
-            raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
-        defaults[name] = _Default(value, variable)
-    return defaults
 
 
 def converted_word(name: str, text: str, declaration: DeclaredOption) -> Any:

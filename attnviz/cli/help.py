@@ -135,12 +135,20 @@ class _HelpEntry(NamedTuple):
 
 
 def _show_short_help(context: typer.Context, is_requested: bool) -> None:
-    """Prints the short help and exits if ``-h`` was given; else does nothing."""
-    if is_requested:
-        formatter = context.make_formatter()
-        _write_brief(context.command, context, formatter)
-        typer.echo(formatter.getvalue().rstrip("\n"))
-        raise typer.Exit
+    """Prints usage, examples and the most used options, or else the whole help, and exits if ``-h`` was given."""
+    if not is_requested:
+        return
+    formatter = context.make_formatter()
+    entries = chain.from_iterable(_panel_entries(context.command, context).values())
+    rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
+    if rows:
+        _write_usage(context.command, context, formatter)
+        _write_table(formatter, "Most used", rows)
+        formatter.write(f"\n{context.command_path} --help lists all options.\n")
+    else:  # no option is marked as such
+        context.command.format_help(context, formatter)
+    typer.echo(formatter.getvalue().rstrip("\n"))
+    raise typer.Exit
 
 
 ShortHelp = Annotated[
@@ -155,18 +163,6 @@ ShortHelp = Annotated[
         rich_help_panel=HELP,
     ),
 ]
-
-
-def _write_brief(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the usage, the examples and the most used options; the whole help if no option is marked as such."""
-    entries = chain.from_iterable(_panel_entries(command, context).values())
-    rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
-    if not rows:
-        command.format_help(context, formatter)
-        return
-    _write_usage(command, context, formatter)
-    _write_table(formatter, "Most used", rows)
-    formatter.write(f"\n{context.command_path} --help lists all options.\n")
 
 
 def _declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
@@ -213,15 +209,20 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[_HelpEntry]]:
 
 
 def _entry(parameter: Any, command: Any) -> _HelpEntry:
-    """Returns the row of an option or an argument in the help."""
+    """Returns the row of an argument, in capitals, or an option: its letters, its main name, a place for its value."""
     declaration = _declared_options_of(command).get(parameter.name)
-    names = _spelling(parameter)
+    is_option = parameter.param_type_name == "option"
+    names = parameter.name.upper()
+    if is_option:
+        long_names = [name for name in parameter.opts if name.startswith("--")]
+        own_name = flag(parameter.name)
+        main_names = [own_name] if own_name in long_names else long_names[:1]
+        names = ", ".join([*(name for name in parameter.opts if name not in long_names), *main_names])
     if declaration is None:
         return _HelpEntry(names, parameter.help or "")
     if parameter.secondary_opts:
         names += "/" + parameter.secondary_opts[0]
-    elif declaration.type is not bool and parameter.param_type_name == "option":
-        # The placeholder for the option's value.
+    elif declaration.type is not bool and is_option:
         if parameter.name == "assignments":
             names += " NAME=VALUE"
         elif "Path" in str(declaration.type):
@@ -229,21 +230,6 @@ def _entry(parameter: Any, command: Any) -> _HelpEntry:
         else:
             names += " " + parameter.name.upper().replace("_", "-")
     return _HelpEntry(names, _help_sentence(declaration), declaration.option.brief)
-
-
-def _spelling(parameter: Any) -> str:
-    """Returns a parameter as the help writes it: an argument in capitals, an option as its letters and its main
-    name.
-    """
-    if parameter.param_type_name != "option":
-        return str(parameter.name.upper())
-    letters = [name for name in parameter.opts if not name.startswith("--")]
-    long_names = [name for name in parameter.opts if name.startswith("--")]
-    if not long_names:
-        return ", ".join(letters)
-    own_name = flag(parameter.name)
-    main_name = own_name if own_name in long_names else long_names[0]
-    return ", ".join([*letters, main_name])
 
 
 def _help_sentence(declaration: DeclaredOption) -> str:

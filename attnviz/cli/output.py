@@ -164,17 +164,12 @@ def deliver(report: "Report", output: Output) -> None:
     refuse_unread(report, FORMATS[suffix].kind, TYPED.get())
     deliver_file(output, partial(write_report, report, suffix))
     if FORMATS[suffix].kind == "terminal":
-        _remark_on_unused_colors(report)
+        from attnviz.render.terminal.draw import ineffective_options
 
-
-def _remark_on_unused_colors(report: "Report") -> None:
-    """Prints a remark on the typed options that only change colours, if the report has no colours."""
-    from attnviz.render.terminal.draw import ineffective_options
-
-    flags = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]
-    if flags:
-        verb = "change" if len(flags) > 1 else "changes"
-        remark(f"{' and '.join(flags)} {verb} colours, and there are none here; use -o picture.png")
+        flags = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]
+        if flags:
+            verb = "change" if len(flags) > 1 else "changes"
+            remark(f"{' and '.join(flags)} {verb} colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:

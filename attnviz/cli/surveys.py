@@ -57,15 +57,6 @@ def survey_path(output: Output, resume: bool) -> Path:
     return output.file
 
 
-def _parse_count(name: str, text: str) -> int:
-    """Returns the number that ``500k`` or ``10M`` stands for."""
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
-    number = int(float(match[1]) * MULTIPLES[match[2]]) if match else 0
-    if number < 1:
-        raise AttnvizError(f"{option(name)} {text!r} is not a number of tokens; give one such as 500k or 10M")
-    return number
-
-
 def write_survey(
     corpora: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
 ) -> bool:
@@ -79,7 +70,14 @@ def write_survey(
 
     if not corpora.paths:
         raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
-    limit = None if corpora.tokens is None else _parse_count("tokens", corpora.tokens)
+    limit = None
+    if corpora.tokens is not None:
+        text = corpora.tokens.strip().lower().replace("_", "")
+        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text, re.ASCII)
+        limit = int(float(match[1]) * MULTIPLES[match[2]]) if match else 0
+        if limit < 1:
+            name = f"{option('tokens')} {corpora.tokens!r}"
+            raise AttnvizError(f"{name} is not a number of tokens; give one such as 500k or 10M")
     pictures = picture_files(corpora.paths)
     if pictures:
         corpora.refuse_text_options()

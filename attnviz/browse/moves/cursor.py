@@ -33,7 +33,18 @@ def settle(screen: Screen, state: State) -> State:
     """
     session = screen.session
     if state.shows_lens:
-        return _settle_lens(screen, state)
+        listed_heads = lens_heads(session, state)
+        head = state.head if state.head in listed_heads else listed_heads[0]
+        state = _with_cursor_in_map(session, replace(state, head=head))
+        pane, line = open_lens_pane(session, state, screen.size), listed_heads.index(head)
+        # scroll no further than the head's line needs, and leave no free lines at the end
+        top = min(max(state.top, line - pane.lines + 1), line, max(0, len(listed_heads) - pane.lines))
+        queries, keys = session.units(head, state.view)
+        unit_count = len(keys if state.direction == "to" else queries)
+        column = 0
+        if not pane.axis.pooled:
+            column = _scroll_start(state.column, state.other_token, pane.axis.cells, unit_count)
+        return replace(state, top=max(0, top), column=column)
     if not state.has_open_head:
         listed_heads = session.ranking.order(state.view)
         state = state if state.head in listed_heads else replace(state, head=listed_heads[0])
@@ -52,23 +63,6 @@ def settle(screen: Screen, state: State) -> State:
         row=_scroll_start(state.row, state.query, zoom_levels[zoom].rows, row_count),
         column=_scroll_start(state.column, state.key, zoom_levels[zoom].columns, column_count),
     )
-
-
-def _settle_lens(screen: Screen, state: State) -> State:
-    """Returns the nearest state of the lens that can be drawn: head and cursor are listed and on the screen."""
-    session = screen.session
-    listed_heads = lens_heads(session, state)
-    head = state.head if state.head in listed_heads else listed_heads[0]
-    state = _with_cursor_in_map(session, replace(state, head=head))
-    pane, line = open_lens_pane(session, state, screen.size), listed_heads.index(head)
-    # scroll no further than the head's line needs, and leave no free lines at the end
-    top = min(max(state.top, line - pane.lines + 1), line, max(0, len(listed_heads) - pane.lines))
-    queries, keys = session.units(head, state.view)
-    unit_count = len(keys if state.direction == "to" else queries)
-    column = 0
-    if not pane.axis.pooled:
-        column = _scroll_start(state.column, state.other_token, pane.axis.cells, unit_count)
-    return replace(state, top=max(0, top), column=column)
 
 
 def _with_cursor_in_map(session: Session, state: State) -> State:

@@ -9,7 +9,6 @@ from attnviz.browse.moves.layout import lens_heads
 from attnviz.browse.moves.showing import MAX_SIDE_BY_SIDE
 from attnviz.browse.session.state import Prompt, State
 from attnviz.text.places import find_place
-from attnviz.text.units import Units
 
 LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metric
 
@@ -25,7 +24,35 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
     state = replace(state, prompt=None, prompt_text="", message="")
     if state.has_open_head or state.lens or axis == "key":
         return settle(screen, find_token(screen, state, search_text, axis, step))
-    return _find_in_overview(screen, state, search_text.strip())
+    search_text = search_text.strip()
+    session = screen.session
+    names = session.names[: session.recorded_count]
+    if called := session.heads_called(search_text):
+        others = f"{len(called)} heads are called {search_text}: {or_list(names[head] for head in called)}"
+        return settle(screen, replace(state, head=called[0], message=others if len(called) > 1 else ""))
+    called_by_name = [session.heads_called(name) for name in search_text.replace(",", " ").split()]
+    heads = tuple(dict.fromkeys(called[0] for called in called_by_name if len(called) == 1))
+    if len(heads) > 1 and all(len(called) == 1 for called in called_by_name):
+        side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
+        difference = "d shows their difference, " if len(heads) == 2 else ""
+        message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"
+        return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
+    metrics = screen.session.ranking.names
+    matches = matching_metrics(search_text, metrics)
+    metric = search_text.removeprefix("-")
+    is_metric = metric in metrics or metric == LAYER_ORDER
+    labels = screen.session.units(state.head, state.view)[0].labels
+    is_token = any(label.strip().casefold() == search_text.casefold() for label in labels)
+    if search_text and (is_metric or (len(matches) == 1 and not is_token)):
+        name = metric if is_metric else matches[0]
+        is_layer = name == LAYER_ORDER
+        return sort_by(screen, state, None if is_layer else name, search_text.startswith("-") and not is_layer)
+    found_state = find_token(screen, state, search_text, "query")
+    # find_token stores the text and its axis only if a query matches
+    if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
+        return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
+    message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
+    return replace(state, message=message if search_text else "")
 
 
 def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, step: int = 1) -> State:
@@ -37,7 +64,21 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
     if not search_text:
         return state
     queries, keys = screen.session.units(state.head, state.view)
-    matches = _matching_units(keys if axis == "key" else queries, search_text)
+
+    units = keys if axis == "key" else queries
+    try:
+        named = [units.unit_of(find_place(units.tokens, search_text)[0])]
+    except AttnvizError:
+        named = []
+    folded_text = search_text.casefold()
+    candidates = [
+        (index, label.casefold().strip())
+        for index, label in enumerate(units.labels)
+        if folded_text in label.casefold() and index not in named
+    ]
+    exact_label = folded_text.strip()  # such labels come first, then those that begin with it
+    candidates.sort(key=lambda candidate: (candidate[1] != exact_label, not candidate[1].startswith(exact_label)))
+    matches = named + [index for index, _ in candidates]
     has_other_keys = queries.labels != keys.labels
     if axis == "query" and not matches and has_other_keys and (state.has_open_head or state.lens):
         return find_token(screen, state, search_text, "key", step)
@@ -67,55 +108,6 @@ def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
 
     names = dict.fromkeys([*SHARE_PATTERNS, *metrics, LAYER_ORDER])
     return [name for name in names if name.startswith(typed_text.strip().casefold().removeprefix("-"))]
-
-
-def _matching_units(units: Units, search_text: str) -> list[int]:
-    """Returns the unit that a text names, then those whose labels contain it, without regard to case."""
-    try:
-        named = [units.unit_of(find_place(units.tokens, search_text)[0])]
-    except AttnvizError:
-        named = []
-    folded_text = search_text.casefold()
-    candidates = [
-        (index, label.casefold().strip())
-        for index, label in enumerate(units.labels)
-        if folded_text in label.casefold() and index not in named
-    ]
-    exact_label = folded_text.strip()  # such labels come first, then those that begin with it
-    candidates.sort(key=lambda candidate: (candidate[1] != exact_label, not candidate[1].startswith(exact_label)))
-    return named + [index for index, _ in candidates]
-
-
-def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
-    """Returns the state of the overview after a search, whose text may name several kinds of things."""
-    session = screen.session
-    names = session.names[: session.recorded_count]
-    if called := session.heads_called(search_text):
-        others = f"{len(called)} heads are called {search_text}: {or_list(names[head] for head in called)}"
-        return settle(screen, replace(state, head=called[0], message=others if len(called) > 1 else ""))
-    called_by_name = [session.heads_called(name) for name in search_text.replace(",", " ").split()]
-    heads = tuple(dict.fromkeys(called[0] for called in called_by_name if len(called) == 1))
-    if len(heads) > 1 and all(len(called) == 1 for called in called_by_name):
-        side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
-        difference = "d shows their difference, " if len(heads) == 2 else ""
-        message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"
-        return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
-    metrics = screen.session.ranking.names
-    matches = matching_metrics(search_text, metrics)
-    metric = search_text.removeprefix("-")
-    is_metric = metric in metrics or metric == LAYER_ORDER
-    labels = screen.session.units(state.head, state.view)[0].labels
-    is_token = any(label.strip().casefold() == search_text.casefold() for label in labels)
-    if search_text and (is_metric or (len(matches) == 1 and not is_token)):
-        name = metric if is_metric else matches[0]
-        is_layer = name == LAYER_ORDER
-        return sort_by(screen, state, None if is_layer else name, search_text.startswith("-") and not is_layer)
-    found_state = find_token(screen, state, search_text, "query")
-    # find_token stores the text and its axis only if a query matches
-    if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
-        return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
-    message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
-    return replace(state, message=message if search_text else "")
 
 
 def filter_heads(screen: Screen, state: State, filter_text: str) -> State:

@@ -107,7 +107,24 @@ def read_place(screen: Screen, state: State, address: str) -> State:
             f"{option('at')} {address!r} is not a place; use {EXAMPLE_ADDRESS!r} or the end of a page's link"
         )
     session = screen.session
-    state = _with_list_and_colors(screen, state, values)
+
+    from attnviz.metrics.head_filter import find_metric_name
+
+    view, sort = state.view, values.get("sort", "")
+    if sort:
+        view = replace(
+            view,
+            order=find_metric_name(sort.removeprefix("-"), screen.session.ranking.names),
+            ascending=sort.startswith("-"),
+        )
+    if "filter" in values:
+        screen.session.ranking.refuse_filter(values["filter"])
+        view = replace(view, filter=values["filter"])
+    if "scale" in values:
+        view = replace(view, steps=SCALES.get(values["scale"], view.steps))
+    state = replace(
+        state, view=replace(view, own_scale=values.get("limits") == "head", mean=values.get("pool") == "mean")
+    )
     state, opens_head = _with_heads(screen, state, values)
     tokens = {}
     for axis, units in zip(TOKEN_NAMES, session.units(state.head, state.view), strict=True):
@@ -124,27 +141,6 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         sort_token = lens_state.other_token if len(tokens) > 1 else None
         return settle(screen, replace(lens_state, sort_token=sort_token))
     return settle(screen, state)
-
-
-def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) -> State:
-    """Returns the state with the order, filter, colour scale and pooling that an address names."""
-    from attnviz.metrics.head_filter import find_metric_name
-
-    view, sort = state.view, values.get("sort", "")
-    if sort:
-        view = replace(
-            view,
-            order=find_metric_name(sort.removeprefix("-"), screen.session.ranking.names),
-            ascending=sort.startswith("-"),
-        )
-    if "filter" in values:
-        screen.session.ranking.refuse_filter(values["filter"])
-        view = replace(view, filter=values["filter"])
-    if "scale" in values:
-        view = replace(view, steps=SCALES.get(values["scale"], view.steps))
-    return replace(
-        state, view=replace(view, own_scale=values.get("limits") == "head", mean=values.get("pool") == "mean")
-    )
 
 
 def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[State, bool]:

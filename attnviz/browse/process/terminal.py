@@ -78,17 +78,14 @@ class KeyDecoder:
         if not data and not final and self.hang_up is not None:
             self.hang_up()
             self.hang_up = None
-        return re.sub(HUGE_NUMBER, r"\g<1>0", self._without_answers(self.decoder.decode(data, final), final))
 
-    def _without_answers(self, text: str, final: bool) -> str:
-        """Returns the text without the terminal's answers; calls ``on_attributes`` with the attributes in them."""
-        text_and_attributes = re.sub(WHOLE_STRING, "", self.unfinished_answer + text)
+        text_and_attributes = re.sub(WHOLE_STRING, "", self.unfinished_answer + self.decoder.decode(data, final))
         for answer in re.finditer(ATTRIBUTES, text_and_attributes):
             self.on_attributes(answer.group(1).split(";"))
         key_text, self.unfinished_answer = re.sub(ATTRIBUTES, "", text_and_attributes), ""
         if not final:
             key_text, self.unfinished_answer = _split_unfinished(key_text)
-        return re.sub(LONG_ANSWER, "", key_text)
+        return re.sub(HUGE_NUMBER, r"\g<1>0", re.sub(LONG_ANSWER, "", key_text))
 
 
 def _split_unfinished(text: str) -> tuple[str, str]:

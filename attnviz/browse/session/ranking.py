@@ -59,7 +59,8 @@ class Ranking:
 
     def order(self, view: View) -> list[int]:
         """Returns the heads of `matching_heads` in the view's order; by layer until all have the number to sort by."""
-        heads = self.matching_heads(view.filter)
+        matches = self.frame.filtered_rows(view.filter) if view.filter and self.can_filter(view.filter) else []
+        heads = matches or list(range(len(self.heads)))
         if not self.is_sorted(view):
             return heads
         return self.frame.sorted_rows(heads, f"{'-' if view.ascending else ''}{view.order}")
@@ -73,14 +74,6 @@ class Ranking:
         remaining = set(heads)
         groups = ([head for head in group if head in remaining] for group in self.calls)
         return [group for group in groups if group]
-
-    def matching_heads(self, filter_text: str) -> list[int]:
-        """Returns the heads for which every word of a filter holds.
-
-        Returns all heads if the filter is empty, matches no head, or needs numbers that are not measured yet.
-        """
-        matches = self.frame.filtered_rows(filter_text) if filter_text and self.can_filter(filter_text) else []
-        return matches or list(range(len(self.heads)))
 
     def can_filter(self, filter_text: str) -> bool:
         """True if the filter can be applied: it needs no numbers, or every head is measured."""

@@ -42,43 +42,39 @@ MIN_POINTS_COLUMNS, MIN_POINTS_LINES, MIN_CARD_COLUMNS = 20, 6, 40  # drawn at t
 TRUE_COLORS = 2**24
 SPACES_OF_HINT = 3  # columns: one between a key and its description, and two after it
 PROGRESS_SECONDS = 0.5  # between two reports of a run
-HINTS = {  # the key, what it does, and the action; by whether a card is open
-    False: (
-        ("Enter", "card", "open"),
-        ("/", "find", "ask('find')"),
-        ("o", "sort", "sort(1)"),
-        ("f", "filter", "ask('filter')"),
-        ("v", "points or list", "points"),
-        ("y", "copy", "copy"),
-        ("s", "save", "ask('save')"),
-        (":", "actions", "command_palette"),
-    ),
-    True: (
-        ("Enter", "open example", "open"),
-        ("o", "next metric", "sort(1)"),
-        ("Tab", "numbers", "focus_next"),
-        ("Esc", "back", "heads"),
-        ("y", "copy", "copy"),
-        ("s", "save", "ask('save')"),
-        (":", "actions", "command_palette"),
-    ),
-}
-HINTS_AT_END = (("?", "keys", "help"), ("q", "quit", "leave"))
+
+
+class _Key(NamedTuple):
+    """A key: its line in the list of keys, its action, and its hint in the last line."""
+
+    label: str  # as the list of keys writes it; the last line has its first word
+    description: str
+    action: str = ""
+    bound: str = ""  # textual's names of the keys that do it
+    hint: str = ""  # what it does to the list of heads; empty where the last line leaves it out
+    card_hint: str = ""  # the same while a card is open
+
+
+# fmt: off
 KEYS = (
-    ("arrows", "choose a head, or an example of the card"),
-    ("Enter", "open the card; run the model over the chosen example"),
-    ("Esc", "back to the heads; then remove the filter"),
-    ("Tab", "go to the examples, the numbers, the heads"),
-    ("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)"),
-    ("o O r", "sort heads by a metric, or reverse; in a card, choose its examples by a metric"),
-    ("f", "filter heads: sink>0.5 layer:3-5"),
-    ("v", "show points or the list"),
-    ("y", "copy the command that draws the screen"),
-    ("s", "save as SVG, PNG, PDF"),
-    (":", "list all actions"),
-    ("?", "show these keys"),
-    ("q", "quit, or leave a run of the model"),
+    _Key("arrows", "choose a head, or an example of the card"),
+    _Key("Enter", "open the card; run the model over the chosen example", "open", "enter", "card", "open example"),
+    _Key("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)", "ask('find')", "slash",
+         "find"),
+    _Key("o O r", "sort heads by a metric, or reverse; in a card, choose its examples by a metric", "sort(1)", "o",
+         "sort", "next metric"),
+    _Key("Tab", "go to the examples, the numbers, the heads", "focus_next", "", "", "numbers"),
+    _Key("Esc", "back to the heads; then remove the filter", "heads", "escape,backspace", "", "back"),
+    _Key("f", "filter heads: sink>0.5 layer:3-5", "ask('filter')", "f", "filter"),
+    _Key("v", "show points or the list", "points", "v", "points or list"),
+    _Key("y", "copy the command that draws the screen", "copy", "y", "copy", "copy"),
+    _Key("s", "save as SVG, PNG, PDF", "ask('save')", "s", "save", "save"),
+    _Key(":", "list all actions", "command_palette", "", "actions", "actions"),
+    _Key("?", "show these keys", "help", "question_mark", "keys", "keys"),
+    _Key("q", "quit, or leave a run of the model", "leave", "q", "quit", "quit"),
 )
+# fmt: on
+KEYS_AT_END = KEYS[-2:]  # the last line has always space for these
 
 
 class OpenedText(NamedTuple):
@@ -117,19 +113,14 @@ class SurveyBrowser(Application[OpenedText]):
     CommandPalette CommandList { min-width: 20; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open"),
-        Binding("escape,backspace", "heads", "back"),
-        Binding("o", "sort(1)", "sort"),
+        *(
+            # The app itself opens a prompt: keys that are typed right after must not reach the list.
+            Binding(key.bound, key.action, key.description, priority=key.action.startswith("ask"))
+            for key in KEYS
+            if key.bound
+        ),
         Binding("O", "sort(-1)", "sort by the previous metric", show=False),
         Binding("r", "reverse", "reverse"),
-        # The app itself opens a prompt: keys that are typed right after must not reach the list.
-        Binding("f", "ask('filter')", "filter", priority=True),
-        Binding("slash", "ask('find')", "find", priority=True),
-        Binding("v", "points", "points"),
-        Binding("y", "copy", "copy command"),
-        Binding("s", "ask('save')", "save", priority=True),
-        Binding("question_mark", "help", "keys"),
-        Binding("q", "leave", "quit"),
         *(
             Binding(key, f"move({axis}, {step})", show=False)
             for key, axis, step in (("up", 1, 1), ("down", 1, -1), ("right", 0, 1), ("left", 0, -1))
@@ -212,14 +203,13 @@ class SurveyBrowser(Application[OpenedText]):
     def hints(self) -> Text:
         """The last line: the keys that still fit, each also a button; help and quit are always among them."""
         line = Text(" ", no_wrap=True)
-        columns_at_end = sum(len(key) + len(description) + SPACES_OF_HINT for key, description, _ in HINTS_AT_END)
-        free_columns = self.size.width - columns_at_end
-        for hint in (*HINTS[self.card_open], *HINTS_AT_END):
-            key, description, action = hint
-            end = line.cell_len + len(key) + len(description) + SPACES_OF_HINT
-            if hint in HINTS_AT_END or end <= free_columns:
-                line.append(key, Style(bold=True, meta={"@click": f"app.{action}"}))
-                line.append(f" {description}  ", Style(meta={"@click": f"app.{action}"}))
+        hints = [(key, key.card_hint if self.card_open else key.hint) for key in KEYS]
+        columns = {key: len(key.label.split()[0]) + len(hint) + SPACES_OF_HINT for key, hint in hints}
+        free_columns = self.size.width - sum(columns[key] for key in KEYS_AT_END)
+        for key, hint in hints:
+            if hint and (key in KEYS_AT_END or line.cell_len + columns[key] <= free_columns):
+                line.append(key.label.split()[0], Style(bold=True, meta={"@click": f"app.{key.action}"}))
+                line.append(f" {hint}  ", Style(meta={"@click": f"app.{key.action}"}))
         return line
 
     @property
@@ -260,7 +250,15 @@ class SurveyBrowser(Application[OpenedText]):
         card_without_texts = replace(card, sections=card.sections[:2])  # the third section, the texts, is a list
         # the first lines, which the screen has already, are a title, a blank line and the title of the numbers
         self.query_one("#numbers", Static).update(self.rich_text(report_lines(card_without_texts)[3:]))
-        self.list_texts(row, width)
+
+        text_list, examples = self.query_one(OptionList), self.view.examples(row)
+        if examples == self.examples and text_list.option_count:
+            return
+        self.examples = examples
+        text_list.clear_options()
+        text_list.add_options([Option(Text(self.example_line(example, width), no_wrap=True)) for example in examples])
+        if examples:
+            text_list.highlighted = 0
 
     def rich_text(self, lines: list[Line]) -> Text:
         """Returns lines as a `rich.text.Text`, in ASCII if the look asks for it; nothing in a token is markup."""
@@ -272,17 +270,6 @@ class SurveyBrowser(Application[OpenedText]):
                 text.append(drawn_text, style_of(span.ink, span.paper, span.style))
             text.append("\n")
         return text
-
-    def list_texts(self, row: HeadRow, width: int) -> None:
-        """Lists the examples of a head and highlights the first; does nothing if they are listed already."""
-        text_list, examples = self.query_one(OptionList), self.view.examples(row)
-        if examples == self.examples and text_list.option_count:
-            return
-        self.examples = examples
-        text_list.clear_options()
-        text_list.add_options([Option(Text(self.example_line(example, width), no_wrap=True)) for example in examples])
-        if examples:
-            text_list.highlighted = 0
 
     def example_line(self, example: ChosenExample, width: int) -> str:
         """Returns an example as one line: why it was chosen, its number, its query, and the start of its title."""
@@ -360,7 +347,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     def action_help(self) -> None:
         """Shows the keys, until any key is pressed."""
-        self.push_screen(KeysScreen(KEYS, ascii=self.look.ascii))
+        self.push_screen(KeysScreen([(key.label, key.description) for key in KEYS], ascii=self.look.ascii))
 
     def action_open(self) -> None:
         """Opens the card of the chosen head."""

@@ -172,7 +172,18 @@ def points_lines(
         grid[row][column] = [character for min_count, character in HEAD_COUNT_CHARACTERS if count >= min_count][-1]
     distances = np.abs(fractions - fractions.mean(axis=0)).sum(axis=1)
     outer_heads = heads_with_points[np.argsort(-distances)].tolist()
-    _write_names(grid, positions, names, chosen_head, outer_heads)
+
+    first_heads = [chosen_head] if chosen_head in positions else []
+    for head in dict.fromkeys((*first_heads, *outer_heads)):
+        name_row, name_column = positions[head]
+        name, cells = names[head], grid[name_row]
+        for start in (name_column + 1, name_column - len(name)):
+            first, stop = max(0, start - 1), start + len(name)
+            # the cells of the name and one at each side, without the head's own point
+            needed_cells = [cell for index, cell in enumerate(cells[first : stop + 1], first) if index != name_column]
+            if start >= 0 and stop <= len(cells) and not any(cell.strip() for cell in needed_cells):
+                cells[start:stop] = name
+                break
     chosen_position = None if chosen_head is None else positions.get(chosen_head)
     edge_labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
     lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
@@ -189,24 +200,3 @@ def points_lines(
     lines.append([Span(" " * LABEL_COLUMNS + "└" + "─" * width, style="dim")])
     lines.append([Span(" " * (LABEL_COLUMNS + 1) + low_text + axis_text + high_text, style="dim")])
     return lines
-
-
-def _write_names(
-    grid: list[list[str]],
-    positions: dict[int, tuple[int, int]],
-    names: Sequence[str],
-    chosen_head: int | None,
-    outer_heads: Sequence[int],
-) -> None:
-    """Writes names of heads into the grid, each right or else left of its point, where no character would touch it."""
-    first_heads = [chosen_head] if chosen_head in positions else []
-    for head in dict.fromkeys((*first_heads, *outer_heads)):
-        row, column = positions[head]
-        name, cells = names[head], grid[row]
-        for start in (column + 1, column - len(name)):
-            first, stop = max(0, start - 1), start + len(name)
-            # the cells of the name and one at each side, without the head's own point
-            needed_cells = [cell for index, cell in enumerate(cells[first : stop + 1], first) if index != column]
-            if start >= 0 and stop <= len(cells) and not any(cell.strip() for cell in needed_cells):
-                cells[start:stop] = name
-                break

@@ -105,7 +105,13 @@ def compose(screen: Screen, state: State) -> ScreenPart:
         status = [words(suggestions, style="dim")]
     if message:
         status = [words(f" {message}", style="bold")]
-    last_lines = below(line_part(*status), _last_line(state, size.width))
+
+    label = " copy:" if state.prompt == "copy" else ""
+    buttons = [
+        (line_part(words(hint.text, style="dim"), hit=Hit({}, hint.key), width=len(hint.text)), len(hint.text))
+        for hint in hints(state, size.width)
+    ]
+    last_lines = below(line_part(*status), beside((line_part(words(label, style="bold")), len(label)), *buttons))
     if message and state.prompt is None and cell_len(message) > size.width - 1:
         last_lines = ScreenPart([[words(f" {line}", style="bold")] for line in wrap(message, size.width - 2)])
     body_part = sized(below(_title(screen, state, body_title), body), size.height - FIXED_LINES + 1)
@@ -166,16 +172,6 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
         keeps_last = fitting_hints[-1] == BACK and len(fitting_hints) > 1
         fitting_hints.pop(-2 if keeps_last else -1)
     return (*fitting_hints, HELP, QUIT)
-
-
-def _last_line(state: State, width: int) -> ScreenPart:
-    """Returns the last line: the hints, each a button; the application lays an open prompt over it."""
-    label = " copy:" if state.prompt == "copy" else ""
-    buttons = [
-        (line_part(words(hint.text, style="dim"), hit=Hit({}, hint.key), width=len(hint.text)), len(hint.text))
-        for hint in hints(state, width)
-    ]
-    return beside((line_part(words(label, style="bold")), len(label)), *buttons)
 
 
 def prompt_label(state: State) -> str:
