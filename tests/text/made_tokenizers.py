@@ -72,6 +72,7 @@ def _unigram(splits_words: bool) -> Tokenizer:
         tokenizer,
         trainers.UnigramTrainer(vocab_size=400, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False),
     )
+    tokenizer.decoder = decoders.Metaspace()
     return tokenizer
 
 

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from attnviz.models.huggingface.chat import tokenize_example, with_answer
 from attnviz.models.huggingface.folder import VOCABULARIES
 from attnviz.models.huggingface.replay import answer_tokens
-from attnviz.models.huggingface.tokens import special_mask, tokenize_text, with_generated
+from attnviz.models.huggingface.tokens import special_mask, tokenize_text, tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.conversation import Conversation
 from attnviz.text.server_answer import ServerAnswer
 from attnviz.text.units import Units
 from tests.models.huggingface.chats import STYLES, chat_tokenizer
-from tests.text.made_tokenizers import made_tokenizer
+from tests.text.made_tokenizers import MADE, TEXTS, made_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +51,19 @@ def test_places_without_offsets_are_those_of_a_tokenizer_with_offsets(tmp_path: 
     assert words.labels == tuple(text.split())
     assert any((tmp_path / name).exists() for name in ("prophetnet.tokenizer", "vocab.txt"))
     assert any(Path("prophetnet.tokenizer").match(pattern) for pattern in VOCABULARIES)
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(text=TEXTS)
+def test_words_of_decoded_ids_are_those_of_the_offsets(name: str, text: str) -> None:
+    unknown = next((token for token in ("<unk>", "[UNK]") if made_tokenizer(name).token_to_id(token) is not None), None)
+    tokenizer = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=made_tokenizer(name), unk_token=unknown
+    )
+    assume(made_tokenizer(name).encode(text).ids)
+    tokens = tokenize_text(tokenizer, text)
+    assume("\u3000" not in text and "\u2028" not in text)  # an unknown token may be such a blank, which nothing shows
+    assert tokens_of_ids(tokenizer, text, tokens.ids.tolist()).words.tolist() == tokens.words.tolist()
 
 
 def test_private_characters_that_are_special_tokens_are_named_by_their_role() -> None:
