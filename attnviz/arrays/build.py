@@ -88,21 +88,6 @@ class _ArrayCells:
         return np.log(logarithms, out=logarithms)
 
 
-def maps_of(
-    texts: Mapping[str, list[ArrayText]], mask: Any, scale: float | None, labels: AxisLabels, may_change: bool
-) -> tuple[list[LayerMaps], list[str]]:
-    """Returns the maps of each layer and text, and remarks on what was assumed or computed.
-
-    Args:
-        texts: the weights, the scores, both, or the queries and the keys.
-    """
-    if "queries" in texts:
-        return _maps_of_products(texts["queries"], texts["keys"], mask, scale, labels, may_change), []
-    if "weights" in texts:
-        return _maps_of_weights(texts["weights"], texts.get("scores"), mask, labels, may_change)
-    return _maps_of_scores(texts["scores"], mask, labels, may_change), []
-
-
 def _call_fields(text: ArrayText, queries: int, keys: int, labels: AxisLabels) -> dict[str, Any]:
     """Returns the fields of the maps of a text that tell what they are of."""
     query_tokens, key_tokens = labels.of_axes(queries, keys)
@@ -132,7 +117,15 @@ def _maps_of_weights(
         visible = visible_cells(CAUSAL if is_causal else mask, weights.shape, text.layer_index)
         are_hidden_zero = isinstance(mask, str) and is_zero_above
         if mask is not None and visible is not None and not are_hidden_zero:
-            _refuse_hidden_weights(weights, visible, text.location)
+            hidden_weight = max(
+                float(np.abs(np.where(visible if visible.ndim == 2 else visible[head], 0, head_weights)).max())
+                for head, head_weights in enumerate(weights)
+            )
+            if hidden_weight > ROW_TOLERANCE:
+                raise AttnvizError(
+                    f"{text.location}: cells that the mask hides have weights up to {hidden_weight:.3g}; "
+                    "give the model's mask"
+                )
         if not sums.all():  # a query that sees no key has a row of 0
             cells = np.broadcast_to((sums != 0)[..., None], weights.shape)
             visible = _without_equal_heads(cells if visible is None else cells & visible)
@@ -204,17 +197,6 @@ def _is_zero_after(band: FloatArray, start: int) -> bool:
 def _later_keys(count: int) -> FloatArray:
     """Returns 1 where a key is later than the query, else 0, ``(count, count)``."""
     return np.triu(np.ones((count, count), dtype=np.float32), 1)
-
-
-def _refuse_hidden_weights(weights: FloatArray, visible: BoolArray, location: str) -> None:
-    hidden_weight = max(
-        float(np.abs(np.where(visible if visible.ndim == 2 else visible[head], 0, head_weights)).max())
-        for head, head_weights in enumerate(weights)
-    )
-    if hidden_weight > ROW_TOLERANCE:
-        raise AttnvizError(
-            f"{location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the model's mask"
-        )
 
 
 def _without_equal_heads(cells: BoolArray) -> BoolArray:
@@ -418,5 +400,11 @@ def recording_of_arrays(
         raise AttnvizError("no arrays were given; give weights, scores, or queries and keys")
     texts = {name: texts_of(array, name) for name, array in given.items()}
     refuse_layers_of_mask(mask, len({text.layer_index for text in next(iter(texts.values()))}))
-    maps, remarks = maps_of(texts, mask, scale, axis_labels, may_change)
+    maps, remarks = list[LayerMaps](), list[str]()
+    if "queries" in texts:
+        maps = _maps_of_products(texts["queries"], texts["keys"], mask, scale, axis_labels, may_change)
+    elif "weights" in texts:
+        maps, remarks = _maps_of_weights(texts["weights"], texts.get("scores"), mask, axis_labels, may_change)
+    else:
+        maps = _maps_of_scores(texts["scores"], mask, axis_labels, may_change)
     return Recording(maps=tuple(maps), model=model, version=__version__, remarks=(*remarks, UNCHECKED))

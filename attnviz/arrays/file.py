@@ -37,7 +37,27 @@ CUT_OUT = "This file holds only some queries or keys: rows lack the weights of t
 
 def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
     """Reads a recording from a file of arrays."""
-    arrays, metadata = _load(path)
+    suffixes = (".npy", ".npz", ".safetensors")
+    with open_file(path, f"a file that ends in {or_list(suffixes)}"):  # refuses folders, pipes and devices
+        refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
+    metadata: Any = {}
+    try:
+        if path.suffix.lower() == ".npy":
+            arrays: Arrays = {"weights": np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))}
+        elif path.suffix.lower() == ".npz":
+            arrays, metadata = _load_npz(path)
+        else:
+            arrays, metadata = _load_safetensors(path)
+    except Exception as error:  # numpy and zipfile raise a dozen types for damaged or strange files
+        if isinstance(error, AttnvizError) or is_out_of_memory(error):
+            raise
+        # numpy suggests pickle for all files of other formats
+        needs_pickle = "pickle" in str(error) or "Python objects" in str(error)
+        reason = "numpy did not write it, or it holds Python objects" if needs_pickle else error
+        raise AttnvizError(f"cannot read {str(path)!r}: {reason}; give arrays of numbers") from error
+    if not isinstance(metadata, dict):
+        raise AttnvizError(f"{str(path)!r}: {ABOUT!r} is not a JSON object; leave it out, or write one")
+
     labels = None if tokens is None else read_lines(tokens, MAX_LABEL_BYTES, "a file of labels")
     if isinstance(metadata.get("heads"), list):
         return recording_of_numbers(metadata, arrays, str(path), labels)
@@ -51,30 +71,6 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
         model=model if isinstance(model, str) else path.name,
         may_change=False,
     )
-
-
-def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Returns the arrays of a file by name, and the JSON object that describes them; {} if there is none."""
-    readers = {".npy": _load_npy, ".npz": _load_npz, ".safetensors": _load_safetensors}
-    with open_file(path, f"a file that ends in {or_list(readers)}"):  # refuses folders, pipes and devices
-        refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
-    try:
-        arrays, metadata = readers[path.suffix.lower()](path)
-    except Exception as error:  # numpy and zipfile raise a dozen types for damaged or strange files
-        if isinstance(error, AttnvizError) or is_out_of_memory(error):
-            raise
-        # numpy suggests pickle for all files of other formats
-        needs_pickle = "pickle" in str(error) or "Python objects" in str(error)
-        reason = "numpy did not write it, or it holds Python objects" if needs_pickle else error
-        raise AttnvizError(f"cannot read {str(path)!r}: {reason}; give arrays of numbers") from error
-    if not isinstance(metadata, dict):
-        raise AttnvizError(f"{str(path)!r}: {ABOUT!r} is not a JSON object; leave it out, or write one")
-    return arrays, metadata
-
-
-def _load_npy(path: Path) -> tuple[Arrays, Any]:
-    """Returns the array of a .npy file as ``weights``, mapped into memory, without metadata."""
-    return {"weights": np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))}, {}
 
 
 def _load_npz(path: Path) -> tuple[Arrays, Any]:
@@ -106,26 +102,21 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
             tensors: dict[str, Any] = {} if is_mapped else {name: file.get_tensor(name) for name in names}
     except SafetensorError as error:
         raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}; copy it again") from error
-    arrays: Arrays = _mapped_tensors(path) if is_mapped else tensors
+    arrays: Arrays = tensors
     if has_bfloat16:
         arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
+    elif is_mapped:
+        with open_file(path) as raw_file:
+            header_length = int.from_bytes(raw_file.read(8), "little")  # the format begins with it
+            entries = parse_json(raw_file.read(header_length), f"the header of {str(path)!r}")
+            start = raw_file.tell()
+        content = np.asarray(np.memmap(path, np.uint8, mode="r", offset=start))
+        for name in names:
+            entry = entries[name]
+            arrays[name] = content[slice(*entry["data_offsets"])].view(np.float32).reshape(entry["shape"])
     if "tokens" in metadata:
         arrays["tokens"] = np.array(parse_json(metadata["tokens"], f"the tokens of {str(path)!r}"))
     return arrays, metadata
-
-
-def _mapped_tensors(path: Path) -> Arrays:
-    """Returns the arrays of a valid .safetensors file of float32 by name, mapped into memory."""
-    with open_file(path) as file:
-        header_length = int.from_bytes(file.read(8), "little")  # the format begins with it
-        entries = parse_json(file.read(header_length), f"the header of {str(path)!r}")
-        start = file.tell()
-    content = np.asarray(np.memmap(path, np.uint8, mode="r", offset=start))
-    tensors = {name: entry for name, entry in entries.items() if name != "__metadata__"}
-    return {
-        name: content[slice(*entry["data_offsets"])].view(np.float32).reshape(entry["shape"])
-        for name, entry in tensors.items()
-    }
 
 
 def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
@@ -139,45 +130,38 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
         elif name in LABELS:
             arguments[name] = _labels(arrays[name], name, path)
         elif name == "scale":
-            arguments[name] = _scale(arrays[name], path)
+            scale = arrays[name]
+            if scale.size != 1 or scale.dtype.kind not in "fiu" or not np.isfinite(scale).all():
+                raise AttnvizError(
+                    f"{str(path)!r}: scale is {scale.dtype} of shape {scale.shape}; give a single finite number, or "
+                    "leave it out for 1/√features"
+                )
+            arguments[name] = float(scale.reshape(()))
         elif name == "mask":
             arguments[name] = str(arrays[name]) if arrays[name].dtype.kind == "U" else arrays[name]
     if not set(arguments) & set(FIELDS):
-        arguments["weights"] = {name: array for name, array in arrays.items() if name not in arguments}
-        _refuse_not_weights(arguments["weights"], path)
-    return {name: _without_unnamed_layer(value) for name, value in arguments.items()}
+        weights = {name: array for name, array in arrays.items() if name not in arguments}
+        # weights are (queries, keys), with heads and layers or texts before them
+        may_be_weights = [array.ndim in (2, 3, 4) and array.dtype.kind in "fiub" for array in weights.values()]
+        if not weights or not all(may_be_weights):
+            names = [*list(weights)[:MAX_LISTED], *(["…"] if len(weights) > MAX_LISTED else [])]
+            raise AttnvizError(
+                f"{str(path)!r} holds no attention under a known name: its arrays are {', '.join(names) or 'none'}; "
+                f"name them {or_list(FIELDS)}, or draw a recording of attnviz"
+            )
+        arguments["weights"] = weights
 
-
-def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
-    # weights are (queries, keys), with heads and layers or texts before them
-    may_be_weights = [array.ndim in (2, 3, 4) and array.dtype.kind in "fiub" for array in arrays.values()]
-    if not arrays or not all(may_be_weights):
-        names = [*list(arrays)[:MAX_LISTED], *(["…"] if len(arrays) > MAX_LISTED else [])]
-        raise AttnvizError(
-            f"{str(path)!r} holds no attention under a known name: its arrays are {', '.join(names) or 'none'}; "
-            f"name them {or_list(FIELDS)}, or draw a recording of attnviz"
-        )
-
-
-def _without_unnamed_layer(value: Any) -> Any:
-    """Returns the array of a mapping with one name, if this has no number but 0: its first axis may be layers."""
-    names_no_layer = isinstance(value, dict) and len(value) == 1 and not re.search(r"[1-9]", next(iter(value)))
-    return next(iter(value.values())) if names_no_layer else value
+    # The array of a single layer without a number but 0 may have layers on its first axis.
+    for field, value in arguments.items():
+        if isinstance(value, dict) and len(value) == 1 and not re.search(r"[1-9]", next(iter(value))):
+            arguments[field] = next(iter(value.values()))
+    return arguments
 
 
 def _labels(array: NDArray[Any], name: str, path: Path) -> list[str]:
     if array.dtype.kind not in "US" or array.ndim != 1:
         raise AttnvizError(f"{str(path)!r}: {name} are {array.dtype} of shape {array.shape}; give a list of strings")
     return [label.decode("utf-8", "replace") if isinstance(label, bytes) else label for label in array.tolist()]
-
-
-def _scale(array: NDArray[Any], path: Path) -> float:
-    if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        raise AttnvizError(
-            f"{str(path)!r}: scale is {array.dtype} of shape {array.shape}; give a single finite number, or leave it "
-            "out for 1/√features"
-        )
-    return float(array.reshape(()))
 
 
 def recording_of_numbers(

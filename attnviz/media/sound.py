@@ -108,7 +108,17 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
         raise AttnvizError(f"no sound file {str(path)!r}; give a WAV, FLAC, OGG or MP3")
     try:
         with discard_output(), soundfile.SoundFile(str(path)) as file:
-            _refuse_unreadable_sound(file, path)
+            if file.format not in SOUND_FORMATS:
+                raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
+            if not 0 < file.samplerate <= MAX_RATE:
+                raise AttnvizError(
+                    f"{str(path)!r} has {file.samplerate} samples a second; give a sound of 1 to {MAX_RATE:,}"
+                )
+            if not 0 < file.frames <= MAX_SECONDS * file.samplerate:
+                seconds = file.frames / file.samplerate
+                raise AttnvizError(
+                    f"{str(path)!r} lasts {seconds:,.0f} s; give a sound of 1 sample to {MAX_SECONDS:,} s (2 hours)"
+                )
             samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
             rate = int(file.samplerate)
     except AttnvizError:
@@ -123,19 +133,6 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
             f"{str(path)!r} is silent, or has samples that are not numbers; give a sound that can be heard"
         )
     return samples, rate
-
-
-def _refuse_unreadable_sound(file: Any, path: Path) -> None:
-    """Raises AttnvizError unless the format is in ``SOUND_FORMATS`` and the rate and length are in range."""
-    if file.format not in SOUND_FORMATS:
-        raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
-    if not 0 < file.samplerate <= MAX_RATE:
-        raise AttnvizError(f"{str(path)!r} has {file.samplerate} samples a second; give a sound of 1 to {MAX_RATE:,}")
-    if not 0 < file.frames <= MAX_SECONDS * file.samplerate:
-        seconds = file.frames / file.samplerate
-        raise AttnvizError(
-            f"{str(path)!r} lasts {seconds:,.0f} s; give a sound of 1 sample to {MAX_SECONDS:,} s (2 hours)"
-        )
 
 
 def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:

@@ -38,7 +38,14 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
 
     WebVTT and SubRip need a cue for each word.
     """
-    words = _words_of_json(read_json(path)) if path.suffix.lower() == ".json" else _words_of_cues(read_text(path))
+    if path.suffix.lower() == ".json":
+        words = _words_of_json(read_json(path))
+    else:
+        words = []
+        for start, end, content in CUE.findall(read_text(path).replace("\r\n", "\n")):
+            word = TAG.sub("", content).strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+            if SECONDS.accepts(_seconds(start)) and SECONDS.accepts(_seconds(end)):
+                words.append(TimedWord(word, _seconds(start), _seconds(end)))
     if not words:
         raise AttnvizError(
             f"{str(path)!r} has 0 words with seconds; give WebVTT with a cue for each word, or Whisper's JSON with "
@@ -46,7 +53,7 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
         )
     if len(words) > MAX_WORDS:
         raise AttnvizError(f"{str(path)!r} has {len(words)} words; give at most {MAX_WORDS}")
-    return words
+    return tuple(words)
 
 
 def words_bytes(words: Sequence[TimedWord], seconds: float, suffix: str) -> bytes:
@@ -76,16 +83,6 @@ def _clock(seconds: float) -> str:
     return f"{hours:02d}:{minute:02d}:{second:02d}.{milliseconds:03d}"
 
 
-def _words_of_cues(text: str) -> tuple[TimedWord, ...]:
-    """Returns a word for each cue of WebVTT or SubRip."""
-    words = []
-    for start, end, content in CUE.findall(text.replace("\r\n", "\n")):
-        word = TAG.sub("", content).strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-        if SECONDS.accepts(_seconds(start)) and SECONDS.accepts(_seconds(end)):
-            words.append(TimedWord(word, _seconds(start), _seconds(end)))
-    return tuple(words)
-
-
 def _seconds(clock: str) -> float:
     """Returns the seconds of a time such as ``00:00:01.760``, ``00:01.760``, or SubRip's ``00:00:01,760``."""
     seconds = 0.0
@@ -94,27 +91,21 @@ def _seconds(clock: str) -> float:
     return seconds
 
 
-def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
-    """Returns the words of JSON: a list of words, or an object with ``words`` or with ``segments`` that have
-    ``words``.
-    """
+def _words_of_json(content: Any) -> list[TimedWord]:
+    """Returns the words of a list of them, or of an object with ``words``, or with ``segments`` that have ``words``."""
     candidates = [content]
     if isinstance(content, dict):
         segments = content.get("segments")
         objects = [content, *(segments if isinstance(segments, list) else [])]
         candidates = [item.get("words") for item in objects if isinstance(item, dict)]
-    word_lists = [candidate for candidate in candidates if isinstance(candidate, list)]
-    words = [_word_of(entry) for word_list in word_lists for entry in word_list]
-    return tuple(word for word in words if word is not None)
-
-
-def _word_of(entry: Any) -> TimedWord | None:
-    """Returns the word of an object with ``word`` (or ``text``), ``start`` and ``end``; ``None`` for anything else."""
-    if not isinstance(entry, dict):
-        return None
-    text = entry.get("word", entry.get("text"))
-    start: Any = entry.get("start")
-    end: Any = entry.get("end")
-    if not isinstance(text, str) or not SECONDS.accepts(start) or not SECONDS.accepts(end):
-        return None
-    return TimedWord(text.strip(), float(start), float(end))
+    entries = [entry for candidate in candidates if isinstance(candidate, list) for entry in candidate]
+    words = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        text = entry.get("word", entry.get("text"))
+        start: Any = entry.get("start")
+        end: Any = entry.get("end")
+        if isinstance(text, str) and SECONDS.accepts(start) and SECONDS.accepts(end):
+            words.append(TimedWord(text.strip(), float(start), float(end)))
+    return words
