@@ -115,18 +115,13 @@ def attention_and_logsumexp(
     else:
         fused_kernel = functional.scaled_dot_product_attention
         outputs = fused_kernel(padded_queries, padded_keys, padded_values, is_causal=causal, scale=scale)
-        logsumexp = _logsumexp(queries, keys, scale, causal)
+        positions = torch.arange(max(queries.shape[2], keys.shape[2]), device=device)
+        bands: list[Tensor] = []
+        for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
+            scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
+            if causal:
+                future_keys = positions[: keys.shape[2]] > positions[start : start + scores.shape[2], None]
+                scores.masked_fill_(future_keys, -torch.inf)
+            bands.append(scores.logsumexp(-1))
+        logsumexp = torch.cat(bands, dim=-1)
     return outputs[..., :value_width], logsumexp
-
-
-def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
-    """Returns the natural log-sum-exp of each row of scores, ``(batch, heads, queries)``."""
-    positions = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device)
-    bands: list[Tensor] = []
-    for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
-        scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
-        if causal:
-            future_keys = positions[: keys.shape[2]] > positions[start : start + scores.shape[2], None]
-            scores.masked_fill_(future_keys, -torch.inf)
-        bands.append(scores.logsumexp(-1))
-    return torch.cat(bands, dim=-1)

@@ -91,24 +91,19 @@ def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = 
     row = row_of(settings.model, use)
     refuse_unused(settings, row)
     refuse_little_memory()
-    reader = row.load()(_with_tower(settings, row, tower), [row.name for row in BUILT_IN], use)
+    if row is PICTURES and tower is not None:
+        is_picture_tower = tower == PICTURE_TOWER
+        if settings.attention is not None and (settings.attention == PICTURE_TOWER) != is_picture_tower:
+            raise AttnvizError(
+                f"{option('heads')} name the {tower} tower, which {option('attention', settings.attention)} is not; "
+                "leave one of them out"
+            )
+        settings = replace(settings, attention=tower) if is_picture_tower else settings
+    reader = row.load()(settings, [row.name for row in BUILT_IN], use)
     if tower is not None:
         other_input = option("image", "photo.jpg") if tower == PICTURE_TOWER else "a text"
         refuse_other_tower(tower, reader.tower, settings.model, f"add {other_input}")
     return reader
-
-
-def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> ModelSettings:
-    """Returns the settings with the attention of the picture tower if the user chose it for texts with pictures."""
-    if tower is None or row is not PICTURES:
-        return settings
-    is_picture_tower = tower == PICTURE_TOWER
-    if settings.attention is not None and (settings.attention == PICTURE_TOWER) != is_picture_tower:
-        raise AttnvizError(
-            f"{option('heads')} name the {tower} tower, which {option('attention', settings.attention)} is not; "
-            "leave one of them out"
-        )
-    return replace(settings, attention=tower) if is_picture_tower else settings
 
 
 def refuse_untrained(model: str, reason: str = "so effects on its output show nothing") -> None:
@@ -188,8 +183,21 @@ class LiveModel:
             raise AttnvizError(f"a {type(self.processor).__name__} reads no images; give the model's processor")
         if settings.generate and not self.model.can_generate():
             raise AttnvizError(f"{self.name} has no language head, so it cannot generate; load it with its head")
+        model, processor = self.model, self.processor
+        if row is PRETRAINED:
+            processor = self._tokenizer
+        elif row is not PICTURES:
+            from attnviz.models.huggingface.loading import IMAGE_CLASSIFIERS
+
+            # A classifier's output has no features of single tokens; its part without the head has them.
+            needs_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
+            base_model = getattr(model, "base_model", model)
+            # ``base_model`` may be only some of the layers.
+            reads_input = model.main_input_name in signature(base_model.forward).parameters
+            model = base_model if reads_input and not needs_labels else model
+            processor = getattr(processor, "image_processor", processor)
         loaded_reader: Any = row.load()
-        reader: Reader = loaded_reader(settings, use=use, loaded=self._model_and_processor(row, use))
+        reader: Reader = loaded_reader(settings, use=use, loaded=(model, processor))
         return reader
 
     @contextmanager
@@ -209,22 +217,6 @@ class LiveModel:
             finally:
                 if generation_settings is not None:
                     self.model.generation_config = generation_settings
-
-    def _model_and_processor(self, row: SourceRow, use: Use) -> tuple[Any, Any]:
-        """Returns the model, or its part without output layer, and what the reader takes of the processor."""
-        if row is PRETRAINED:
-            return self.model, self._tokenizer
-        if row is PICTURES:
-            return self.model, self.processor
-        from attnviz.models.huggingface.loading import IMAGE_CLASSIFIERS
-
-        # A classifier's output has no features of single tokens; its part without the head has them.
-        needs_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
-        base_model = getattr(self.model, "base_model", self.model)
-        # ``base_model`` may be only some of the layers.
-        reads_input = self.model.main_input_name in signature(base_model.forward).parameters
-        model = base_model if reads_input and not needs_labels else self.model
-        return model, getattr(self.processor, "image_processor", self.processor)
 
     @property
     def _tokenizer(self) -> Any:

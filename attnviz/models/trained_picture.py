@@ -83,21 +83,35 @@ class TrainedPictureReader(Reader):
         digit.
         """
         import numpy as np
+        import torch
 
         self.refuse_parts(example)
-        source, remarks = self._picture_source(example)
+        sources = example.images if example.image is None else (example.image,)
+        if len(sources) > 1:
+            raise AttnvizError(f"{self.name} reads one picture, and there are {len(sources)}; give one")
+        source = sources[0] if sources else sample_picture()
         ink, image = _read_picture(source)
         tokens = _with_places(picture_tokens_of(example.text or " ".join(WORDS)), image)
         ids = np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)  # patches have negative ids
         inputs = {"input_ids": self.tensor(ids[None]), "pixel_values": self._pixels(ink)}
-        answers, answer_remark = self._answers(inputs, tokens)
-        last_question = int(_question_positions(tokens)[-1])
+        questions = _question_positions(tokens)
+        with torch.no_grad():
+            logits = self.module(**inputs)[0, questions, FIRST_DIGIT:PICTURE_ID].float()
+        answers = [DIGITS[digit_index] for digit_index in logits.argmax(-1).tolist()]
+        each = "each with a probability of at least" if len(answers) > 1 else "with a probability of"
+        probability = logits.softmax(-1).amax(-1).min().item()
+        remarks = [f"The model answers {', '.join(answers)}, {each} {probability:.0%}."]
+        if not sources:
+            remarks.append(
+                f"No picture was given: this is the sample picture {source.name}, which the model was not trained on."
+            )
+        last_question = int(questions[-1])
         ends_with_digit = tokens.ids[-1] >= FIRST_DIGIT
         return Prepared(
             inputs,
             tokens,
             title=f"{example.text or 'all words'} ({image.title})",
-            remarks=(answer_remark, *remarks),
+            remarks=tuple(remarks),
             positions=slice(last_question, last_question + 1),
             metric=None if ends_with_digit else f"logit:{answers[-1]}",
         )
@@ -156,18 +170,6 @@ class TrainedPictureReader(Reader):
         ids = np.concatenate([np.full((len(words), PATCHES), PICTURE_ID), words[:, None]], axis=1)
         return ids, named_cells, other_cells
 
-    def _picture_source(self, example: "Example") -> "tuple[ImageSource, tuple[str, ...]]":
-        """Returns the example's picture without a remark; the sample picture with a remark if the example has none."""
-        sources = example.images if example.image is None else (example.image,)
-        if len(sources) > 1:
-            raise AttnvizError(f"{self.name} reads one picture, and there are {len(sources)}; give one")
-        if sources:
-            return sources[0], ()
-        sample = sample_picture()
-        return sample, (
-            f"No picture was given: this is the sample picture {sample.name}, which the model was not trained on.",
-        )
-
     def _pixels(self, ink: "FloatArray") -> "Tensor":
         """Returns the ink of a picture, ``(SIDE, SIDE)``, as the model's input, ``(1, 1, SIDE, SIDE)``."""
         import torch
@@ -177,20 +179,6 @@ class TrainedPictureReader(Reader):
     def _on_device(self, pixels: "Tensor") -> "Tensor":
         """Returns pixels on the model's device, in the dtype of its weights."""
         return pixels.to(self.device, next(self.module.parameters()).dtype)
-
-    def _answers(self, inputs: "dict[str, Tensor]", tokens: "Tokens") -> tuple[list[str], str]:
-        """Returns the digit that the model predicts at each word that asks for one, and a remark on these answers."""
-        import torch
-
-        with torch.no_grad():
-            logits = self.module(**inputs)[0, _question_positions(tokens), FIRST_DIGIT:PICTURE_ID].float()
-        answers = [DIGITS[digit_index] for digit_index in logits.argmax(-1).tolist()]
-        lowest_probability = logits.softmax(-1).amax(-1).min().item()
-        if len(answers) == 1:
-            return answers, f"The model answers {answers[0]}, with a probability of {lowest_probability:.0%}."
-        answer_list = ", ".join(answers)
-        remark = f"The model answers {answer_list}, each with a probability of at least {lowest_probability:.0%}."
-        return answers, remark
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,41 +114,27 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
     has none. Returns an empty tuple if there is no passage besides the question.
     """
     labels = set[str]()
-    passages = _document_passages(documents, labels)
-    question_message = question_number(messages)
-    for number, message in enumerate(messages, 1):
-        passages += _message_passages(message, number, number == question_message, labels)
-    has_passages = any(passage.label != QUESTION for passage in passages)
-    return tuple(passages) if has_passages else ()
-
-
-def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: set[str]) -> list[TurnPart]:
-    """Returns the passages of a message: the question, and the other parts if the message has several or is a
-    document.
-    """
-    parts = content_parts(message.get("content"), number)
-    kind = TURN_KINDS[message["role"]]
-    question_part = _question_part(parts) if has_question else None
-    has_passages = message["role"] != "assistant" and (len(parts) > 1 or parts[0].is_document)
-    passages = []
-    start = 0  # of the part, in the joined text of the message
-    for index, part in enumerate(parts):
-        is_question = index == question_part and not part.is_document
-        if has_passages or is_question:
-            label = QUESTION if is_question else _added_label(part.label or f"{number}.{index + 1} {kind}", labels)
-            passages.append(TurnPart(f"{number} {kind}", label, start, start + len(part.text)))
-        start += len(part.text) + len(SEPARATOR)
-    return passages
-
-
-def _document_passages(documents: list[ContentPart], labels: set[str]) -> list[TurnPart]:
-    """Returns the passages of documents, whose titles and texts form the text of one turn; adds their labels."""
-    passages, start = [], 0
+    passages, start = [], 0  # the titles and texts of documents form the text of one turn
     for number, document in enumerate(documents, 1):
         stop = start + len(document.title) + len(document.text)
         passages.append(TurnPart(DOCUMENTS, _added_label(document.label or f"{number} document", labels), start, stop))
         start = stop
-    return passages
+
+    question_message = question_number(messages)
+    for number, message in enumerate(messages, 1):
+        parts = content_parts(message.get("content"), number)
+        kind = TURN_KINDS[message["role"]]
+        question_part = _question_part(parts) if number == question_message else None
+        has_passages = message["role"] != "assistant" and (len(parts) > 1 or parts[0].is_document)
+        start = 0  # of the part, in the joined text of the message
+        for index, part in enumerate(parts):
+            is_question = index == question_part and not part.is_document
+            if has_passages or is_question:
+                label = QUESTION if is_question else _added_label(part.label or f"{number}.{index + 1} {kind}", labels)
+                passages.append(TurnPart(f"{number} {kind}", label, start, start + len(part.text)))
+            start += len(part.text) + len(SEPARATOR)
+    has_passages = any(passage.label != QUESTION for passage in passages)
+    return tuple(passages) if has_passages else ()
 
 
 def _added_label(label: str, labels: set[str]) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -118,7 +119,18 @@ class Conversation:
         documents = [
             {name: change(DOCUMENTS, document[name]) for name in ("title", "text")} for document in self.documents
         ]
-        messages = [_changed_message(dict(message), number, change) for number, message in enumerate(self.messages, 1)]
+        messages = []
+        for number, original in enumerate(self.messages, 1):
+            message = dict(original)
+            for name in THINKING_FIELDS:
+                if message.get(name):
+                    message[name] = change(f"{number} {THINKING}", message[name])
+            if message["content"]:
+                message["content"] = _changed_content(message, number, change)
+            if message.get("tool_calls"):
+                label = f"{number} {TOOL_CALL}"
+                message["tool_calls"] = [_changed_call(call, label, change) for call in message["tool_calls"]]
+            messages.append(message)
         return TemplateInputs(messages, tools, documents)
 
     def with_question(self, question: str) -> Self | None:
@@ -233,33 +245,14 @@ def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
         function = call.get("function", call) if isinstance(call, dict) else {}
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"].strip():
             raise AttnvizError(refusal)
-        function_call = {**function, "arguments": _parsed_arguments(function.get("arguments"))}
+        arguments = {} if function.get("arguments") is None else function["arguments"]
+        if isinstance(arguments, str):
+            with suppress(AttnvizError):
+                parsed_value = parse_json(arguments, "arguments")
+                arguments = parsed_value if isinstance(parsed_value, dict) else arguments
+        function_call = {**function, "arguments": arguments}
         parsed_calls.append({**call, "function": function_call} if "function" in call else function_call)
     return parsed_calls
-
-
-def _parsed_arguments(arguments: Any) -> Any:
-    """Returns the object that a string of JSON holds, and an empty object for ``None``."""
-    if not isinstance(arguments, str):
-        return {} if arguments is None else arguments
-    try:
-        parsed_value = parse_json(arguments, "arguments")
-    except AttnvizError:
-        return arguments
-    return parsed_value if isinstance(parsed_value, dict) else arguments
-
-
-def _changed_message(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:
-    """Changes the texts of a message in place, except empty ones, and returns the message."""
-    for name in THINKING_FIELDS:
-        if message.get(name):
-            message[name] = change(f"{number} {THINKING}", message[name])
-    if message["content"]:
-        message["content"] = _changed_content(message, number, change)
-    if message.get("tool_calls"):
-        label = f"{number} {TOOL_CALL}"
-        message["tool_calls"] = [_changed_call(call, label, change) for call in message["tool_calls"]]
-    return message
 
 
 def _changed_content(message: dict[str, Any], number: int, change: Change) -> str:
@@ -295,18 +288,13 @@ def _changed_texts(value: Any, label: str, change: Change) -> Any:
     return [_changed_texts(part, label, change) for part in value] if isinstance(value, list) else value
 
 
-def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
-    """Returns the definition of a tool with all its texts of ``TOOL_TEXT_FIELDS`` changed, at any depth."""
-
-    def changed(name: str, value: Any) -> Any:
-        """Returns the value of the field ``name`` with its texts changed; the entries of a list have no name, so ""."""
-        if isinstance(value, dict):
-            return {inner_name: changed(inner_name, inner) for inner_name, inner in value.items()}
-        if isinstance(value, list):
-            return [changed("", inner) for inner in value]
-        return change(TOOLS, value) if isinstance(value, str) and name in TOOL_TEXT_FIELDS else value
-
-    return {name: changed(name, value) for name, value in tool.items()}
+def _changed_tool(value: Any, change: Change, name: str = "") -> Any:
+    """Returns a part of a tool's definition, in the field of a name, with its texts of ``TOOL_TEXT_FIELDS`` changed."""
+    if isinstance(value, dict):
+        return {inner_name: _changed_tool(inner, change, inner_name) for inner_name, inner in value.items()}
+    if isinstance(value, list):
+        return [_changed_tool(inner, change) for inner in value]
+    return change(TOOLS, value) if isinstance(value, str) and name in TOOL_TEXT_FIELDS else value
 
 
 def _without_surrogates(label: str, text: str) -> str:

@@ -1,7 +1,6 @@
 """Reads passages, texts of files that are set before a question, and finds the tokens of each."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +41,22 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
     names = [file.name for file in files]
     for file in files:
         name = printable_line(file.name if names.count(file.name) == 1 else str(file))
-        for label, text in _texts_of_file(file, name, option_text):
+        if file.suffix.lower() != ".json":
+            texts_of_file = [(name, read_text(file).strip())]
+            if not texts_of_file[0][1]:
+                raise AttnvizError(f"{str(file)!r} of {option_text} is empty; give files with a text")
+        else:
+            entries = read_json(file)
+            if not isinstance(entries, list) or not entries:
+                raise AttnvizError(f'{str(file)!r} of {option_text} is not a list of texts; write ["…", "…"]')
+            _refuse_many(len(entries), option_text)
+            texts_of_file, stem = [], name.removesuffix(file.suffix)
+            for number, entry in enumerate(entries, start=1):
+                document = read_document(entry, f"text {number} of {str(file)!r}")
+                refuse_surrogates(document.text)
+                label = printable_line(document.label) or f"{number} {stem}"
+                texts_of_file.append((label, document.text.strip()))
+        for label, text in texts_of_file:
             texts[numbered_label(label, texts.keys() | {QUESTION})] = text
             _refuse_many(len(texts), option_text)
     return placed_passages({**texts, QUESTION: question})
@@ -52,29 +66,6 @@ def _refuse_many(count: int, option_text: str) -> None:
     """Raises AttnvizError if there are more than `MAX_PASSAGES`."""
     if count > MAX_PASSAGES:
         raise AttnvizError(f"{option_text} holds {count} passages; give at most {MAX_PASSAGES}")
-
-
-def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, str]]:
-    """Returns the label and the text of each passage of a file: the whole text, or each entry of a list in JSON."""
-    if file.suffix.lower() != ".json":
-        text = read_text(file).strip()
-        if not text:
-            raise AttnvizError(f"{str(file)!r} of {option_text} is empty; give files with a text")
-        return [(name, text)]
-    entries = read_json(file)
-    if not isinstance(entries, list) or not entries:
-        raise AttnvizError(f'{str(file)!r} of {option_text} is not a list of texts; write ["…", "…"]')
-    _refuse_many(len(entries), option_text)
-    documents = [
-        read_document(entry, f"text {number} of {str(file)!r}") for number, entry in enumerate(entries, start=1)
-    ]
-    for document in documents:
-        refuse_surrogates(document.text)
-    stem = name.removesuffix(file.suffix)
-    return [
-        (printable_line(document.label) or f"{number} {stem}", document.text.strip())
-        for number, document in enumerate(documents, start=1)
-    ]
 
 
 def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]:

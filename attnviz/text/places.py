@@ -144,7 +144,8 @@ class _Written:
 
     def _is_border(self, at: int) -> bool:
         """True if no word goes on from the character before a place to the one after it."""
-        return not all(_is_of_word(character) for character in (self.text[at - 1 : at], self.text[at : at + 1]))
+        around = self.text[at - 1 : at + 1] if at else ""
+        return len(around) < 2 or not all(sign == "_" or unicodedata.category(sign)[0] in "LMN" for sign in around)
 
 
 def spaces_before(tokens: Tokens) -> str:
@@ -169,11 +170,6 @@ def spaces_before(tokens: Tokens) -> str:
         else:
             previous_blanks = ""
     return "".join(characters)
-
-
-def _is_of_word(character: str) -> bool:
-    """True for a letter, a mark, a digit or ``_``; False for any other character, and for none."""
-    return character == "_" or (bool(character) and unicodedata.category(character)[0] in "LMN")
 
 
 def _other_places(tokens: Tokens, name: str, indices: list[int], role: str) -> str:

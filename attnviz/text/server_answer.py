@@ -107,7 +107,14 @@ def read_answer(path: Path) -> ServerAnswer:
     parts = [_fields_of(response) for response in responses]
     if is_stream and not any(any(map(part.get, FINISH_REASONS)) or part.get(STOP) is True for part in parts):
         raise AttnvizError(f"{name} ends before its answer does; save the whole stream")
-    fields = _joined_fields(parts) if is_stream else parts[0]
+    # Of a stream, each field is the last of its chunks, but for fields in parts and for the prompt.
+    fields = {place: value for part in parts for place, value in part.items()} if is_stream else parts[0]
+    if is_stream:
+        for place in IN_PARTS:
+            if place in fields:
+                fields[place] = [entry for part in parts if isinstance(part.get(place), list) for entry in part[place]]
+        prompts = [part[PROMPT_IDS[0]] for part in parts if part.get(PROMPT_IDS[0])]
+        fields |= {PROMPT_IDS[0]: prompts[0]} if prompts else {}
 
     entries = next((fields[place] for place in ENTRIES if fields.get(place)), None)
     ids = _first_ids(map(fields.get, ANSWER_IDS)) or _ids_of_entries(entries)
@@ -178,18 +185,6 @@ def _fields_of(response: dict[str, Any]) -> Fields:
             value = value.get(name) if isinstance(value, dict) else None
         if value is not None:
             fields[place] = value
-    return fields
-
-
-def _joined_fields(parts: list[Fields]) -> Fields:
-    """Returns the fields of a stream from those of its chunks: the last of each, but for parts and the prompt."""
-    fields = {place: value for part in parts for place, value in part.items()}
-    for place in IN_PARTS:
-        if place in fields:
-            fields[place] = [entry for part in parts if isinstance(part.get(place), list) for entry in part[place]]
-    prompts = [part[PROMPT_IDS[0]] for part in parts if part.get(PROMPT_IDS[0])]
-    if prompts:
-        fields[PROMPT_IDS[0]] = prompts[0]
     return fields
 
 

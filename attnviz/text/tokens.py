@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.printable import JOINERS, escape_sequence, printable
 from attnviz.media.image import Image
 from attnviz.media.medium import Medium, Order
@@ -385,10 +385,21 @@ def _visible_character(piece: str, index: int) -> str:
 
 def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
     """Returns the encoder of a tokenizer: one of ``TOKENIZERS``, or the path of a ``tokenizer.json``."""
-    if tokenizer not in TOKENIZERS:
-        return _encoder_from_file(tokenizer)
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+    if tokenizer not in TOKENIZERS:
+        if not Path(tokenizer).is_file():
+            raise AttnvizError(
+                f"unknown tokenizer {tokenizer!r}; {choices(tokenizer, [*TOKENIZERS, 'the path of a tokenizer.json'])}"
+            )
+        refuse_expanding_tokenizer(Path(tokenizer))
+        try:
+            encoder = Tokenizer.from_file(tokenizer)
+        except Exception as error:  # the library raises a bare Exception for every fault of the file
+            raise AttnvizError(f"cannot read {tokenizer!r} as a tokenizer.json: {error}") from error
+        encoder.no_truncation()
+        encoder.no_padding()
+        return encoder
     if tokenizer == "byte":
         vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)}
         return Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
@@ -401,24 +412,6 @@ def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
     return encoder
 
 
-def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
-    """Returns the encoder of a tokenizer.json, without its truncation and padding."""
-    from tokenizers import Tokenizer
-
-    if not Path(path).is_file():
-        raise AttnvizError(
-            f"unknown {option('tokenizer')} {path!r}; {choices(path, [*TOKENIZERS, 'the path of a tokenizer.json'])}"
-        )
-    refuse_expanding_tokenizer(Path(path))
-    try:
-        encoder = Tokenizer.from_file(path)
-    except Exception as error:  # the library raises a bare Exception for every fault of the file
-        raise AttnvizError(f"cannot read {path!r} as a tokenizer.json: {error}") from error
-    encoder.no_truncation()
-    encoder.no_padding()
-    return encoder
-
-
 def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str, ...]:
     """Returns the label of each token: its text with visible signs, or its name if it has no characters."""
     labels: list[str] = []
@@ -428,17 +421,16 @@ def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str
         continues_span = stop < len(pieces) and bool(pieces[stop]) and spans[stop] == spans[start]
         if continues_span:
             continue
-        label = _shortened_label(visible_label(_shortened_label(pieces[start] or _blanks_of(names[start]))))
+        piece = pieces[start]
+        if not piece:  # the name, or the white space that it stands for
+            name = names[start]
+            blanks = "".join(BYTE_BLANKS.get(sign, " ") for sign in name)
+            piece = name if name.strip("".join(BLANK_SIGNS)) else blanks
+        label = _shortened_label(visible_label(_shortened_label(piece)))
         count = stop - start
         labels += [label] if count == 1 else [f"{label} {part}/{count}" for part in range(1, count + 1)]
         start = stop
     return tuple(labels)
-
-
-def _blanks_of(name: str) -> str:
-    """Returns the white space that a name in a vocabulary stands for; any other name unchanged."""
-    blanks = "".join(BYTE_BLANKS.get(sign, " ") for sign in name)
-    return name if name.strip("".join(BLANK_SIGNS)) else blanks
 
 
 def _shortened_label(label: str) -> str:

@@ -110,9 +110,27 @@ class Units(Groups):
 
     def as_tokens(self) -> Tokens:
         """Returns the units as tokens, one for each unit; a unit of several tokens has the id -1."""
-        ids = np.where(self.sizes == 1, self.tokens.ids[self.starts], -1)
-        medium, places = _places_of_units(self.tokens, self)
-        return replace(self.tokens.take(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
+        tokens, numbers = self.tokens, self.numbers
+        ids = np.where(self.sizes == 1, tokens.ids[self.starts], -1)
+
+        # The place of a unit of several tokens is the smallest one around theirs, in the medium of the first.
+        medium, places = tokens.medium[self.starts], tokens.places[self.starts].copy()
+        is_placed = (numbers >= 0) & (self.sizes > 1)[numbers] & (tokens.medium >= 0)
+        if tokens.text:  # white space belongs to no unit's place
+            is_placed &= ~(in_text(tokens) & (first_visible(tokens.text, tokens.offsets) < 0))
+        placed_tokens = np.flatnonzero(is_placed)
+        last_to_first = placed_tokens[::-1]  # so that the medium of a unit's first token overwrites those of its others
+        medium[numbers[last_to_first]] = tokens.medium[last_to_first]
+        for medium_index, token_medium in enumerate(tokens.media):
+            in_medium = tokens.medium[placed_tokens] == medium_index
+            unit_in_medium = medium[numbers[placed_tokens]] == medium_index
+            tokens_of_medium = placed_tokens[in_medium & unit_in_medium]
+            units_of_tokens = numbers[tokens_of_medium]
+            half = token_medium.place_size // 2  # the first half of a place are its starts, the second half its ends
+            for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
+                places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
+                reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
+        return replace(tokens.take(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
 
 
 @lru_cache(maxsize=8)
@@ -128,28 +146,6 @@ def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
         return ()
     units = Units.of(tokens, name, special=False)
     return tuple(zip(units.starts.tolist(), units.labels, strict=True))
-
-
-def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
-    """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``."""
-    unit_numbers, has_several = units.numbers, units.sizes > 1
-    medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
-    is_placed = (unit_numbers >= 0) & has_several[unit_numbers] & (tokens.medium >= 0)
-    if tokens.text:  # white space belongs to no unit's place
-        is_placed &= ~(in_text(tokens) & (first_visible(tokens.text, tokens.offsets) < 0))
-    placed_tokens = np.flatnonzero(is_placed)
-    last_to_first = placed_tokens[::-1]  # so that the medium of a unit's first token overwrites those of its others
-    medium[unit_numbers[last_to_first]] = tokens.medium[last_to_first]
-    for medium_index, token_medium in enumerate(tokens.media):
-        in_medium = tokens.medium[placed_tokens] == medium_index
-        unit_in_medium = medium[unit_numbers[placed_tokens]] == medium_index
-        tokens_of_medium = placed_tokens[in_medium & unit_in_medium]
-        units_of_tokens = unit_numbers[tokens_of_medium]
-        half = token_medium.place_size // 2  # the first half of a place are its starts, the second half its ends
-        for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
-            places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
-            reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
-    return medium, places
 
 
 def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntArray]:

@@ -36,8 +36,14 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "I
     boxes[is_part], medium[is_part] = places[picture_indices >= 0], 1 + picture_indices[picture_indices >= 0]
     labels = list(tokens.labels)
     for picture_number in range(1, len(images) + 1):
-        for token, label in _part_labels(np.flatnonzero(medium == picture_number), boxes).items():
-            labels[token] = label if len(images) == 1 else f"{picture_number}:{label}"
+        prefix = "" if len(images) == 1 else f"{picture_number}:"
+        parts = np.flatnonzero(medium == picture_number)
+        widths = boxes[parts, 2] - boxes[parts, 0]
+        is_narrow = widths <= MAX_SIZE_RATIO * widths.min(initial=np.iinfo(np.int32).max)  # no minimum without parts
+        for size, similar_parts in (("", parts[is_narrow]), ("whole ", parts[~is_narrow])):
+            lefts, tops = (np.unique(boxes[similar_parts, side]).tolist() for side in (0, 1))
+            for token in similar_parts.tolist():
+                labels[token] = f"{prefix}{size}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
     return replace(
         tokens,
         labels=tuple(labels),
@@ -113,15 +119,3 @@ def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
         places=np.where(is_in_sound[:, None], np.minimum(spans, sound.samples), 0),
         groups={},
     )
-
-
-def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
-    """Returns a label for each part of a picture, by the index of its token; an empty dictionary without parts."""
-    widths = boxes[parts, 2] - boxes[parts, 0]
-    labels = {}
-    is_narrow = widths <= MAX_SIZE_RATIO * widths.min(initial=np.iinfo(np.int32).max)  # no minimum without parts
-    for prefix, similar_parts in (("", parts[is_narrow]), ("whole ", parts[~is_narrow])):
-        lefts, tops = (np.unique(boxes[similar_parts, side]).tolist() for side in (0, 1))
-        for token in similar_parts.tolist():
-            labels[token] = f"{prefix}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
-    return labels

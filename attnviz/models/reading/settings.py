@@ -119,25 +119,20 @@ class ModelSettings:
         if not 0 < self.temperature < math.inf:
             temperature_option = f"{option('temperature')} {self.temperature:g}"
             raise AttnvizError(f"{temperature_option} is out of range; give a number above 0 (1 changes nothing)")
-        self._refuse_context()
+        if self.context is not None:
+            has_only_spaces = not self.context.strip()
+            if not self.context or (self.tokenizer == "word" and has_only_spaces):
+                raise AttnvizError(f"{option('context')} has no tokens; give a text with at least one word")
+            if self.causal:
+                causal_option = option("causal", value=self.causal)
+                raise AttnvizError(
+                    f"{causal_option} needs queries and keys from one text; with {option('context')} leave it out"
+                )
         self.scale_for(1)  # raises if the scale is unknown, at any width
         from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
 
         refuse_unknown_device(self.device)
         refuse_unknown_dtype(self.dtype)
-
-    def _refuse_context(self) -> None:
-        """Raises AttnvizError if the settings have a context without tokens, or a context and a causal mask."""
-        if self.context is None:
-            return
-        has_only_spaces = not self.context.strip()
-        if not self.context or (self.tokenizer == "word" and has_only_spaces):
-            raise AttnvizError(f"{option('context')} has no tokens; give a text with at least one word")
-        if self.causal:
-            causal_option = option("causal", value=self.causal)
-            raise AttnvizError(
-                f"{causal_option} needs queries and keys from one text; with {option('context')} leave it out"
-            )
 
     @property
     def query_width(self) -> int:
