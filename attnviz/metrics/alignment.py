@@ -111,27 +111,27 @@ def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ..
     times = _frame_times(first_maps.key_tokens)
     span = _text_span(first_maps.query_tokens)
     rows = slice(span.start - 1, span.stop)  # the row before a token predicts it; the last row predicts the end
-    weights = np.concatenate(
-        [cell_maps(maps).window((head,), rows, slice(0, len(times))).weights for maps, head in heads]
-    )
-    return _timed_words(first_maps.query_tokens, span, times[first_frames(weights)])
+    all_rows, frames = slice(0, len(first_maps.query_tokens)), slice(0, len(times))
+    weights = np.concatenate([cell_maps(maps).window((head,), all_rows, frames).weights for maps, head in heads])
+    return _timed_words(first_maps.query_tokens, span, times[first_frames(weights, rows)])
 
 
-def first_frames(weights: FloatArray | Float64Array) -> IntArray:
-    """Returns the frame at which each row begins on the path of least cost, ``(rows,)``.
+def first_frames(weights: FloatArray | Float64Array, rows: slice = slice(None)) -> IntArray:
+    """Returns the frame at which each of some rows begins on their path of least cost, ``(rows,)``.
 
     The cost of a cell is minus its standardised weight, smoothed along the frames, mean over the heads.
 
     Args:
         weights: ``(heads, rows, frames)``, the weights of some heads on the frames of the sound.
+        rows: the rows of the path; all rows, such as those of start tokens too, count for mean and deviation.
     """
     # The maxima avoid divisions by 0, for a row without weight on the sound and a frame that all rows see alike.
     shares = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     deviation = np.maximum(shares.std(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     standard_scores: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
-    cost = -_median_filtered(standard_scores).mean(axis=0)
-    rows, frames = warping_path(cost)
-    is_first = np.diff(rows, prepend=-1) > 0
+    cost = -_median_filtered(standard_scores).mean(axis=0)[rows]
+    path_rows, frames = warping_path(cost)
+    is_first = np.diff(path_rows, prepend=-1) > 0
     return frames[is_first]
 
 
