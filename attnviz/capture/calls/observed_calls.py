@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product, are_exact
+from attnviz.capture.calls.attention_call import (
+    AttentionCall,
+    DenseCall,
+    Dropout,
+    FactoredCall,
+    Product,
+    are_exact,
+    hidden_cells,
+)
 from attnviz.capture.calls.layout import (
     BatchShape,
     Layout,
@@ -32,6 +40,7 @@ HALF_SUM_TOLERANCE = 0.1  # of row sums in half precision, where each exponentia
 PARTIAL_SHARE = 1e-3  # smaller shares that go to no key are not reported: models add them so that no sum is 0
 PARTIAL = "a share of some rows goes to no key, so their weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
+NOISY = "the softmax adds noise to the scores (Gumbel), and the scores with it are unknown"
 RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of the factor by which dropout scales weights
 MIXED = "softmaxes are added up before they multiply the values; the maps show one of them"
 CHANGED = "the weights are changed between the softmax and the values; the maps show the softmax"
@@ -157,6 +166,9 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         note = PARTIAL if bool(((sums < smallest_sum) & (sums > 0)).any()) else ""
     elif candidate.normaliser == "sigmoid":
         note = SIGMOIDS
+    elif candidate.normaliser == "gumbel_softmax":
+        note = NOISY
+        logits = logits.masked_fill(~hidden_cells(logits), math.nan)
     else:
         logits, probabilities, note = restored_softmax(logits, probabilities)
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))

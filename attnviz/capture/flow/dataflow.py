@@ -59,6 +59,7 @@ from attnviz.capture.flow.sites import CallingModule
 
 MAX_OPEN = 8  # normalised tensors kept until a product uses them
 SOFTMAXES = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
+GUMBEL: Normaliser = "gumbel_softmax"  # the softmax of logits to which it adds noise
 FILLING = (
     "new_zeros",
     "new_ones",
@@ -76,7 +77,7 @@ RECURRENT = frozenset(
     {"gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 )
 NOT_ELEMENTWISE = frozenset(
-    {*SOFTMAXES, *PRODUCTS, *REDUCING, *RESHAPING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
+    {*SOFTMAXES, GUMBEL, *PRODUCTS, *REDUCING, *RESHAPING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
     | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLING}
 )  # functions that are not element-wise
 
@@ -141,8 +142,11 @@ class DataFlow:
     def _compute_nodes(self, call: TorchCall, inputs: list[Tensor], result: Any) -> None:
         """Computes and keeps the nodes of a function's results, and of the tensor that the function writes into."""
         name, args, kwargs = call.name, call.args, call.kwargs
-        if name in SOFTMAXES or name == "sigmoid":
-            return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, call.overwritten)
+        if name in SOFTMAXES or name in ("sigmoid", GUMBEL):
+            axis = axis_of_call(args, kwargs)
+            if name == GUMBEL:  # its axis is the fifth argument, by default the last axis
+                axis = kwargs.get("dim", args[4] if len(args) > 4 else -1)
+            return self._follow_normalisation(inputs[0], result, axis, name, call.overwritten)
         if name == "scaled_dot_product_attention":
             return self.note_attention(inputs[0], inputs[2], result)
         if name == "__setitem__":
@@ -277,7 +281,7 @@ class DataFlow:
     ) -> None:
         """Follows a softmax or sigmoid, whose result is a candidate for attention weights."""
         node = self.node(logits)
-        normaliser: Normaliser = "sigmoid" if name == "sigmoid" else "softmax"
+        normaliser: Normaliser = "sigmoid" if name == "sigmoid" else GUMBEL if name == GUMBEL else "softmax"
         normalised_axis = key_axis(node) if normaliser == "sigmoid" else axis
         if normalised_axis is None or logits.dim() < 2 or not logits.is_floating_point():
             return self._follow(FollowedCall(name, [logits], [node], probabilities, (), {}))

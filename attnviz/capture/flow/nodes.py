@@ -13,7 +13,7 @@ from attnviz.capture.flow.sites import CallingModule
 
 CUTTING = ("__getitem__", "narrow", "split", "chunk")
 Stage = Literal["maximum", "shifted", "powers", "sum", "log", "logsumexp", "softmax"]
-Normaliser = Literal["softmax", "sigmoid"]
+Normaliser = Literal["softmax", "sigmoid", "gumbel_softmax"]
 
 
 class Contraction(NamedTuple):

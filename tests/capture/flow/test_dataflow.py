@@ -260,6 +260,23 @@ def test_softmax_of_an_input_that_multiplies_a_product_of_keys_and_values_is_ref
         model(x, x + 1, x + 2)
 
 
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_softmax_with_noise_is_recorded_and_said(hard: bool) -> None:
+    kept: list[Tensor] = []
+
+    def noisy(scores: Tensor) -> Tensor:
+        kept.append(functional.gumbel_softmax(scores, hard=hard))
+        return kept[-1]
+
+    recording, maps, _ = recorded_with_scores(noisy)
+    assert isinstance(maps, DenseMaps)
+    np.testing.assert_array_equal(maps.weights, kept[-1][0].detach())
+    assert maps.visible.all()
+    assert recording.remarks == (
+        "In layer 0 the softmax adds noise to the scores (Gumbel), and the scores with it are unknown.",
+    )
+
+
 def test_sigmoids_that_multiply_values_are_recorded_and_said() -> None:
     recording, maps, scores = recorded_with_scores(torch.sigmoid)
     np.testing.assert_allclose(maps.weights, scores.sigmoid(), atol=1e-6)
