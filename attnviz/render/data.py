@@ -6,7 +6,7 @@ import json
 import math
 import zipfile
 from collections.abc import Iterator
-from itertools import chain, repeat
+from itertools import repeat
 from typing import IO, Any
 
 import numpy as np
@@ -51,8 +51,20 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_column_names(report.numbers.heads[0]))
     for head in report.numbers.heads:
+        maps, keys = head.maps, range(head.keys.start, head.keys.stop)
+        head_values = maps.layer, head.head, spreadsheet_text(maps.module), maps.kind, maps.item
+        key_tokens = [
+            [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
+        ]
         for block in head.blocks():
-            writer.writerows(_csv_rows(head, block))
+            for row, query in enumerate(range(block.queries.start, block.queries.stop)):
+                query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
+                first_columns = (*head_values, query, *query_tokens)
+                cells = [_number_texts(block.fields[name][row], masked_text="") for name in head.names]
+                last_columns = map(repeat, head.change.values())
+                # not strict, since the columns that repeat one value never end
+                rows = zip(*map(repeat, first_columns), keys, *key_tokens, *cells, *last_columns, strict=False)
+                writer.writerows(rows)
     text.detach()  # flushes, and keeps the file open when `text` is deleted
 
 
@@ -92,29 +104,6 @@ def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any
     return dict(zip(_column_names(head), columns, strict=True))
 
 
-def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
-    """Yields the rows of a table for the cells of a block; a masked number is empty."""
-    maps, keys = head.maps, range(head.keys.start, head.keys.stop)
-    key_tokens = [
-        [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
-    ]
-    for row, query in enumerate(range(block.queries.start, block.queries.stop)):
-        query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
-        first_columns = (
-            maps.layer,
-            head.head,
-            spreadsheet_text(maps.module),
-            maps.kind,
-            maps.item,
-            query,
-            *query_tokens,
-        )
-        cells = [_number_texts(block.fields[name][row], masked_text="") for name in head.names]
-        last_columns = map(repeat, head.change.values())
-        # not strict, since the columns that repeat one value never end
-        yield from zip(*map(repeat, first_columns), keys, *key_tokens, *cells, *last_columns, strict=False)
-
-
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
     """Writes a JSON object that describes the report and lists its heads; each head lists an object for each query."""
     about = {
@@ -127,25 +116,22 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
     file.write(_open_json_object(about) + b', "heads": [')
     for head_index, head in enumerate(report.numbers.heads):
         file.write((b",\n" if head_index else b"\n") + _open_json_object(_about_head(head)) + b', "rows": [')
-        rows = chain.from_iterable(_json_rows(head, block) for block in head.blocks())
-        for row_index, row in enumerate(rows):
-            file.write((b",\n" if row_index else b"\n") + row.encode())
+        separator = "\n"
+        for block in head.blocks():
+            for row, query in enumerate(range(block.queries.start, block.queries.stop)):
+                fields = []
+                for name in head.names:
+                    number_texts = _number_texts(block.fields[name][row], masked_text="null")
+                    texts = (NON_FINITE_JSON.get(text, text) for text in number_texts)
+                    fields.append(f'"{name}": [{", ".join(texts)}]')
+                file.write(f'{separator}{{"query": {query}, {", ".join(fields)}}}'.encode())
+                separator = ",\n"
         file.write(b"]}")
     file.write(b"]}\n")
 
 
 def _open_json_object(value: dict[str, Any]) -> bytes:
     return _json_text(value).removesuffix("}").encode()
-
-
-def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    for row, query in enumerate(range(block.queries.start, block.queries.stop)):
-        fields = []
-        for name in head.names:
-            number_texts = _number_texts(block.fields[name][row], masked_text="null")
-            texts = (NON_FINITE_JSON.get(text, text) for text in number_texts)
-            fields.append(f'"{name}": [{", ".join(texts)}]')
-        yield f'{{"query": {query}, {", ".join(fields)}}}'
 
 
 def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:

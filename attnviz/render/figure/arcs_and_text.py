@@ -49,6 +49,8 @@ STROKE_ROWS, STROKE_GAP_ROWS = 1.5, 0.4  # length of a line in the legend, and t
 LINE_SPACING = 1.15  # height of a line of text, relative to a row of arcs
 PANEL_TITLE_SIZE = 0.85  # font size of a head's title over its text, relative to that of tokens
 PARAGRAPH_STEP = 1.4  # rows from the last line of a text to the title of the next
+LEGEND_GREY = (128, 128, 128)  # of the legend of several hues
+SOURCE_GAP_ROWS = 0.4  # between the line with the model and the title of the first head
 WORD_HEIGHT = 0.9  # height of the rectangle behind a token, in rows
 
 ContentAt = Callable[[Picture, float, PageSize, Ruler], Content]
@@ -106,11 +108,12 @@ def _arcs_content(picture: Picture, points: float, area: PageSize, ruler: Ruler)
             EXTRA_ARC_SHARE * ARC_WIDTH * scale,
         )
     title_points = ruler.largest_points(titles, head_width, points, points * MIN_TITLE_SHARE)
+    source_gap = SOURCE_GAP_ROWS * row_height
     words: list[Word] = []
     strokes, lines = [], []
     for panel_index, panel in enumerate(picture.panels):
         row_of_heads, column = divmod(panel_index, across)
-        x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height
+        x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height - source_gap
         first_y, left, right = y - TITLE_ROWS * row_height, x + label_width, x + head_width - label_width
         title = ruler.cut(panel.title, title_points, head_width + ROUNDING_INCHES)
         lines.append(
@@ -130,7 +133,7 @@ def _arcs_content(picture: Picture, points: float, area: PageSize, ruler: Ruler)
                 for index, text in enumerate(axis.labels)
             ]
         strokes.append(_strokes_of_panel(panel, left + padding, right - padding, first_y, row_height))
-    height = head_height * math.ceil(len(picture.panels) / across)
+    height = head_height * math.ceil(len(picture.panels) / across) + source_gap
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first_panel = picture.panels[0]
     first_scale = first_panel.scale, first_panel.color_quantity
@@ -151,6 +154,7 @@ def _overlaid_arcs(picture: Picture, points: float, area: PageSize, ruler: Ruler
     first_panel = replace(picture.panels[0], heading=Heading())
     content = _arcs_content(replace(picture, panels=(first_panel,)), points, area, ruler)
     first_strokes, *legend = content.strokes
+    legend = [replace(strokes, hue=LEGEND_GREY) for strokes in legend]  # it stands for the lines of all heads
     left, right = 0.0, content.width  # x of both columns, if no line tells it
     if len(first_strokes.ends):
         left, right = first_strokes.ends[0, :, 0].tolist()
@@ -236,7 +240,7 @@ def _text_content(picture: Picture, points: float, area: PageSize, ruler: Ruler)
     title_points = points * PANEL_TITLE_SIZE
     words: list[Word] = []
     lines = []
-    y = 0.0
+    y = -SOURCE_GAP_ROWS * row_height
     for panel in picture.panels:
         for text in ruler.wrap(panel.title, title_points, area.width):
             lines.append(TextLine(0, y, text, title_points))

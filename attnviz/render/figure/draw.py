@@ -17,7 +17,7 @@ from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
 from attnviz.render.figure.media import arrange_images, arrange_sounds, draw_image, draw_sound, draw_strip
-from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Bar, Content, Page, Place
+from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Content, Page, Place
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     Picture,
@@ -30,7 +30,7 @@ from attnviz.render.figure.picture import (
 )
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, Ruler, choose_fonts
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import Look, refuse_pixels
 from attnviz.report.picture.report import (
     Arcs,
     DrawnReport,
@@ -42,7 +42,6 @@ from attnviz.report.picture.report import (
     SurveyedHeads,
     Thumbnails,
 )
-from attnviz.report.picture.sizes import refuse_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,7 +232,19 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
             ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
         matplotlib_figure.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
     for bar in page.bars:
-        _draw_bar(matplotlib_figure, bar, page.scale, theme)
+        axes, bar_box, bar_points = matplotlib_figure.axes_at(bar.box, theme["absent"]), bar.box, bar.points
+        is_flat = bar_box.width > bar_box.height
+        bar_colors = colormap(bar.scale.colormap)
+        strip = bar_colors[None] if is_flat else bar_colors[::-1, None]  # the largest value is at the top
+        axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
+        value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
+        other_axis.set_ticks([])
+        axes.yaxis.tick_right()
+        tick_positions = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
+        value_axis.set_ticks(tick_positions, [text for _, text in bar.ticks], fontsize=bar_points)
+        value_axis.set_tick_params(length=0, pad=LABEL_PADDING * page.scale * POINTS_PER_INCH, labelcolor=theme["ink"])
+        for name_line in bar.name_lines(page.scale):
+            matplotlib_figure.write(name_line.x, name_line.y, name_line.text, bar_points, theme["faint"], va="bottom")
     for line in (*body.lines, *page.lines):
         color, weight = theme["faint" if line.faint else "ink"], "bold" if line.bold else "normal"
         matplotlib_figure.write(line.x, line.y, line.text, line.points, color, va="top", weight=weight)
@@ -312,23 +323,6 @@ def _label_axis(
         return
     style: dict[str, Any] = {"fontsize": points, "color": theme["ink"], "rotation": 90 if labels.is_turned else 0}
     axis.set_ticks(labels.places, labels.texts, **style)
-
-
-def _draw_bar(matplotlib_figure: "OwnFigure", bar: Bar, scale: float, theme: Theme) -> None:
-    """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
-    axes, box, points = matplotlib_figure.axes_at(bar.box, theme["absent"]), bar.box, bar.points
-    is_flat = box.width > box.height
-    colors = colormap(bar.scale.colormap)
-    strip = colors[None] if is_flat else colors[::-1, None]  # the largest value is at the top
-    axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
-    other_axis.set_ticks([])
-    axes.yaxis.tick_right()
-    tick_positions = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
-    value_axis.set_ticks(tick_positions, [text for _, text in bar.ticks], fontsize=points)
-    value_axis.set_tick_params(length=0, pad=LABEL_PADDING * scale * POINTS_PER_INCH, labelcolor=theme["ink"])
-    for line in bar.name_lines(scale):
-        matplotlib_figure.write(line.x, line.y, line.text, points, theme["faint"], va="bottom")
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Chooses the labels of an axis of a figure: all tokens if they fit, otherwise every nth token, or round positions."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -92,8 +92,8 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     """
     stride = label_stride(axis, labelling, cell, ruler)
     depth = label_depth(axis, labelling, ruler, stride)
+    min_distance = _label_distance(axis, labelling, ruler) / cell  # in cells
     if axis.marks:
-        min_distance = _label_distance(axis, labelling, ruler) / cell
         places: list[float] = []
         landmark_texts: list[str] = []
         for token, label in axis.marks:
@@ -102,10 +102,21 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
                 places.append(place)
                 landmark_texts.append(ruler.cut(label, labelling.points, labelling.limit))
         note = f", {len(landmark_texts)} of {len(axis.marks)} marks" if len(landmark_texts) < len(axis.marks) else ""
-        labels = Labels(tuple(places), tuple(landmark_texts), is_turned=axis.across, name=f"{axis.name}{note}")
-        return replace(labels, depth=depth)
+        return Labels(tuple(places), tuple(landmark_texts), axis.across, f"{axis.name}{note}", depth)
     if labelling.shows_positions(axis):
-        return replace(_position_labels(axis, _label_distance(axis, labelling, ruler) / cell), depth=depth)
+        start, token_seconds = axis.seconds if axis.seconds is not None and axis.seconds[1] > 0 else (0.0, 0.0)
+        unit, powers = (token_seconds, range(-2, 6)) if token_seconds else (1, range(12))
+        first, last = (start + edge * unit for edge in (axis.edges[0], axis.edges[-1]))
+        min_step = min_distance * (axis.edges[-1] - axis.edges[0]) / len(axis.labels) * unit
+        round_steps = (size * 10**power for power in powers for size in ROUND_STEPS)
+        step = next(round_step for round_step in round_steps if round_step >= min_step)
+        positions = np.arange(math.ceil(first / step) * step, last, step)
+        places = _places_on_axis(axis, (positions - start) / unit).tolist()
+        position_texts = tuple(
+            f"{position:g}" if token_seconds else f"{position:.0f}" for position in positions.tolist()
+        )
+        position_name = f"{axis.name}, in seconds" if token_seconds else f"{axis.name}, by position"
+        return Labels(tuple(places), position_texts, is_turned=False, name=position_name, depth=depth)
     is_turned = axis.across and not axis.dense and labelling.is_turned
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
@@ -127,21 +138,6 @@ def _places_on_axis(axis: Axis, positions: Any) -> Any:
     """Returns the places of tokens along an axis in cells; 0 is the middle of the first cell."""
     half_cell = 0.5 if axis.pooled else 0.0
     return np.interp(positions, axis.edges, np.arange(len(axis.edges))) - half_cell
-
-
-def _position_labels(axis: Axis, min_distance: float) -> Labels:
-    """Returns labels at round positions, or at round seconds if the tokens are frames of a sound."""
-    start, token_seconds = axis.seconds if axis.seconds is not None and axis.seconds[1] > 0 else (0.0, 0.0)
-    unit, powers = (token_seconds, range(-2, 6)) if token_seconds else (1, range(12))
-    first, last = (start + edge * unit for edge in (axis.edges[0], axis.edges[-1]))
-    min_step = min_distance * (axis.edges[-1] - axis.edges[0]) / len(axis.labels) * unit
-    round_steps = (size * 10**power for power in powers for size in ROUND_STEPS)
-    step = next(round_step for round_step in round_steps if round_step >= min_step)
-    positions = np.arange(math.ceil(first / step) * step, last, step)
-    places = _places_on_axis(axis, (positions - start) / unit)
-    texts = tuple(f"{position:g}" if token_seconds else f"{position:.0f}" for position in positions.tolist())
-    name = f"{axis.name}, in seconds" if token_seconds else f"{axis.name}, by position"
-    return Labels(tuple(places.tolist()), texts, is_turned=False, name=name)
 
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:

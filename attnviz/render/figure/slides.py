@@ -18,7 +18,7 @@ from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
 from attnviz.render.figure.picture import THEME_COLORS, Picture, picture_of
 from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, PillowRuler
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import SLIDES, Look
 from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import (
     DrawnReport,
@@ -30,7 +30,6 @@ from attnviz.report.picture.report import (
     SurveyedHeads,
     Thumbnails,
 )
-from attnviz.report.picture.sizes import SLIDES
 from attnviz.report.words.captions import part_caption, part_title, source_line
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from attnviz.render.page.packing import (
 )
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
-from attnviz.report.picture.numbers import HeadCells, Numbers
+from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import MASKED
@@ -107,11 +107,27 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
 
     look = report.look
     fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
+
+    cell_remarks = []
+    if plan.block > 1:
+        some_head = numbers.heads[0]
+        counts = " x ".join(str(span.stop - span.start) for span in (some_head.queries, some_head.keys))
+        cell_remarks.append(
+            f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
+            f"weights; to see each token, use fewer {option('heads')}, {option('queries', '10:40')} "
+            f"{option('keys', ':20')}, or a larger {option('max_size')}."
+        )
+        if any(page_factors(maps) is None for maps in some_head.sides.values()):
+            cell_remarks.append(NO_SINGLE_CELLS)
+    if has_masked:
+        cell_remarks.append(MASKED)
+    if has_nan:
+        cell_remarks.append("Some weights are NaN (not a number); they have a separate colour.")
     return {
         "title": report.title,
         "caption": report.caption,
         **({"tower": tower.capitalize()} if tower in TOWERS else {}),
-        "remarks": list(map(report.look.format_options, _cell_remarks(numbers, plan, has_masked, has_nan))),
+        "remarks": list(map(report.look.format_options, cell_remarks)),
         "view": report.view,
         "query": report.query,
         "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
@@ -171,22 +187,3 @@ def _about_head(
             visible_counts.index_of(side, head.head, head.queries, query_edges.tolist()) for side in head.sides.values()
         ],
     }
-
-
-def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
-    remarks = []
-    if plan.block > 1:
-        head = numbers.heads[0]
-        counts = " x ".join(str(span.stop - span.start) for span in (head.queries, head.keys))
-        remarks.append(
-            f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
-            f"weights; to see each token, use fewer {option('heads')}, {option('queries', '10:40')} "
-            f"{option('keys', ':20')}, or a larger {option('max_size')}."
-        )
-        if any(page_factors(maps) is None for maps in head.sides.values()):
-            remarks.append(NO_SINGLE_CELLS)
-    if has_masked:
-        remarks.append(MASKED)
-    if has_nan:
-        remarks.append("Some weights are NaN (not a number); they have a separate colour.")
-    return remarks

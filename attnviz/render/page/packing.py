@@ -23,7 +23,6 @@ from attnviz.render.page.packed_factors import (
 )
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers
-from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands_of_queries, block_edges, pool_weights
 
 THUMBNAIL_SIDE = 48  # largest number of rows or columns
@@ -130,30 +129,26 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
     if plan.factored:
         packed_heads = []
         for head in heads:
-            maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
-            sides = tuple(
-                _factored_side(maps, factors, head, key_pool)
-                for maps, factors in maps_with_factors
-                if factors is not None
-            )
-            packed_heads.append(PackedHead(sides, _largest_factored_change(head) if len(sides) > 1 else 0.0))
+            sides = []
+            for maps in head.sides.values():
+                factors = page_factors(maps)
+                if factors is None:
+                    continue
+                packed_factors = pack_factors(maps, factors, head, key_pool)
+                look = first_look_at_overview(maps, head, packed_factors.overview)
+                side = _PackedSide(
+                    content=packed_factors.content,
+                    look=look,
+                    high=look.thumbnail_highs[1],
+                    has_masked=not factors.mask.coverage(head.queries, head.keys),
+                    has_nan=bool(np.isnan(packed_factors.overview.mean).any()),
+                    factors=packed_factors,
+                )
+                sides.append(side)
+            packed_heads.append(PackedHead(tuple(sides), _largest_factored_change(head) if len(sides) > 1 else 0.0))
         return packed_heads, key_pool.contents
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda head: _pack_head(head, plan), heads)), []
-
-
-def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> _PackedSide:
-    packed_factors = pack_factors(maps, factors, head, key_pool)
-    overview = packed_factors.overview
-    look = first_look_at_overview(maps, head, overview)
-    return _PackedSide(
-        content=packed_factors.content,
-        look=look,
-        high=look.thumbnail_highs[1],
-        has_masked=not factors.mask.coverage(head.queries, head.keys),
-        has_nan=bool(np.isnan(overview.mean).any()),
-        factors=packed_factors,
-    )
 
 
 def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:

@@ -59,7 +59,21 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
                 yield []
         case Sound():
             for panel in panels:
-                yield from _sound_lines(panel, look)
+                sound, frames = panel.columns.canvas, panel.columns.places
+                assert isinstance(sound, Sound)
+                assert frames is not None
+                yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
+                in_sound = frames[:, 1] > frames[:, 0]
+                sound_columns = min(look.width, int(in_sound.sum()))
+                first, last = int(frames[in_sound, 0].min()), int(frames[in_sound, 1].max())
+                edges = np.linspace(first, last, sound_columns + 1)
+                bars = ASCII_BARS if look.ascii else BARS
+                # Of the largest amplitude between the edges of each column.
+                heights = envelope_heights(sound, edges).tolist()
+                yield [Span("".join(bars[round(height * (len(bars) - 1))] for height in heights), style="dim")]
+                yield list(weight_spans(panel, edges, bars, has_colors=bool(look.colors) and not look.ascii))
+                yield [Span(seconds_text(edges / sound.rate), style="dim")]
+                yield []
         case unknown:
             assert_never(unknown)
 
@@ -207,27 +221,6 @@ def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> 
         x, y = (box[0] + box[2]) / 2 * columns / image.width, (box[1] + box[3]) / 2 * rows / image.height
         characters[min(int(y), rows - 1), min(int(x), columns - 1)] = "Q"
     return [[Span("".join(row))] for row in characters.tolist()]
-
-
-def _sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
-    """Yields the title, the envelope of the sound, the weights of the row, and the seconds.
-
-    A column shows the largest weight of its frames.
-    """
-    sound, frames = panel.columns.canvas, panel.columns.places
-    assert isinstance(sound, Sound)
-    assert frames is not None
-    yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
-    in_sound = frames[:, 1] > frames[:, 0]
-    columns = min(look.width, int(in_sound.sum()))
-    first, last = int(frames[in_sound, 0].min()), int(frames[in_sound, 1].max())
-    edges = np.linspace(first, last, columns + 1)
-    bars = ASCII_BARS if look.ascii else BARS
-    heights = envelope_heights(sound, edges).tolist()  # of the largest amplitude between the edges of each column
-    yield [Span("".join(bars[round(height * (len(bars) - 1))] for height in heights), style="dim")]
-    yield list(weight_spans(panel, edges, bars, has_colors=bool(look.colors) and not look.ascii))
-    yield [Span(seconds_text(edges / sound.rate), style="dim")]
-    yield []
 
 
 def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:

@@ -88,7 +88,14 @@ def heads_report(
     }
     if len(head_layouts) > 1:
         raise AttnvizError("the recordings have different layers or heads; use recordings of one model")
-    extra_frames += [_moved_norms(heads)] if options.of == CONTRIBUTIONS else []
+    if options.of == CONTRIBUTIONS:
+        from attnviz.maps.derived import mean_contribution
+
+        norms: dict[HeadRow, list[float]] = {}  # of what each head moves into a query, one for each text
+        for maps, head in heads:
+            norms.setdefault(HeadRow.of(maps, head), []).append(mean_contribution(cell_maps(maps), head))
+        means = np.array([[sum(head_norms) / len(head_norms)] for head_norms in norms.values()])
+        extra_frames.append(HeadFrame(rows=tuple(norms), measures=(MOVED,), values=means))
     last_unit = None
     if options.grouping.units != TOKENS:
         last_unit = summarize_last_unit(recordings, heads, options.grouping)
@@ -172,17 +179,6 @@ def _alignment_columns(
         "of these seconds from the lag."
     )
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark
-
-
-def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
-    """Returns a frame with one measure, the norm of what each head moves into a query, as a mean over the texts."""
-    from attnviz.maps.derived import mean_contribution
-
-    norms: dict[HeadRow, list[float]] = {}
-    for maps, head in heads:
-        norms.setdefault(HeadRow.of(maps, head), []).append(mean_contribution(cell_maps(maps), head))
-    means = np.array([[sum(head_norms) / len(head_norms)] for head_norms in norms.values()])
-    return HeadFrame(rows=tuple(norms), measures=(MOVED,), values=means)
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:

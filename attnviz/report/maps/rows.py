@@ -54,7 +54,17 @@ MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
     """Returns the report of every head as lines from its queries to its keys."""
     _refuse_undrawable(heads, options)
-    panels = [_arcs_panel(head, options, head_heading(recording, head, notes.get(head.key, ""))) for head in heads]
+    panels = []
+    for head in heads:
+        heading = head_heading(recording, head, notes.get(head.key, ""))
+        [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), heading)
+        if panel.pooled:
+            count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
+            raise AttnvizError(
+                f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
+                f"use {option('queries', '0:40')} {option('keys', '0:40')}"
+            )
+        panels.append(panel)
     scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
 
     largest = scaled_panels[0].quantity.text(max(panel.peak for panel in scaled_panels))
@@ -145,18 +155,6 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, such as {example}")
 
 
-def _arcs_panel(head: ChosenHead, options: ReportOptions, heading: Heading) -> Panel:
-    """Returns the panel of a head whose cells are drawn as lines."""
-    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), heading)
-    if panel.pooled:
-        count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
-        raise AttnvizError(
-            f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
-            f"use {option('queries', '0:40')} {option('keys', '0:40')}"
-        )
-    return panel
-
-
 def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line."""
     visible_counts = [
@@ -181,8 +179,16 @@ def _panels_around_strongest_keys(
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
     # Counted from the first chosen key, the largest weight first.
     strongest_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
+    groups: list[list[int]] = []  # of keys near each other
+    for key in strongest_keys:
+        near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
+        if near_group is None:
+            groups.append([key])
+        else:
+            near_group.append(key)
+
     panels = []
-    for group in _groups_of_near_keys(strongest_keys) or [[]]:  # an empty group: the start of the keys
+    for group in groups or [[]]:  # an empty group: the start of the keys
         center = keys.start + (group[0] if group else 0)
         context = slice(max(center - CONTEXT_TOKENS, keys.start), min(center + CONTEXT_TOKENS + 1, keys.stop))
         quantity = quantity_of(maps, PERCENT)
@@ -193,18 +199,6 @@ def _panels_around_strongest_keys(
         aspect = f": {_numbered_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
         panels.append(_row_panel(head, query, context, options, replace(heading, aspect=aspect)))
     return panels
-
-
-def _groups_of_near_keys(keys: list[int]) -> list[list[int]]:
-    """Returns the keys in groups; empty without keys."""
-    groups: list[list[int]] = []
-    for key in keys:
-        near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
-        if near_group is None:
-            groups.append([key])
-        else:
-            near_group.append(key)
-    return groups
 
 
 def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, heading: Heading) -> Panel:
@@ -247,7 +241,12 @@ def image_report(
 
     If the head is a combination of heads, ``combination`` names it.
     """
-    drawn_heads = _heads_to_draw(heads, options)
+    drawn_heads = heads
+    max_heads = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
+    chooses_heads = options.selection.heads is not None or options.selection.pairs is not None
+    if not chooses_heads and not options.all and len(heads) > max_heads:
+        last_layer = max(head.maps.layer for head in heads)
+        drawn_heads = [head for head in heads if head.maps.layer == last_layer]
     queries = {head.maps: _image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
     panels = [
         _image_panel(
@@ -332,16 +331,6 @@ def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
     inside = np.zeros(len(row), dtype=bool)
     inside[order[are_inside]] = True
     return inside
-
-
-def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
-    """Returns the heads to draw: all, or those of the last layer if they are many and the user chose none."""
-    user_selected = options.selection.heads is not None or options.selection.pairs is not None
-    max_heads = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
-    if user_selected or options.all or len(heads) <= max_heads:
-        return heads
-    last = max(head.maps.layer for head in heads)
-    return [head for head in heads if head.maps.layer == last]
 
 
 def _with_places_in(tokens: Tokens, image: int) -> Tokens:

@@ -185,8 +185,10 @@ def test_arcs_of_heads_join_the_same_two_columns_each_in_its_hue() -> None:
     report = overlaid("0.0,0.3")
     assert isinstance(report, Arcs)
     layout = arrange_arcs(picture_of(report), RULER)
-    hued = [strokes for strokes in layout.content.strokes if strokes.hue is not None]
+    *hued, legend = layout.content.strokes
     assert [strokes.hue for strokes in hued] == list(HUES[:2])
+    assert legend.hue is not None
+    assert len(set(legend.hue)) == 1, "a grey, since the legend is of the lines of both heads"
     tokens = [word for word in layout.content.words if word.box is None]
     assert sum(word.text == "three" for word in tokens) == 2, "queries and keys stand there once"
     edges = {tuple(np.round(strokes.ends[:, end, 0], 6)) for strokes in hued for end in (0, 1)}

@@ -28,10 +28,9 @@ from attnviz.render.formats import draw, medium_of
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import NAN
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import Look, parse_size
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import Heatmaps, Thumbnails
-from attnviz.report.picture.sizes import parse_size
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells

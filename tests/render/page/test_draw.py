@@ -31,11 +31,10 @@ from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.head_panels import head_cells
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import colormap
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import Look, parse_bytes
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report
-from attnviz.report.picture.sizes import parse_bytes
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
@@ -379,9 +378,9 @@ def test_table_report_opens_on_the_table(recording: Recording) -> None:
 
 
 def test_look_says_what_is_shown_first(recording: Recording) -> None:
-    look = Look(style="text", query="q3", color_scale="log", limits="0:0.5", cmap="magma")
+    look = Look(style="text", query="q3", color_scale="log", limits="0.1:0.5", cmap="magma")
     data = page(build_report(recording, ReportOptions(medium=NUMBERS, look=look))).data
-    assert (data["view"], data["query"], data["steps"], data["fixed"]) == ("text", 3, "log", [0.0, 0.5])
+    assert (data["view"], data["query"], data["steps"], data["fixed"]) == ("text", 3, "log", [0.1, 0.5])
     assert unwritten(data["palettes"][data["sequential"]]) == colormap("magma").tobytes()
     with pytest.raises(AttnvizError, match="no query 'nobody'"):
         page(build_report(recording, ReportOptions(medium=NUMBERS, look=Look(style="text", query="nobody"))))

@@ -11,8 +11,7 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.report.picture.look import Look, refuse_uninspected
-from attnviz.report.picture.sizes import parse_size
+from attnviz.report.picture.look import Look, parse_size, refuse_uninspected
 from attnviz.text.selection import Selection
 
 
