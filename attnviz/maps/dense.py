@@ -113,7 +113,7 @@ class DenseMaps(MaskedMaps):
             scores=entry.array("scores", "float32", shape),
             weights=entry.array("weights", "float32", shape),
             visible=entry.array("visible", "bool", stored_shape(shape, entry.value)),
-            key_heads=entry.repeated_counts("key_heads"),
+            key_heads=None if entry.value.get("key_heads") is None else entry.whole_numbers("key_heads"),
         )
 
 

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -60,7 +60,23 @@ class DerivedMaps(CellMaps):
 
         Computes the maximum even if ``maximum`` is False. Pixels without visible cells have mean and maximum 0.
         """
-        pixels_of_heads = [self._pixel_statistics(head, height, width, queries, keys) for head in heads]
+        pixels_of_heads = []
+        for head in heads:
+            sums = np.zeros((height, width))
+            maxima = np.zeros((height, width), dtype=np.float32)
+            counts = np.zeros((height, width), dtype=np.int64)
+            row_edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
+            column_starts = block_edges(keys.stop - keys.start, width)[:-1]
+            for row, start in enumerate(row_edges[:-1]):
+                # With more pixels than queries, a row of pixels still shows one query.
+                row_queries = slice(start, max(row_edges[row + 1], start + 1))
+                for band in bands_of_queries(row_queries, keys.stop - keys.start, MAX_BAND_CELLS):
+                    window = self.window((head,), band, keys)
+                    weights = np.where(window.visible, window.weights[0], np.float32(0))
+                    sums[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), column_starts)
+                    maxima[row] = np.maximum(maxima[row], np.maximum.reduceat(weights.max(axis=0), column_starts))
+                    counts[row] += np.add.reduceat(window.visible.sum(axis=0), column_starts)
+            pixels_of_heads.append((sums, maxima, counts))
         return Overview(
             mean=np.stack([sums / np.maximum(counts, 1) for sums, _, counts in pixels_of_heads]).astype(np.float32),
             maximum=np.stack([maxima for _, maxima, _ in pixels_of_heads]),
@@ -70,26 +86,6 @@ class DerivedMaps(CellMaps):
     def to_tensors(self) -> MapTensors:
         """Returns these maps as whole arrays, as a file stores them."""
         return self.to_dense().to_tensors()
-
-    def _pixel_statistics(
-        self, head: int, height: int, width: int, queries: slice, keys: slice
-    ) -> tuple[Float64Array, FloatArray, IntArray]:
-        """Returns sum, maximum and number of each pixel's visible weights, ``(height, width)`` each; 0 without any."""
-        sums = np.zeros((height, width))
-        maxima = np.zeros((height, width), dtype=np.float32)
-        counts = np.zeros((height, width), dtype=np.int64)
-        row_edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
-        column_starts = block_edges(keys.stop - keys.start, width)[:-1]
-        for row, start in enumerate(row_edges[:-1]):
-            # With more pixels than queries, a row of pixels still shows one query.
-            row_queries = slice(start, max(row_edges[row + 1], start + 1))
-            for band in bands_of_queries(row_queries, keys.stop - keys.start, MAX_BAND_CELLS):
-                window = self.window((head,), band, keys)
-                weights = np.where(window.visible, window.weights[0], np.float32(0))
-                sums[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), column_starts)
-                maxima[row] = np.maximum(maxima[row], np.maximum.reduceat(weights.max(axis=0), column_starts))
-                counts[row] += np.add.reduceat(window.visible.sum(axis=0), column_starts)
-        return sums, maxima, counts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -16,7 +16,7 @@ from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.overview import Overview
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry, StoredEntry
+    from attnviz.base.tensor_file import StoredEntry
 
 MAX_FLOAT32_LOGSUMEXP = 16.0  # above it float32's rounding of score − log-sum-exp moves weights by more than 1e-5
 BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
@@ -138,7 +138,52 @@ class FactoredMaps(CellMaps):
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps of a file entry; arrays stay in the file until a part of them is indexed."""
         fields: dict[str, Any] = {name: value for name, value in call.items() if name != "scale"}
-        factors = _read_factors(entry, call)
+        dtype = entry.required_value("dtype", str)
+        if dtype not in ("float32", "bfloat16"):
+            raise entry.refusal(f"has factors of the unknown dtype {dtype!r}")
+        heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
+        key_heads = entry.required_value("key_heads", list)
+        if len(key_heads) != heads or not all(type(number) is int and 0 <= number < heads for number in key_heads):
+            raise entry.refusal("has 'key_heads' that do not fit its heads")
+        if call["scale"] is None:
+            raise entry.refusal("has factors without a scale")
+        softcap = entry.number("softcap")
+        if softcap is not None and not softcap > 0:
+            raise entry.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
+        features = entry.count("features")
+        listed_names = set(entry.lines("arrays"))
+        shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+            "sink": ("float32", (heads,)),
+            "padding": ("bool", (keys,)),
+            "mask": ("bool", (queries, keys)),
+            "bias.relative": ("float32", (heads, entry.count("distances"))),
+            "bias.by_key": ("float32", (heads, keys)),
+            "bias.explicit": ("float32", (heads, queries, keys)),
+        }
+        optional_arrays = {
+            name: entry.array(name, *shape) if name in listed_names else None for name, shape in shapes.items()
+        }
+        bias_arrays = {name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}
+        rules = entry.entry("mask")
+        limits = {name: None if rules.value.get(name) is None else rules.count(name) for name in ("window", "chunk")}
+        factors = Factors(
+            queries=_read_factor(entry, "queries", dtype, (heads, queries, features)),
+            keys=_read_factor(entry, "keys", dtype, (1 + max(key_heads), keys, features)),
+            key_heads=tuple(key_heads),
+            scale=call["scale"],
+            logsumexp=entry.array("logsumexp", "float32", (heads, queries)),
+            mask=Mask(
+                causal=rules.required_value("causal", bool),
+                **limits,
+                prefix=rules.count("prefix"),
+                offset=rules.integer("offset"),
+                padding=optional_arrays["padding"],
+                explicit=optional_arrays["mask"],
+            ),
+            bias=Bias(**bias_arrays, origin=entry.count("origin")),
+            softcap=softcap,
+            sink=optional_arrays["sink"],
+        )
         rounding = BFLOAT16_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
         return cls(**fields, factors=factors, rounding=rounding)
 
@@ -150,25 +195,23 @@ class FactoredMaps(CellMaps):
         magnitudes = np.abs(logsumexp, where=np.isfinite(logsumexp), out=np.zeros_like(logsumexp))
         in_float64 = bool((magnitudes > MAX_FLOAT32_LOGSUMEXP).any())
         precise_scores: NDArray[Any] = np.empty(scores.shape) if in_float64 else scores
-        self._write_scores(index, queries, keys, precise_scores)
+        factors = self.factors
+        query_vectors = np.asarray(factors.queries[index, queries], dtype=precise_scores.dtype)
+        key_vectors = np.asarray(factors.keys[factors.key_heads[index], keys], dtype=precise_scores.dtype)
+        write_product(
+            factors.device, query_vectors * precise_scores.dtype.type(factors.scale), key_vectors, precise_scores
+        )
+        if factors.softcap is not None:
+            np.tanh(np.divide(precise_scores, factors.softcap, out=precise_scores), out=precise_scores)
+            precise_scores *= factors.softcap
+        if factors.bias:
+            precise_scores += factors.bias.block([index], queries, keys)[0]
         if in_float64:
             scores[...] = precise_scores
         if weights is not None:
             exponents = np.subtract(precise_scores, logsumexp, out=precise_scores if in_float64 else weights)
             np.minimum(exponents, 0, out=exponents)  # the score of a hidden cell may be any number: no overflow in exp
             np.exp(exponents, out=weights)
-
-    def _write_scores(self, index: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
-        """Writes a head's scores, with soft cap and bias, into ``out``, and computes in the dtype of ``out``."""
-        factors = self.factors
-        query_vectors = np.asarray(factors.queries[index, queries], dtype=out.dtype)
-        key_vectors = np.asarray(factors.keys[factors.key_heads[index], keys], dtype=out.dtype)
-        write_product(factors.device, query_vectors * out.dtype.type(factors.scale), key_vectors, out)
-        if factors.softcap is not None:
-            np.tanh(np.divide(out, factors.softcap, out=out), out=out)
-            out *= factors.softcap
-        if factors.bias:
-            out += factors.bias.block([index], queries, keys)[0]
 
 
 def _clipped(span: slice, count: int) -> slice:
@@ -177,66 +220,11 @@ def _clipped(span: slice, count: int) -> slice:
     return slice(start, stop)
 
 
-def _read_factors(entry: "StoredEntry", call: CallFields) -> Factors:
-    dtype = entry.required_value("dtype", str)
-    if dtype not in ("float32", "bfloat16"):
-        raise entry.refusal(f"has factors of the unknown dtype {dtype!r}")
-    heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
-    key_heads = entry.required_value("key_heads", list)
-    if len(key_heads) != heads or not all(type(number) is int and 0 <= number < heads for number in key_heads):
-        raise entry.refusal("has 'key_heads' that do not fit its heads")
-    if call["scale"] is None:
-        raise entry.refusal("has factors without a scale")
-    softcap = entry.number("softcap")
-    if softcap is not None and not softcap > 0:
-        raise entry.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
-    features = entry.count("features")
-    optional_arrays = _read_optional_arrays(entry, heads, queries, keys)
-    bias_arrays = {name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}
-    return Factors(
-        queries=_read_factor(entry, "queries", dtype, (heads, queries, features)),
-        keys=_read_factor(entry, "keys", dtype, (1 + max(key_heads), keys, features)),
-        key_heads=tuple(key_heads),
-        scale=call["scale"],
-        logsumexp=entry.array("logsumexp", "float32", (heads, queries)),
-        mask=_read_mask(entry.entry("mask"), optional_arrays),
-        bias=Bias(**bias_arrays, origin=entry.count("origin")),
-        softcap=softcap,
-        sink=optional_arrays["sink"],
-    )
-
-
-def _read_optional_arrays(entry: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
-    """Returns all optional arrays of a file entry by name; ``None`` for an array that the entry does not list."""
-    listed_names = set(entry.lines("arrays"))
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
-        "sink": ("float32", (heads,)),
-        "padding": ("bool", (keys,)),
-        "mask": ("bool", (queries, keys)),
-        "bias.relative": ("float32", (heads, entry.count("distances"))),
-        "bias.by_key": ("float32", (heads, keys)),
-        "bias.explicit": ("float32", (heads, queries, keys)),
-    }
-    return {name: entry.array(name, *shape) if name in listed_names else None for name, shape in shapes.items()}
-
-
 def _read_factor(entry: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
     """Returns the queries or keys of a file entry: a `HalfArray` if they are bfloat16, else float32."""
     if dtype == "bfloat16":
         return HalfArray(entry.array(name, "uint16", shape))
     return entry.array(name, "float32", shape)
-
-
-def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
-    limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
-    return Mask(
-        causal=entry.required_value("causal", bool),
-        **limits,
-        prefix=entry.count("prefix"),
-        offset=entry.integer("offset"),
-        padding=arrays["padding"],
-        explicit=arrays["mask"],
-    )
 
 
 def halve(recording: Recording) -> Recording:

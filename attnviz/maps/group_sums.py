@@ -44,7 +44,19 @@ def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> Gr
         if queries.stop - queries.start <= max_queries:
             sums.append(sum_cells(*read(queries, keys), part, columns))
         else:
-            sums.append(_sum_bands(read, heads, part, columns, max_queries))
+            # The groups of this part are long: their sums grow band by band, in float64.
+            weights = np.zeros((heads, len(part), len(columns)))
+            is_visible = np.zeros(weights.shape, dtype=bool)
+            for band in bands_of_queries(queries, 1, max_queries):
+                group_numbers = part.numbers[band.start - part.first : band.stop - part.first]
+                cells, visible_cells = read(band, keys)
+                in_group = group_numbers >= 0
+                column_sums = columns.reduce(np.add, cells.astype(np.float64), 2)  # (heads, queries, columns)
+                column_visible = np.broadcast_to(columns.reduce(np.logical_or, visible_cells, -1), column_sums.shape)
+                for head in range(heads):
+                    np.add.at(weights[head], group_numbers[in_group], column_sums[head, in_group])
+                    np.logical_or.at(is_visible[head], group_numbers[in_group], column_visible[head, in_group])
+            sums.append(GroupSums(weights, shared_or_per_head(is_visible)))
     if len(sums) == 1:
         return sums[0]
 
@@ -79,19 +91,3 @@ def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
         stop = max(start + 1, int(np.searchsorted(rows.stops, rows.starts[start] + max_queries, side="right")))
         yield rows.part(slice(start, stop))
         start = stop
-
-
-def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_queries: int) -> GroupSums:
-    """Returns the weights summed over all pairs of groups, in float64, a band of queries at a time."""
-    weights = np.zeros((heads, len(rows), len(columns)))
-    visible = np.zeros(weights.shape, dtype=bool)
-    for band in bands_of_queries(rows.token_span, 1, max_queries):
-        group_numbers = rows.numbers[band.start - rows.first : band.stop - rows.first]
-        cells, visible_cells = read(band, columns.token_span)
-        in_group = group_numbers >= 0
-        column_sums = columns.reduce(np.add, cells.astype(np.float64), 2)  # (heads, queries, columns)
-        column_visible = np.broadcast_to(columns.reduce(np.logical_or, visible_cells, -1), column_sums.shape)
-        for head in range(heads):
-            np.add.at(weights[head], group_numbers[in_group], column_sums[head, in_group])
-            np.logical_or.at(visible[head], group_numbers[in_group], column_visible[head, in_group])
-    return GroupSums(weights, shared_or_per_head(visible))

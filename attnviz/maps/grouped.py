@@ -42,7 +42,22 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping) -> R
     if not selected_maps:
         return recording
     refuse_missing_units(selected_maps, grouping)
-    grouped_maps = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in selected_maps]
+    grouped_maps = []
+    for maps in selected_maps:
+        heads = selection.heads_of(maps.layer)
+        rows, columns = _units(maps.query_tokens, grouping), _units(maps.key_tokens, grouping)
+        selected_heads = tuple(head for head in maps.heads if heads is None or head in heads)
+        grouped_maps.append(
+            GroupedMaps(
+                **_fields_of_units(maps, rows.as_tokens(), columns.as_tokens())
+                | {"heads": selected_heads or maps.heads},
+                source=cell_maps(maps),
+                rows=rows,
+                columns=columns,
+                renormalize=grouping.renormalize,
+                has_scores=grouping.units == TOKENS,
+            ).dense_if_small()
+        )
     remarks = (*_grouping_remarks(selected_maps, grouping), *recording.remarks)
     return replace(recording, maps=tuple(grouped_maps), remarks=remarks)
 
@@ -103,20 +118,6 @@ def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window
     return Window(scores=np.full_like(weights, np.nan), weights=weights, visible=sums.visible)
 
 
-def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
-    """Returns the maps over groups: as arrays if they are small, else computed at each access."""
-    rows, columns = _units(maps.query_tokens, grouping), _units(maps.key_tokens, grouping)
-    selected_heads = tuple(head for head in maps.heads if heads is None or head in heads)
-    return GroupedMaps(
-        **_fields_of_units(maps, rows.as_tokens(), columns.as_tokens()) | {"heads": selected_heads or maps.heads},
-        source=cell_maps(maps),
-        rows=rows,
-        columns=columns,
-        renormalize=grouping.renormalize,
-        has_scores=grouping.units == TOKENS,
-    ).dense_if_small()
-
-
 def _fields_of_units(maps: LayerMaps, query_tokens: Tokens, key_tokens: Tokens) -> dict[str, Any]:
     """Returns the shared fields of maps over units; the norms of values are of single keys, so that units have none."""
     fields = {"query_tokens": query_tokens, "key_tokens": key_tokens, "value_norms": None, "value_norms_fidelity": None}
@@ -144,34 +145,14 @@ def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
     if any(named_groups(tokens, grouping.units) is not None for tokens in axes):
         return
     refuse_absent_units(grouping.by)
-    choices = or_list([*_known_groups(axes), "a pattern such as '^Chapter .*'"])
-    raise AttnvizError(f"{option('by', grouping.units)} matches nothing in the text; choose {choices}")
-
-
-def _known_groups(axes: Iterable[Tokens]) -> list[str]:
-    """Returns the names of the groups that any of these axes has; tokens and words are always among them."""
     stored_names = [name for tokens in axes for name in tokens.groups]
-    return [
+    present_names = [
         name
         for name in dict.fromkeys((*NAMES, *stored_names))
         if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
     ]
-
-
-def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens outside every turn or passage, such as special tokens, if there are any."""
-    groups = named_groups(tokens, grouping.units)
-    outside_tokens = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
-    if outside_tokens:
-        labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside_tokens[:MAX_NAMED_MARKS]))
-        treatment = (
-            f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{marks_label(tokens, grouping.units)}”."
-        )
-        origin = " of the chat template" if grouping.units != PASSAGES else ""
-        plural = "s" if len(outside_tokens) > 1 else ""
-        ellipsis = " …" if len(outside_tokens) > MAX_NAMED_MARKS else ""
-        count = f"{len(outside_tokens)} token{plural}{origin}"
-        yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
+    choices = or_list([*present_names, "a pattern such as '^Chapter .*'"])
+    raise AttnvizError(f"{option('by', grouping.units)} matches nothing in the text; choose {choices}")
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
@@ -183,10 +164,27 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
         yield f"{name}: weights are summed over the tokens of a {unit} as keys and averaged over them as queries."
     row_sums = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
     if marks_label(maps[0].key_tokens, grouping.units) is not None:
-        yield from _outside_remark(maps[0].key_tokens, grouping, row_sums)
+        # Some tokens are outside every turn or passage, such as special tokens.
+        tokens = maps[0].key_tokens
+        groups = named_groups(tokens, grouping.units)
+        outside_tokens = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
+        if outside_tokens:
+            named_tokens = outside_tokens[:MAX_NAMED_MARKS]
+            labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in named_tokens))
+            mark = marks_label(tokens, grouping.units)
+            treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{mark}”."
+            origin = " of the chat template" if grouping.units != PASSAGES else ""
+            plural = "s" if len(outside_tokens) > 1 else ""
+            ellipsis = " …" if len(outside_tokens) > MAX_NAMED_MARKS else ""
+            count = f"{len(outside_tokens)} token{plural}{origin}"
+            yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
         if grouping.no_special:
             return
-    special_labels = [*_special_labels(maps[0].query_tokens), *_special_labels(maps[0].key_tokens)]
+    special_labels = [
+        tokens.labels[index]
+        for tokens in (maps[0].query_tokens, maps[0].key_tokens)
+        for index in np.flatnonzero(tokens.special).tolist()
+    ]
     if grouping.no_special and special_labels:
         yield f"Special tokens are hidden ({', '.join(dict.fromkeys(special_labels))}): {row_sums}"
         return
@@ -194,10 +192,6 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
         yield "There are no special tokens to hide."
     if grouping.renormalize:
         yield "Rows are divided by their sum, so that they sum to 100% without the weight of a sink."
-
-
-def _special_labels(tokens: Tokens) -> list[str]:
-    return [tokens.labels[index] for index in np.flatnonzero(tokens.special).tolist()]
 
 
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
@@ -219,47 +213,33 @@ def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[R
     for name in ("queries", "keys"):
         if getattr(selection, name) != (None, None):
             raise AttnvizError(f"{option(name)} selects tokens, but these maps were pooled to blocks; leave it out")
-    return [_with_block_maps(recording) for recording in all_recordings]
-
-
-def _with_block_maps(recording: Recording) -> Recording:
-    maps = tuple(
-        _block_maps(layer_maps) if isinstance(layer_maps, PooledMaps) else layer_maps for layer_maps in recording.maps
-    )
-    remarks = dict.fromkeys(
-        BLOCK_REMARK.format(layer_maps.layer, *layer_maps.block)
-        for layer_maps in recording.maps
-        if isinstance(layer_maps, PooledMaps)
-    )
-    return replace(recording, maps=maps, remarks=(*remarks, *recording.remarks))
+    blocked_recordings = []
+    for recording in all_recordings:
+        maps_of_recording = [_block_maps(maps) if isinstance(maps, PooledMaps) else maps for maps in recording.maps]
+        remarks = dict.fromkeys(
+            BLOCK_REMARK.format(maps.layer, *maps.block) for maps in recording.maps if isinstance(maps, PooledMaps)
+        )
+        blocked = replace(recording, maps=tuple(maps_of_recording), remarks=(*remarks, *recording.remarks))
+        blocked_recordings.append(blocked)
+    return blocked_recordings
 
 
 def _block_maps(maps: PooledMaps) -> GroupedMaps:
-    rows, columns = (
-        _block_units(tokens, block_count)
-        for tokens, block_count in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True)
-    )
-    return GroupedMaps(
-        **_fields_of_units(maps, _block_tokens(rows), _block_tokens(columns)),
-        source=maps,
-        rows=rows,
-        columns=columns,
-    )
-
-
-def _block_units(tokens: Tokens, block_count: int) -> Units:
-    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one."""
-    edges = block_edges(len(tokens), block_count)
-    sizes = np.diff(edges)
-    labels = (
-        tokens.labels[first] + ("…" if size > 1 else "")
-        for first, size in zip(edges[:-1].tolist(), sizes.tolist(), strict=True)
-    )
-    numbers = np.repeat(np.arange(block_count, dtype=np.int64), sizes)
-    return Units(numbers=numbers, labels=tuple(labels), tokens=tokens)
-
-
-def _block_tokens(blocks: Units) -> Tokens:
-    """Returns one token per block; it is special if the block is a single special token."""
-    joined_tokens = blocks.as_tokens()
-    return replace(joined_tokens, special=joined_tokens.special & (blocks.sizes == 1))
+    """Returns maps with a row and a column for each block, labelled by its first token."""
+    axes = []
+    for tokens, block_count in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True):
+        edges = block_edges(len(tokens), block_count)
+        block_sizes = np.diff(edges)
+        labels = (
+            tokens.labels[first] + ("…" if size > 1 else "")
+            for first, size in zip(edges[:-1].tolist(), block_sizes.tolist(), strict=True)
+        )
+        numbers = np.repeat(np.arange(block_count, dtype=np.int64), block_sizes)
+        blocks = Units(numbers=numbers, labels=tuple(labels), tokens=tokens)
+        joined_tokens = blocks.as_tokens()
+        # A block is special if it is a single special token.
+        block_tokens = replace(joined_tokens, special=joined_tokens.special & (blocks.sizes == 1))
+        axes.append((blocks, block_tokens))
+    (rows, row_tokens), (columns, column_tokens) = axes
+    fields = _fields_of_units(maps, row_tokens, column_tokens)
+    return GroupedMaps(**fields, source=maps, rows=rows, columns=columns)

@@ -47,20 +47,15 @@ class Recording:
         """Names the heads, and makes all strings printable; raises AttnvizError if there are no maps."""
         if not self.maps:
             raise AttnvizError("nothing was recorded; choose layers and heads that exist")
-        self._name_heads()
+        # A choice of a recording's maps keeps the names of all heads; else the parts in their names are decided here.
+        names = [(maps.part, maps.layer, maps.item, head) for maps in self.maps for head in maps.heads]
+        if None in {maps.part for maps in self.maps} or len(set(names)) < len(names):
+            calls = (HeadsOfCall(maps.layer, maps.module, maps.kind, maps.item, maps.heads) for maps in self.maps)
+            for maps, part in zip(self.maps, distinguishing_parts(calls), strict=True):
+                object.__setattr__(maps, "part", part)
         for name in ("model", "version"):
             object.__setattr__(self, name, printable(getattr(self, name)))
         object.__setattr__(self, "remarks", tuple(map(printable, self.remarks)))
-
-    def _name_heads(self) -> None:
-        """Decides the part in the names of the maps' heads; a choice of a recording's maps keeps the names of all."""
-        if None not in {maps.part for maps in self.maps}:
-            names = [(maps.part, maps.layer, maps.item, head) for maps in self.maps for head in maps.heads]
-            if len(set(names)) == len(names):
-                return
-        calls = (HeadsOfCall(maps.layer, maps.module, maps.kind, maps.item, maps.heads) for maps in self.maps)
-        for maps, part in zip(self.maps, distinguishing_parts(calls), strict=True):
-            object.__setattr__(maps, "part", part)
 
     @property
     def text(self) -> str:

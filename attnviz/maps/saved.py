@@ -11,12 +11,9 @@ from attnviz.base.kinds import FLAG, HEAD_PAIRS, TEXT, number, refuse_other_kind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from attnviz.base.tensor_file import Entry, StoredEntry, Tensors
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.text.tokens import Tokens
 
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
@@ -38,8 +35,30 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
             f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; give a name such as run{SUFFIX}"
         )
     from attnviz.base.tensor_file import MemoryTensors, write_tensors
+    from attnviz.maps.recording import Recording
+    from attnviz.maps.saved_tokens import tokens_to_tensors
 
-    header, arrays = _to_tensors(recording)
+    names = [field.name for field in fields(Recording) if field.name not in ("maps", "doubts")]
+    tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in (maps.query_tokens, maps.key_tokens)}
+    axes = list(tokens_by_id.values())
+    token_header, arrays = tokens_to_tensors(axes)
+    header: dict[str, Any] = {
+        "format": FORMAT_VERSION,
+        "recording": {name: getattr(recording, name) for name in names},
+        **token_header,
+        "maps": [],
+    }
+    axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
+    for index, maps in enumerate(recording.maps):
+        tensors = maps.to_tensors()
+        queries, keys = axis_indices[id(maps.query_tokens)], axis_indices[id(maps.key_tokens)]
+        call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+        value_norms = {}
+        if maps.value_norms is not None:  # files call them "moved"
+            call |= {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
+            value_norms = {"moved": maps.value_norms}
+        header["maps"].append({"class": tensors.kind, **call, **tensors.header})
+        arrays |= {f"maps.{index}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
     _from_tensors(MemoryTensors(header, arrays, str(path)))  # before writing, refuses what `load` would refuse
     with output_file(path, force) as file:
         write_tensors(file, header, arrays)
@@ -54,37 +73,9 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
     return replace(recording, doubts=weight_warnings(recording.maps))
 
 
-def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
-    """Returns the header and the arrays that a file of the recording stores; shared tokens are stored once."""
-    from attnviz.maps.recording import Recording
-    from attnviz.maps.saved_tokens import tokens_to_tensors
-
-    names = [field.name for field in fields(Recording) if field.name not in ("maps", "doubts")]
-    tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}
-    axes = list(tokens_by_id.values())
-    token_header, arrays = tokens_to_tensors(axes)
-    header: dict[str, Any] = {
-        "format": FORMAT_VERSION,
-        "recording": {name: getattr(recording, name) for name in names},
-        **token_header,
-        "maps": [],
-    }
-    axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
-    for index, maps in enumerate(recording.maps):
-        tensors = maps.to_tensors()
-        queries, keys = (axis_indices[id(tokens)] for tokens in _tokens_of(maps))
-        call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
-        value_norms = {}
-        if maps.value_norms is not None:  # files call them "moved"
-            call |= {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
-            value_norms = {"moved": maps.value_norms}
-        header["maps"].append({"class": tensors.kind, **call, **tensors.header})
-        arrays |= {f"maps.{index}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
-    return header, arrays
-
-
 def _from_tensors(file: "Tensors") -> "Recording":
     """Returns the recording that a header and its arrays describe."""
+    from attnviz.maps.layer_maps import CallFields
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_tokens
 
@@ -97,7 +88,28 @@ def _from_tensors(file: "Tensors") -> "Recording":
             f"{file.what!r} has format {version}, but this attnviz reads format {FORMAT_VERSION}; {advice}"
         )
     axes = read_tokens(file)
-    maps = [_read_maps(stored, axes) for stored in file.stored_entries("maps")]
+    maps = []
+    for stored in file.stored_entries("maps"):
+        kind, saved_as = stored.required_value("kind", str), stored.required_value("class", str)
+        if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
+            raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
+        heads = stored.counts("heads")
+        query_tokens, key_tokens = (axes[stored.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
+        has_norms = bool(stored.value.get("has_moved"))
+        call = CallFields(
+            layer=stored.count("layer"),
+            module=stored.line("module"),
+            heads=heads,
+            query_tokens=query_tokens,
+            key_tokens=key_tokens,
+            kind="cross" if kind == "cross" else "self",
+            item=stored.count("item"),
+            scale=stored.number("scale"),
+            fidelity=stored.number("fidelity"),
+            value_norms=stored.array("moved", "float32", (len(heads), len(key_tokens))) if has_norms else None,
+            value_norms_fidelity=stored.number("moved_fidelity"),
+        )
+        maps.append(_maps_reader(saved_as)(stored, call))
     entry = file.header.entry("recording")
     has_seed = entry.value.get("seed") is not None
     return Recording(
@@ -118,32 +130,6 @@ def read_settings(entry: "Entry") -> dict[str, Any]:
     return settings
 
 
-def _read_maps(entry: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
-    """Returns the maps of a file entry."""
-    from attnviz.maps.layer_maps import CallFields
-
-    kind, saved_as = entry.required_value("kind", str), entry.required_value("class", str)
-    if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
-        raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
-    heads = entry.counts("heads")
-    query_tokens, key_tokens = (axes[entry.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
-    has_norms = bool(entry.value.get("has_moved"))
-    call = CallFields(
-        layer=entry.count("layer"),
-        module=entry.line("module"),
-        heads=heads,
-        query_tokens=query_tokens,
-        key_tokens=key_tokens,
-        kind="cross" if kind == "cross" else "self",
-        item=entry.count("item"),
-        scale=entry.number("scale"),
-        fidelity=entry.number("fidelity"),
-        value_norms=entry.array("moved", "float32", (len(heads), len(key_tokens))) if has_norms else None,
-        value_norms_fidelity=entry.number("moved_fidelity"),
-    )
-    return _maps_reader(saved_as)(entry, call)
-
-
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
     """Returns the function that reads maps of a kind: the ``from_tensors`` of its class."""
     if saved_as == "dense":
@@ -157,8 +143,3 @@ def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMap
     from attnviz.maps.pooled import PooledMaps
 
     return PooledMaps.from_tensors
-
-
-def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":
-    """Returns the tokens of the queries and of the keys."""
-    return maps.query_tokens, maps.key_tokens

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.printable import is_printable
-from attnviz.base.tensor_file import Entry, StoredEntry, Tensors
-from attnviz.media.medium import Medium, read_medium
+from attnviz.base.tensor_file import Tensors
+from attnviz.media.medium import read_medium
 from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 
@@ -53,42 +53,38 @@ def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str,
 def read_tokens(file: Tensors) -> list[Tokens]:
     """Returns the tokens of all axes of a file."""
     media = [read_medium(entry) for entry in file.stored_entries("media")]
-    return [_read_axis(entry, media) for entry in file.stored_entries("tokens")]
-
-
-def _read_axis(entry: StoredEntry, media: list[Medium]) -> Tokens:
-    """Returns the tokens of one axis."""
-    labels = entry.lines("labels")
-    count, medium_indices = len(labels), entry.counts("media")
-    if max(medium_indices) >= len(media):
-        raise entry.refusal("has tokens of media that are missing")
-    axis_media = tuple(media[index] for index in medium_indices)
-    place_size = max(medium.place_size for medium in axis_media)
-    tokens = Tokens(
-        labels=labels,
-        ids=entry.array("ids", "int64", (count,)),
-        special=entry.array("special", "bool", (count,)),
-        media=axis_media,
-        medium=entry.array("medium", "int64", (count,)),
-        places=entry.array("places", "int64", (count, place_size)),
-        groups={name: _read_groups(entry, name, count) for name in entry.required_value("groups", dict)},
-    )
-    if not ((tokens.medium >= -1) & (tokens.medium < len(axis_media))).all():
-        raise entry.refusal("has tokens of media that are missing")
-    # A token without a medium (-1) is checked as one of the first medium, so that its place is possible too.
-    checked_medium = np.maximum(tokens.medium, 0)
-    for index, medium in enumerate(axis_media):
-        if not medium.contains(tokens.places[checked_medium == index, : medium.place_size]):
-            raise entry.refusal(f"has tokens outside their {medium.name}")
-    return tokens
-
-
-def _read_groups(entry: StoredEntry, name: str, count: int) -> Groups:
-    """Returns the groups of an axis's tokens that are stored under a name."""
-    if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
-        raise entry.refusal("has groups whose name is missing, too long or not printable")
-    labels = Entry(entry.value["groups"], entry.what).lines(name)
-    numbers = entry.array(f"groups.{name}", "int64", (count,))
-    if labels and numbers.max(initial=-1) >= len(labels):
-        raise entry.refusal(f"has tokens in groups of {name!r} that have no label")
-    return Groups(numbers, labels)
+    axes = []
+    for entry in file.stored_entries("tokens"):
+        labels = entry.lines("labels")
+        count, medium_indices = len(labels), entry.counts("media")
+        if max(medium_indices) >= len(media):
+            raise entry.refusal("has tokens of media that are missing")
+        axis_media = tuple(media[index] for index in medium_indices)
+        place_size = max(medium.place_size for medium in axis_media)
+        ids, groups = entry.array("ids", "int64", (count,)), {}
+        for name in entry.required_value("groups", dict):
+            if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
+                raise entry.refusal("has groups whose name is missing, too long or not printable")
+            group_labels = entry.entry("groups").lines(name)
+            numbers = entry.array(f"groups.{name}", "int64", (count,))
+            if group_labels and numbers.max(initial=-1) >= len(group_labels):
+                raise entry.refusal(f"has tokens in groups of {name!r} that have no label")
+            groups[name] = Groups(numbers, group_labels)
+        tokens = Tokens(
+            labels=labels,
+            ids=ids,
+            special=entry.array("special", "bool", (count,)),
+            media=axis_media,
+            medium=entry.array("medium", "int64", (count,)),
+            places=entry.array("places", "int64", (count, place_size)),
+            groups=groups,
+        )
+        if not ((tokens.medium >= -1) & (tokens.medium < len(axis_media))).all():
+            raise entry.refusal("has tokens of media that are missing")
+        # A token without a medium (-1) is checked as one of the first medium, so that its place is possible too.
+        checked_medium = np.maximum(tokens.medium, 0)
+        for index, medium in enumerate(axis_media):
+            if not medium.contains(tokens.places[checked_medium == index, : medium.place_size]):
+                raise entry.refusal(f"has tokens outside their {medium.name}")
+        axes.append(tokens)
+    return axes

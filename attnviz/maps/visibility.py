@@ -26,11 +26,6 @@ def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:
     return cells if cells.ndim == 2 else shared_or_per_head([cells[index] for index in indices])
 
 
-def joint_shape(parts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of joined parts: ``shape``, without its axis of heads if no part has three axes."""
-    return shape if any(part.ndim == 3 for part in parts) else shape[1:]
-
-
 def stored_shape(shape: tuple[int, int, int], header: dict[str, Any]) -> tuple[int, ...]:
     """Returns the shape of a stored array of cells: ``(rows, columns)`` unless the header says that heads differ."""
     return shape if header.get(BY_HEAD) is True else shape[1:]

@@ -28,7 +28,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, Window, is_long
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
-from attnviz.maps.visibility import joint_shape, shared_or_per_head, visible_to_heads
+from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
 from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
@@ -219,7 +219,8 @@ def position_of_first_query(call: CapturedCall, item: int) -> int:
 def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:
     """Returns scores, weights and visible cells of whole maps, given rows, columns and cells of their parts."""
     scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-    visible = np.zeros(joint_shape([cells.visible for _, cells in parts], shape), dtype=bool)
+    heads_differ = any(cells.visible.ndim == 3 for _, cells in parts)
+    visible = np.zeros(shape if heads_differ else shape[1:], dtype=bool)
     for (rows, columns), cells in parts:
         scores[:, rows, columns], weights[:, rows, columns] = cells.scores, cells.weights
         visible[..., rows, columns] = cells.visible
