@@ -51,10 +51,18 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
     """Runs ``work`` in the fork, writes its result to the pipe ``write_end``, and ends the fork."""
     try:
+        import resource
+
         # the parent's handlers would clean up the parent's files
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _limit_own_memory()
+        with suppress(OSError, ValueError):
+            with open("/proc/self/statm", encoding="ascii") as status_file:
+                used_bytes = int(status_file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            hard_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
+            limit = used_bytes + MAX_MEMORY
+            soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
+            resource.setrlimit(resource.RLIMIT_AS, (soft_limit, hard_limit))
         try:
             result = DONE + work().encode(errors="surrogatepass")
         except Exception as error:
@@ -70,19 +78,6 @@ def _failure_reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "takes more memory than is allowed; simplify it"
     return f"fails: {str(error) or type(error).__name__}"
-
-
-def _limit_own_memory() -> None:
-    """Limits the memory of this process to `MAX_MEMORY` more than it uses now, or to the hard limit if that is less."""
-    import resource
-
-    with suppress(OSError, ValueError):
-        with open("/proc/self/statm", encoding="ascii") as file:
-            used_bytes = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        hard_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = used_bytes + MAX_MEMORY
-        soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
-        resource.setrlimit(resource.RLIMIT_AS, (soft_limit, hard_limit))
 
 
 def _read_result(read_end: int, deadline: float) -> bytes | None:

@@ -158,24 +158,14 @@ def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
         except FileExistsError:
             raise
         except OSError:  # the file system has no hard links
-            _replace_placeholder(temporary, target)
-    _sync_folder(target.parent)
-
-
-def _replace_placeholder(temporary: Path, target: Path) -> None:
-    """Creates an empty file as the target, and renames the temporary file over it."""
-    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    try:
-        os.replace(temporary, target)
-    except OSError:
-        os.unlink(target)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flushes the entries of a folder to disk, if the system can."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))  # taken, before it is replaced
+            try:
+                os.replace(temporary, target)
+            except OSError:
+                os.unlink(target)
+                raise
+    with suppress(OSError):  # not every system can flush a folder
+        descriptor = os.open(target.parent, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
             os.fsync(descriptor)
         finally:

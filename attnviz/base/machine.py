@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, choices, option, or_list
+from attnviz.base.errors import AttnvizError, option, or_list
 
 if TYPE_CHECKING:
     import torch
@@ -19,12 +19,6 @@ def refuse_unknown_device(name: str) -> None:
     """Raises AttnvizError if the name is not one of `DEVICES`; does not import torch."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
         raise AttnvizError(f"unknown {option('device')} {name!r}; choose {or_list(DEVICES)}")
-
-
-def refuse_unknown_dtype(name: str) -> None:
-    """Raises AttnvizError if the name is not one of `DTYPES`."""
-    if name not in DTYPES:
-        raise AttnvizError(f"unknown {option('dtype')} {name!r}; {choices(name, DTYPES)}")
 
 
 def find_device(name: str) -> "torch.device":

@@ -160,16 +160,12 @@ class Entry:
 
         The list must have at least one number, and no number twice.
         """
-        numbers = self._whole_numbers(name)
+        numbers = self.whole_numbers(name)
         if not numbers or len(set(numbers)) < len(numbers):
             raise self.refusal(f"has {name!r} that are empty or repeat a number")
         return numbers
 
-    def repeated_counts(self, name: str) -> tuple[int, ...] | None:
-        """Returns the value of a field, a list of whole numbers from 0 on; ``None`` if the field is missing."""
-        return self._whole_numbers(name) if self.value.get(name) is not None else None
-
-    def _whole_numbers(self, name: str) -> tuple[int, ...]:
+    def whole_numbers(self, name: str) -> tuple[int, ...]:
         """Returns the value of a field; raises AttnvizError unless it is a list of whole numbers from 0 on."""
         numbers = self.required_value(name, list)
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):

@@ -128,13 +128,36 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     text, coded_text = json.loads(run_bounded(template_outputs, "the model's chat template"))
     numbers = _character_numbers(text, coded_text, coder)
     if numbers is None:
-        turns, indices = _turns_by_search(text, conversation, coder)
+        turns, indices = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
+        position = 0
+        for label, message in conversation.turns().items():
+            stripped_message = message.strip()
+            json_forms = (json.dumps(stripped_message, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
+            for form in dict.fromkeys((stripped_message, *json_forms)):
+                found = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
+                if found is not None:
+                    found_span = slice(*found.span())
+                    turns[found_span] = coder.labels.index(label)
+                    if form == stripped_message:
+                        indices[found_span] = message.index(stripped_message) + np.arange(found.end() - found.start())
+                    position = found.end()
+                    break
     else:
         # The number -1 of a character of the template picks the -1 that is appended.
         turns = np.array([*coder.turns, -1], dtype=np.int64)[numbers]
         indices = np.array([*coder.indices, -1], dtype=np.int64)[numbers]
-    is_template_token = _is_template_token(text, turns, tokenizer)
-    passages = _passages_of(turns, indices, conversation, coder)
+    is_template_token = np.zeros(len(text), dtype=bool)
+    for token in tokenizer.get_added_vocab():
+        if not token or UNCODED.fullmatch(token):
+            continue
+        for match in re.finditer(re.escape(token), text):
+            span = slice(*match.span())
+            is_template_token[span] |= (turns[span] < 0).all()
+    passages = np.full(len(turns), -1, dtype=np.int64)
+    for number, (turn_label, _, start, stop) in enumerate(conversation.passages):
+        if turn_label in coder.labels:
+            is_in_turn = turns == coder.labels.index(turn_label)
+            passages[is_in_turn & (indices >= start) & (indices < stop)] = number
     return RenderedChat(
         text,
         tuple(coder.labels),
@@ -170,7 +193,13 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     chat = render(tokenizer, conversation, starts_answer=True)
     tokens = tokenize_text(tokenizer, chat.text, example.pair, chat=True)
     if example.passages:
-        tokens = example.with_groups(tokens, _message_start(chat, example.text))
+        stripped_message, leading_spaces = example.text.strip(), len(example.text) - len(example.text.lstrip())
+        start = int(np.argmax(chat.turns >= 0))  # the first character that is of a turn
+        if not chat.text.startswith(stripped_message, start):
+            raise AttnvizError(
+                f"the chat template changes the passages, so their places are not known; leave {option('chat')} out"
+            )
+        tokens = example.with_groups(tokens, start - leading_spaces)
     groups = chat.groups(tokens)
     # The template wrote its special tokens as text; one that stands in a message is a part of the message.
     special = tokens.special | (special_mask(tokenizer, tokens.ids.tolist()) & (groups[TURNS].numbers < 0))
@@ -196,19 +225,6 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
     return with_generated_from(with_own_words(replace(tokens, groups={**tokens.groups, **answer_groups})), count)
 
 
-def _message_start(chat: RenderedChat, text: str) -> int:
-    """Returns the index of the message in the rendered text, minus the number of its leading spaces; may be
-    negative.
-    """
-    stripped_message, leading_spaces = text.strip(), len(text) - len(text.lstrip())
-    start = int(np.argmax(chat.turns >= 0))  # the first character that is of a turn
-    if not chat.text.startswith(stripped_message, start):
-        raise AttnvizError(
-            f"the chat template changes the passages, so their places are not known; leave {option('chat')} out"
-        )
-    return start - leading_spaces
-
-
 def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:
     """Returns the text that the chat template writes; errors of the template are raised unchanged."""
     return str(
@@ -224,13 +240,14 @@ def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs
 
 def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
     """Returns the coder's number of each character of a text, ``(characters,)``; -1 for characters of the template."""
-    for forms_of in (_plain_form, _escaped_forms):
+    for has_escapes in (False, True):
         numbers = np.full(len(text), -1, dtype=np.int64)
         position = 0
         expected_number = 0  # a code has several numbers, and the nearest to this one is meant
         for character in coded_text:
             number = coder.number_of_code(character, expected_number)
-            forms = [character] if number is None else forms_of(coder.characters[number])
+            original = character if number is None else coder.characters[number]
+            forms = _escaped_forms(original) if has_escapes and number is not None else [original]
             match = next((form for form in forms if text.startswith(form, position)), None)
             if match is None:
                 break
@@ -244,38 +261,11 @@ def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> In
     return None
 
 
-def _passages_of(turns: IntArray, indices: IntArray, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
-    """Returns the passage of each character, -1 for none, ``(characters,)``."""
-    passages = np.full(len(turns), -1, dtype=np.int64)
-    for number, (turn_label, _, start, stop) in enumerate(conversation.passages):
-        if turn_label in coder.labels:
-            is_in_turn = turns == coder.labels.index(turn_label)
-            passages[is_in_turn & (indices >= start) & (indices < stop)] = number
-    return passages
-
-
-def _plain_form(character: str) -> list[str]:
-    """Returns the only form of a character in a template that escapes nothing: the character itself."""
-    return [character]
-
-
 def _escaped_forms(character: str) -> list[str]:
     """Returns a character, and its escaped forms in JSON and HTML, the longest first."""
     json_forms = (json.dumps(character, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
     forms = {*json_forms, html.escape(character), f"\\u{ord(character):04x}", character}
     return sorted(forms, key=len, reverse=True)
-
-
-def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
-    """Returns a mask of the characters of added tokens that the template wrote, such as ``<|im_end|>``."""
-    is_template_token = np.zeros(len(text), dtype=bool)
-    for token in tokenizer.get_added_vocab():
-        if not token or UNCODED.fullmatch(token):
-            continue
-        for match in re.finditer(re.escape(token), text):
-            span = slice(*match.span())
-            is_template_token[span] |= (turns[span] < 0).all()
-    return is_template_token
 
 
 def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
@@ -291,22 +281,3 @@ def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
     is_between = (previous_index <= characters) & (next_index >= characters)
     is_in_gap = is_between & (turns[previous_index] == turns[next_index]) & ~is_template_token
     return np.where(is_in_gap, turns[previous_index], turns)
-
-
-def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
-    """Returns the turn of each character, and its index in the turn's text, both ``(characters,)``; -1 for none."""
-    turns, indices = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
-    position = 0
-    for label, message in conversation.turns().items():
-        stripped_message = message.strip()
-        json_forms = (json.dumps(stripped_message, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
-        for form in dict.fromkeys((stripped_message, *json_forms)):
-            match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
-            if match is not None:
-                span = slice(*match.span())
-                turns[span] = coder.labels.index(label)
-                if form == stripped_message:
-                    indices[span] = message.index(stripped_message) + np.arange(match.end() - match.start())
-                position = match.end()
-                break
-    return turns, indices

@@ -72,7 +72,16 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
             raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if not path.is_dir():
-        path = _from_hub(name, built_in, images or sounds)
+        cached_folder = cached_model(name)
+        if cached_folder is not None and _is_complete(cached_folder, images or sounds):
+            path = cached_folder
+        else:
+            try:
+                path = download_model(name, is_incomplete=cached_folder is not None)
+            except AttnvizError as error:
+                if not (question := did_you_mean(name, built_in)):
+                    raise
+                raise AttnvizError(f"no model {name!r}; {question}Choose a folder, or a name on the hub") from error
     check_folder(path, name, images, sounds)
     return path
 
@@ -87,19 +96,6 @@ def needs_download(name: str) -> bool:
     refuse_missing_library("transformers")
     cached_folder = cached_model(name)
     return cached_folder is None or not any(_is_complete(cached_folder, images) for images in (False, True))
-
-
-def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
-    """Returns the folder of a model in the hub's cache; downloads the model if it is missing or incomplete."""
-    cached_folder = cached_model(name)
-    if cached_folder is not None and _is_complete(cached_folder, images):
-        return cached_folder
-    try:
-        return download_model(name, is_incomplete=cached_folder is not None)
-    except AttnvizError as error:
-        if not (question := did_you_mean(name, built_in)):
-            raise
-        raise AttnvizError(f"no model {name!r}; {question}Choose a folder, or a name on the hub") from error
 
 
 def cached_model(name: str) -> Path | None:
@@ -206,9 +202,35 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
     refuse_kernels(name, config)
     _refuse_without_weights([file.name for file in folder.iterdir()], name)
     if images:
-        _refuse_without_processor(folder, name)
+        settings = _processor_settings(folder)
+        if settings is None:
+            raise AttnvizError(
+                f"{name!r} has no {PROCESSOR}, so it reads no images; give a text, or the folder of a vision model"
+            )
+        has_areas = "merge_size" in settings  # models that keep the image's shape give pixels of the whole image
+        edge = sizes(0, MAX_IMAGE_AREA if has_areas else MAX_IMAGE_SIDE)
+        kinds = {
+            r"(\w+_)?size": either(edge, OBJECT),
+            "height|width|longest_edge|shortest_edge": edge,
+            r"(max|min)_pixels": sizes(0, MAX_IMAGE_AREA),
+            r"(max|min|num)_(\w+_)?(tiles|crops|patch|patches)|image_grid_pinpoints": sizes(0, MAX_TILES),
+        }
+        refuse_other_kinds(settings, kinds, f"the image processor of {name!r}")
     elif sounds:
-        _refuse_without_extractor(folder, name)
+        path = folder / PROCESSOR
+        settings = read_json(path) if path.is_file() else {}
+        settings = settings if isinstance(settings, dict) else {}
+        rate = settings.get("sampling_rate")
+        if not isinstance(rate, int) or isinstance(rate, bool) or rate <= 0:
+            raise AttnvizError(
+                f"{name!r} has no {PROCESSOR} with a sampling_rate, so it reads no sound; give the folder of a speech "
+                "model"
+            )
+        if rate > MAX_RATE:
+            raise AttnvizError(f"{PROCESSOR} of {name!r} has sampling_rate {rate:g}, above the limit of {MAX_RATE:,}")
+        numbers = (value for value in settings.values() if isinstance(value, int | float))
+        if max(numbers, default=0) > MAX_EXTRACTOR_NUMBER:
+            raise AttnvizError(f"{PROCESSOR} of {name!r} has a number above the limit of {MAX_EXTRACTOR_NUMBER:,}")
     elif not _has_tokenizer(folder):
         if (folder / PROCESSOR).is_file() and "vocab_size" not in config:
             raise AttnvizError(
@@ -256,41 +278,6 @@ def _processor_settings(folder: Path) -> dict[str, Any] | None:
     whole_settings = read_json(folder / WHOLE_PROCESSOR)
     settings = whole_settings.get("image_processor") if isinstance(whole_settings, dict) else None
     return settings if isinstance(settings, dict) else None
-
-
-def _refuse_without_processor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no image processor, or one with a size above ``MAX_IMAGE_SIDE``."""
-    settings = _processor_settings(folder)
-    if settings is None:
-        raise AttnvizError(
-            f"{name!r} has no {PROCESSOR}, so it reads no images; give a text, or the folder of a vision model"
-        )
-    has_areas = "merge_size" in settings  # models that keep the image's shape give pixels of the whole image
-    edge = sizes(0, MAX_IMAGE_AREA if has_areas else MAX_IMAGE_SIDE)
-    kinds = {
-        r"(\w+_)?size": either(edge, OBJECT),
-        "height|width|longest_edge|shortest_edge": edge,
-        r"(max|min)_pixels": sizes(0, MAX_IMAGE_AREA),
-        r"(max|min|num)_(\w+_)?(tiles|crops|patch|patches)|image_grid_pinpoints": sizes(0, MAX_TILES),
-    }
-    refuse_other_kinds(settings, kinds, f"the image processor of {name!r}")
-
-
-def _refuse_without_extractor(folder: Path, name: str) -> None:
-    """Raises AttnvizError unless the folder has settings of a feature extractor within limits."""
-    path = folder / PROCESSOR
-    settings = read_json(path) if path.is_file() else {}
-    settings = settings if isinstance(settings, dict) else {}
-    rate = settings.get("sampling_rate")
-    if not isinstance(rate, int) or isinstance(rate, bool) or rate <= 0:
-        raise AttnvizError(
-            f"{name!r} has no {PROCESSOR} with a sampling_rate, so it reads no sound; give the folder of a speech model"
-        )
-    if rate > MAX_RATE:
-        raise AttnvizError(f"{PROCESSOR} of {name!r} has sampling_rate {rate:g}, above the limit of {MAX_RATE:,}")
-    numbers = (value for value in settings.values() if isinstance(value, int | float))
-    if max(numbers, default=0) > MAX_EXTRACTOR_NUMBER:
-        raise AttnvizError(f"{PROCESSOR} of {name!r} has a number above the limit of {MAX_EXTRACTOR_NUMBER:,}")
 
 
 def _refuse_without_weights(files: Sequence[str], name: str) -> None:

@@ -215,27 +215,23 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
             lows, highs = extents[tokens, axis], extents[tokens, axis + 2]
             margin = size[axis] / COLOUR_STEPS  # colours of 8 bits cannot tell smaller distances
             side = float((highs - lows).mean()) or 2 * margin  # 0 if only the middle of each token is known
-            edges = _shared_edges((lows + highs) / 2, side)
+            centres = (lows + highs) / 2
+            order = np.argsort(centres, kind="stable")
+            column_of_token = np.empty(len(centres), dtype=np.int64)
+            column_of_token[order] = np.cumsum(np.diff(centres[order], prepend=centres[order[0]]) > side / 2)
+            columns = np.bincount(column_of_token, centres) / np.bincount(column_of_token)
+            steps = np.diff(columns)
+            pitch = float(np.median(steps)) if len(steps) else side
+            low_edges, high_edges = columns - pitch / 2, columns + pitch / 2
+            are_neighbours = steps < MAX_NEIGHBOUR_STEP * pitch
+            middles = (columns[1:] + columns[:-1]) / 2  # each rounded once, so that no pixel is left between two tokens
+            high_edges[:-1] = np.where(are_neighbours, middles, high_edges[:-1])
+            low_edges[1:] = np.where(are_neighbours, middles, low_edges[1:])
+            edges = np.stack([low_edges[column_of_token], high_edges[column_of_token]])
             moved_to_far_border = np.where(edges > size[axis] - margin, size[axis], edges)
             boxes[tokens, axis], boxes[tokens, axis + 2] = np.where(edges < margin, 0, moved_to_far_border)
         remaining = remaining[~is_same_size]
     return np.rint(boxes).astype(np.int64)
-
-
-def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
-    """Returns the low and the high edge of each token along an axis, ``(2, tokens)``."""
-    order = np.argsort(centres, kind="stable")
-    column_of_token = np.empty(len(centres), dtype=np.int64)
-    column_of_token[order] = np.cumsum(np.diff(centres[order], prepend=centres[order[0]]) > side / 2)
-    columns = np.bincount(column_of_token, centres) / np.bincount(column_of_token)
-    steps = np.diff(columns)
-    pitch = float(np.median(steps)) if len(steps) else side
-    lows, highs = columns - pitch / 2, columns + pitch / 2
-    are_neighbours = steps < MAX_NEIGHBOUR_STEP * pitch
-    middles = (columns[1:] + columns[:-1]) / 2  # each rounded once, so that no pixel is left between two tokens
-    highs[:-1] = np.where(are_neighbours, middles, highs[:-1])
-    lows[1:] = np.where(are_neighbours, middles, lows[1:])
-    return np.stack([lows[column_of_token], highs[column_of_token]])
 
 
 def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:

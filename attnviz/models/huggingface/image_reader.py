@@ -114,24 +114,34 @@ class ImageReader(MediaReader):
 
         If the tokens have no places, they are numbered, and a remark says why.
         """
-        self.refuse_parts(example)
-        prepared_input = self._image_input(example)
-        attention: Any = self.settings.attention
-        has_parts = getattr(self.loaded[0].config, "is_encoder_decoder", False)
-        if attention is None or (attention in ATTENTION_PARTS and has_parts):
-            return replace(prepared_input, attention=attention)
-        advice = f"choose {or_list(ATTENTION_PARTS)}" if has_parts else "leave it out"
-        raise AttnvizError(f"{option('attention', attention)} does not apply to images in {self.name}; {advice}")
+        import torch
 
-    def _image_input(self, example: Example) -> Prepared:
-        """Returns an image as the input of the model."""
         from attnviz.media.image import image_of, open_image
         from attnviz.models.huggingface.token_inputs import UnknownPlacesError
 
+        self.refuse_parts(example)
+        attention: Any = self.settings.attention
+        has_parts = getattr(self.loaded[0].config, "is_encoder_decoder", False)
+        if attention is not None and not (attention in ATTENTION_PARTS and has_parts):
+            advice = f"choose {or_list(ATTENTION_PARTS)}" if has_parts else "leave it out"
+            raise AttnvizError(f"{option('attention', attention)} does not apply to images in {self.name}; {advice}")
         assert example.image is not None
         image_file = open_image(example.image)
-        if self.labels:
-            return self._classifier_input(image_file, example.image.name)
+        if self.labels:  # the metric is the logit of the most probable label
+            with self.reading(READ_TASK), torch.inference_mode():
+                pixels = self._pixels_of(image_file)
+                probabilities = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
+            number = int(probabilities.argmax())
+            label = self.labels.get(number, str(number))
+            return Prepared(
+                {"pixel_values": pixels},
+                Tokens.numbered(1),
+                attention=attention,
+                title=example.image.name,
+                remarks=(f"The model answers {label!r}, with a probability of {float(probabilities[number]):.0%}.",),
+                metric=f"logit:{label}",
+                metric_token=number,
+            )
         with self.reading(READ_TASK):
             pixels = self._pixels_of(image_file)
             try:
@@ -139,7 +149,13 @@ class ImageReader(MediaReader):
             except UnknownPlacesError as error:
                 # One token has the length of no layer, so that each layer numbers its own tokens.
                 tokens, remarks = Tokens.numbered(1), (f"{NUMBERED} {error}.",)
-                return Prepared({"pixel_values": pixels}, tokens, title=example.image.name, remarks=remarks)
+                return Prepared(
+                    {"pixel_values": pixels},
+                    tokens,
+                    attention=attention,
+                    title=example.image.name,
+                    remarks=remarks,
+                )
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
@@ -151,28 +167,11 @@ class ImageReader(MediaReader):
             {"pixel_values": pixels},
             tokens,
             context=tokens,
+            attention=attention,
             title=image.title,
             positions=positions,
             positions_remark=positions_remark,
             remarks=(OVERLAP,) if self._measured_pixels[tuple(pixels.shape)].overlap else (),
-        )
-
-    def _classifier_input(self, image_file: "PillowImage", title: str) -> Prepared:
-        """Returns an image as the input of a classifier; the metric is the logit of the most probable label."""
-        import torch
-
-        with self.reading(READ_TASK), torch.inference_mode():
-            pixels = self._pixels_of(image_file)
-            probabilities = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
-        number = int(probabilities.argmax())
-        label = self.labels.get(number, str(number))
-        return Prepared(
-            {"pixel_values": pixels},
-            Tokens.numbered(1),
-            title=title,
-            remarks=(f"The model answers {label!r}, with a probability of {float(probabilities[number]):.0%}.",),
-            metric=f"logit:{label}",
-            metric_token=number,
         )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
@@ -184,7 +183,11 @@ class ImageReader(MediaReader):
         recording = super().record(example, selection, values)
         placed_maps = list(filter(_has_places, recording.maps))
         if not placed_maps:
-            return _with_reason(replace(recording, maps=tuple(map(numbered, recording.maps))))
+            recording = replace(recording, maps=tuple(map(numbered, recording.maps)))
+            remarks = [remark for remark in recording.remarks if remark != OVERLAP]
+            if not any(remark.startswith(NUMBERED) for remark in remarks):
+                remarks.append(f"{NUMBERED} places are known only of the tokens that the model outputs.")
+            return replace(recording, remarks=tuple(remarks))
         if len(placed_maps) < len(recording.maps):
             recording = self._placed_alone(recording, placed_maps, is_choice=bool(selection.chosen_layers))
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
@@ -223,14 +226,6 @@ class ImageReader(MediaReader):
             places = measured_places(self.module, pixels, self._pixels_of, image.size, self._measured_pixels)
         self._places_of_size[image.size] = places
         return places
-
-
-def _with_reason(recording: "Recording") -> "Recording":
-    """Returns a recording of numbered tokens with a remark why they have no places, and none on their cells."""
-    remarks = [remark for remark in recording.remarks if remark != OVERLAP]
-    if not any(remark.startswith(NUMBERED) for remark in remarks):
-        remarks.append(f"{NUMBERED} places are known only of the tokens that the model outputs.")
-    return replace(recording, remarks=tuple(remarks))
 
 
 def reads_images(module: "nn.Module") -> bool:

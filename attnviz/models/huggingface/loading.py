@@ -74,7 +74,21 @@ def load_model(
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
         if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
             auto_class = transformers.AutoModelForImageClassification
-        _refuse_oversized(folder, settings, auto_class, config)
+        # Built without memory first, because loading would allocate weights that no file holds.
+        with torch.device("meta"), working(f"counting the weights of {folder.name}"):
+            described_model = auto_class.from_config(config)
+        number_count = sum(tensor.numel() for tensor in (*described_model.parameters(), *described_model.buffers()))
+        needed_bytes = number_count * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
+        file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
+            raise AttnvizError(
+                f"config.json of {settings.model!r} describes a model of {needed_bytes / GIGABYTE:.1f} GB, but its "
+                f"weights are {file_bytes / GIGABYTE:.3f} GB: they do not belong together; copy both from one model"
+            )
+        if settings.device_map is None:
+            smaller = "" if settings.dtype in HALF_DTYPES else f"{option('dtype', 'bfloat16')} to need less, or "
+            remedy = f"use {smaller}{option('device_map', 'auto')} to leave the rest on disk"
+            refuse_without_memory(needed_bytes, repr(settings.model), remedy)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
         model, report = auto_class.from_pretrained(
             str(folder),
@@ -123,30 +137,6 @@ def _use_torch_attention(config: Any) -> None:
 def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
     """True if the model was saved as a class whose name has one of these endings."""
     return any(str(name).endswith(endings) for name in getattr(config, "architectures", None) or ())
-
-
-def _refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
-    """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
-
-    Builds the model on the meta device, because loading would allocate weights that no file holds. The memory is not
-    checked with a device map, which may leave weights on disk.
-    """
-    import torch
-
-    with torch.device("meta"), working(f"counting the weights of {folder.name}"):
-        model = auto_class.from_config(config)
-    number_count = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-    needed_bytes = number_count * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
-    file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
-        raise AttnvizError(
-            f"config.json of {settings.model!r} describes a model of {needed_bytes / GIGABYTE:.1f} GB, but its weights "
-            f"are {file_bytes / GIGABYTE:.3f} GB: they do not belong together; copy both from one model"
-        )
-    if settings.device_map is None:
-        smaller = "" if settings.dtype in HALF_DTYPES else f"{option('dtype', 'bfloat16')} to need less, or "
-        remedy = f"use {smaller}{option('device_map', 'auto')} to leave the rest on disk"
-        refuse_without_memory(needed_bytes, repr(settings.model), remedy)
 
 
 @contextmanager
@@ -279,14 +269,10 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
                 f"{name!r} needs custom code, which attnviz does not run; in Python, load the model and use "
                 "attnviz.record(model)"
             ) from error
-        if is_out_of_memory(error) or _is_ours(error):
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        is_ours = frame is not None and Path(frame.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)
+        if is_out_of_memory(error) or is_ours:  # ours: a line of this package raised it, and no library
             raise
         raise AttnvizError(f"{task} {name!r}: {error_line(error)}") from error
-
-
-def _is_ours(error: BaseException) -> bool:
-    """True if a line of this package raised the error, and not a library that it called."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return frame is not None and Path(frame.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)

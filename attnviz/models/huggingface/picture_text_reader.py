@@ -141,6 +141,9 @@ class PictureTextReader(MediaReader):
         Generated tokens follow if the settings ask for them. For a model with cross-attention, the pictures are the
         context, or left out if only the attention of the text is recorded.
         """
+        import numpy as np
+        import torch
+
         from attnviz.media.image import image_of, open_image
 
         self.refuse_parts(example)
@@ -171,13 +174,10 @@ class PictureTextReader(MediaReader):
             title=f"{example.text} ({title})",
             remarks=(*((OVERLAP,) if overlap else ()), *self._remarks(picture_numbers, len(new_ids))),
         )
-        return self._with_metric(prepared_input) if self.use == "answers" else prepared_input
+        if self.use != "answers":
+            return prepared_input
 
-    def _with_metric(self, prepared_input: Prepared) -> Prepared:
-        """Returns the example with the logit of the model's next token as its metric; no metric without logits."""
-        import numpy as np
-        import torch
-
+        # The metric is the logit of the model's next token.
         with self.running(), torch.inference_mode():
             output = self.module(**prepared_input.inputs)
         parts = np.flatnonzero(prepared_input.tokens.ids < 0)
@@ -185,7 +185,7 @@ class PictureTextReader(MediaReader):
         attention: AttentionPart | None = None
         if self.cross_module is not None:
             attention = "encoder" if self.settings.attention in TOWERS else CROSS
-        example = replace(
+        measured_input = replace(
             prepared_input,
             attention=attention,
             positions=positions,
@@ -193,12 +193,14 @@ class PictureTextReader(MediaReader):
         )
         logits = getattr(output, "logits", None)
         if logits is None:  # the model was saved without its language head
-            return example
+            return measured_input
         probabilities = logits[0, -1].float().softmax(-1)
         token = int(probabilities.argmax())
         label = readable_label(str(self._tokenizer.decode([token])).strip()) or f"token {token}"
         remark = f"The model goes on with {label!r}, with a probability of {float(probabilities[token]):.0%}."
-        return replace(example, metric=f"logit:{label}", metric_token=token, remarks=(remark, *example.remarks))
+        return replace(
+            measured_input, metric=f"logit:{label}", metric_token=token, remarks=(remark, *measured_input.remarks)
+        )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the decoder, or of the tower that reads pictures.

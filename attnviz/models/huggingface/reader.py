@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from attnviz.base.arrays import BoolArray, IntArray
     from attnviz.text.selection import AttentionPart
-    from attnviz.text.server_answer import ServerAnswer
     from attnviz.text.tokens import Tokens
 
 MEDIA = {"image": "a picture", "video": "a video", "audio": "a sound"}
@@ -214,8 +213,20 @@ class HuggingFaceReader(FolderReader):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with working("reading the text"), discard_output():
                 prepared = self._model_input(self.loaded[0], tokenizer, example)
-                if self.settings.truncate:
-                    prepared = _truncated(prepared, position_limit(model))
+                limit, count = position_limit(model), len(prepared.tokens)
+                if self.settings.truncate and limit is not None and count > limit and prepared.context is None:
+                    types = prepared.inputs.get("token_type_ids")
+                    if types is not None:
+                        types = [*types[: limit - 1], types[-1]]  # the last is of [SEP], which `shortened` keeps
+                    prepared = replace(
+                        prepared,
+                        inputs=prepared.inputs | {"token_type_ids": types},
+                        tokens=prepared.tokens.shortened(limit),
+                        remarks=(
+                            f"Truncated: {limit} of {count} tokens, the most that the model reads.",
+                            *prepared.remarks,
+                        ),
+                    )
         self._refuse_unreadable(prepared, can_be_cut=example.answer is None)
         encoder_tokens = prepared.tokens if prepared.context is None else prepared.context
         inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
@@ -298,7 +309,18 @@ class HuggingFaceReader(FolderReader):
 
         settings = self.settings
         if example.answer is not None:
-            return self._read_answer(tokenizer, example.answer)
+            from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
+
+            if self.text_model.config.is_encoder_decoder:
+                raise AttnvizError(
+                    f"{self.settings.model} is an encoder-decoder, which cannot read a server's answer; give a decoder"
+                )
+            refuse_unknown_ids(example.answer, vocabulary_size(self.text_model), self.settings.model)
+            tokens = answer_tokens(tokenizer, example.answer)
+            if example.answer.logprobs is None:
+                return Prepared({}, tokens, remarks=example.answer.remarks)
+            check = LogprobCheck(example.answer, self.settings.model)
+            return Prepared({"logits_to_keep": check.kept_logits}, tokens, remarks=example.answer.remarks, check=check)
         if model.config.is_encoder_decoder:
             return self._read_encoder_decoder(model, tokenizer, example)
         if settings.attention is not None or example.context is not None:
@@ -317,21 +339,6 @@ class HuggingFaceReader(FolderReader):
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
         return Prepared({}, tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
-
-    def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> Prepared:
-        """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any."""
-        from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
-
-        if self.text_model.config.is_encoder_decoder:
-            raise AttnvizError(
-                f"{self.settings.model} is an encoder-decoder, which cannot read a server's answer; give a decoder"
-            )
-        refuse_unknown_ids(answer, vocabulary_size(self.text_model), self.settings.model)
-        tokens = answer_tokens(tokenizer, answer)
-        if answer.logprobs is None:
-            return Prepared({}, tokens, remarks=answer.remarks)
-        check = LogprobCheck(answer, self.settings.model)
-        return Prepared({"logits_to_keep": check.kept_logits}, tokens, remarks=answer.remarks, check=check)
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
@@ -365,26 +372,6 @@ class HuggingFaceReader(FolderReader):
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
         return Prepared({}, tokens, context, attention, remarks=remarks)
-
-
-def _truncated(prepared: Prepared, limit: int | None) -> Prepared:
-    """Returns the input cut to ``limit`` tokens, with a remark.
-
-    Returns it unchanged if it fits, ``limit`` is ``None``, or it is for an encoder-decoder.
-    """
-    count = len(prepared.tokens)
-    if limit is None or count <= limit or prepared.context is not None:
-        return prepared
-    types = prepared.inputs.get("token_type_ids")
-    if types is not None:
-        types = [*types[: limit - 1], types[-1]]  # the type of the last token, [SEP], which `shortened` keeps
-    remark = f"Truncated: {limit} of {count} tokens, the most that the model reads."
-    return replace(
-        prepared,
-        inputs=prepared.inputs | {"token_type_ids": types},
-        tokens=prepared.tokens.shortened(limit),
-        remarks=(remark, *prepared.remarks),
-    )
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:

@@ -12,7 +12,6 @@ from attnviz.text.server_answer import ServerAnswer
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedTokenizerBase
 
 MAX_MEAN_DIFFERENCE = 0.5  # in nats; another precision differs by about 0.02, another model by about 4
@@ -68,7 +67,17 @@ class LogprobCheck:
         logits = getattr(output, "logits", output)
         if getattr(logits, "ndim", 0) != LOGIT_AXES:
             return (f"{self.name} has no language head, so the server's log-probabilities were not compared.",)
-        differences = np.abs(self._logprobs(logits[0]) - np.array(self.answer.logprobs))
+        rows = logits[0][-self.kept_logits : -1]  # the row before a token predicts it
+        # Rows become double precision one at a time: all rows of a long answer take much memory.
+        differences = np.abs(
+            np.array(
+                [
+                    float(row.double().log_softmax(dim=-1)[token_id])
+                    for row, token_id in zip(rows, self.answer.ids, strict=True)
+                ]
+            )
+            - np.array(self.answer.logprobs)
+        )
         mean_difference, largest_difference = float(np.nanmean(differences)), float(np.nanmax(differences))
         if not mean_difference < MAX_MEAN_DIFFERENCE:  # a mean of NaN is refused too
             raise AttnvizError(
@@ -84,15 +93,4 @@ class LogprobCheck:
         return (
             f"{verdict} the server's log-probabilities (off by {mean_difference:.2g} on average, at "
             f"most {largest_difference:.2g}).",
-        )
-
-    def _logprobs(self, logits: "torch.Tensor") -> np.ndarray[Any, Any]:
-        """Returns the model's log-probability of each token of the answer, ``(answer tokens,)``."""
-        rows = logits[-self.kept_logits : -1]  # the row before a token predicts it
-        # Rows become double precision one at a time: all rows of a long answer take much memory.
-        return np.array(
-            [
-                float(row.double().log_softmax(dim=-1)[token_id])
-                for row, token_id in zip(rows, self.answer.ids, strict=True)
-            ]
         )

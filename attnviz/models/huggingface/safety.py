@@ -7,6 +7,7 @@ safetensors files in the folder, links must stay inside it, and no count or file
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,14 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
         _refuse_unless_weights(folder, name, "config.json", weights_file, (WEIGHTS_SUFFIX, INDEX_SUFFIX))
     for index in folder.glob(f"*{INDEX_SUFFIX}"):
         if weights_file == index.name or not (folder / index.name.removesuffix(".index.json")).is_file():
-            _refuse_unsafe_index(folder, name, index)
+            content = read_json(index)
+            files = content.get("weight_map") if isinstance(content, dict) else None
+            if not isinstance(files, dict) or not files:
+                raise AttnvizError(
+                    f"{index.name} of {name!r} has no weight_map of the weights' files; copy the index again"
+                )
+            for file in files.values():
+                _refuse_unless_weights(folder, name, index.name, file, (WEIGHTS_SUFFIX,))
     adapter = folder / "adapter_config.json"
     if adapter.is_file() and not (folder / f"adapter_model{WEIGHTS_SUFFIX}").is_file():
         raise AttnvizError(
@@ -95,8 +103,10 @@ def refuse_unsafe_paths(folder: Path, name: str) -> None:
     settings = read_json(path) if path.is_file() else {}
     for key, value in settings.items() if isinstance(settings, dict) else ():
         if key.endswith("_file") and key not in UNUSED_PATHS and isinstance(value, str):
-            target = Path(value)
-            if target.name != value and _exists(target) and not target.resolve().is_relative_to(folder.resolve()):
+            target, exists = Path(value), False
+            with suppress(OSError, ValueError):  # no path of the system
+                exists = target.exists()
+            if target.name != value and exists and not target.resolve().is_relative_to(folder.resolve()):
                 raise AttnvizError(f"{path.name} of {name!r} names {value!r}, outside the folder; use {target.name!r}")
 
 
@@ -167,16 +177,6 @@ def refuse_absurd_tokenizers(folder: Path) -> None:
             refuse_expanding_tokenizer(path)
 
 
-def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
-    """Raises AttnvizError if an index names no weight files, or names anything but safetensors files in the folder."""
-    content = read_json(index)
-    files = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(files, dict) or not files:
-        raise AttnvizError(f"{index.name} of {name!r} has no weight_map of the weights' files; copy the index again")
-    for file in files.values():
-        _refuse_unless_weights(folder, name, index.name, file, (WEIGHTS_SUFFIX,))
-
-
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
     """Raises AttnvizError unless a name of weights is a file's name with a permitted suffix, and the file exists."""
     is_file_name = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
@@ -196,11 +196,3 @@ def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
         yield from config.items()
     for part in _parts(config):
         yield from _named_values(part)
-
-
-def _exists(path: Path) -> bool:
-    """True if a file or folder of this path exists; false if not, or if the system refuses to look up the path."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

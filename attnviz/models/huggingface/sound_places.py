@@ -80,7 +80,17 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
     if not np.ptp(columns):
         raise UnevenFramesError
     step, first = np.polyfit(columns, clicks, 1)  # samples of a column, and the sample of column 0
-    frame_indices, frame_columns, frame_count = _columns_of_frames(encoder, features, time_axis, name)
+    with projected_tokens(encoder, features, partial(_features_of_frames, encoder, name)) as (leaf, frames):
+        frame_count = len(frames)
+        probes = min(PROBES, max(MIN_PROBES, frame_count // APART))
+        frame_indices = np.array(
+            [int((part + 0.5) * frame_count / probes) for part in range(probes)]
+        )  # the middle of each part
+        gradients = torch.autograd.grad(frames[frame_indices.tolist()].sum(), leaf)[0].abs()
+    sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
+    part_edges = np.linspace(0, len(sums), probes + 1).astype(np.int64).tolist()
+    width = max(len(sums) // frame_count, 1)
+    frame_columns = np.array([_centre_of_peak(sums[start:stop], start, width) for start, stop in pairwise(part_edges)])
     frame_samples = first + step * frame_columns
     if not np.isfinite(frame_samples).all():
         raise UnevenFramesError
@@ -141,22 +151,6 @@ def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
     return first + float(weights @ indices / weights.sum())
 
 
-def _columns_of_frames(
-    encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
-) -> tuple[IntArray, Float64Array, int]:
-    """Returns the indices of some frames, the mean column that each comes from, and the number of frames."""
-    with projected_tokens(encoder, features, partial(_features_of_frames, encoder, name)) as (leaf, frames):
-        count = len(frames)
-        probes = min(PROBES, max(MIN_PROBES, count // APART))
-        probe_indices = [int((part + 0.5) * count / probes) for part in range(probes)]  # the middle of each part
-        gradients = torch.autograd.grad(frames[probe_indices].sum(), leaf)[0].abs()
-    sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
-    edges = np.linspace(0, len(sums), probes + 1).astype(np.int64).tolist()
-    width = max(len(sums) // count, 1)
-    columns = [_centre_of_peak(sums[start:stop], start, width) for start, stop in pairwise(edges)]
-    return np.array(probe_indices), np.array(columns), count
-
-
 def _features_of_frames(encoder: "nn.Module", name: str, features: "Tensor") -> "Tensor":
     """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`."""
     with OwnFrameConvolution() as own_frames:
@@ -197,7 +191,23 @@ def spectrogram_tokens(
             f"the sound lasts {len(samples) / rate:.1f} s, and the model reads {read_seconds:.1f} s at once; "
             "cut it into parts"
         )
-    numbers, count = _patch_numbers(encoder, features, name)
+    device = features.device
+    exact_device = "cpu" if device.type == "mps" else device  # which has no float64
+
+    def token_features(leaf: "Tensor") -> "Tensor":
+        output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
+        if output is None or output.dim() != 3:
+            raise UnevenFramesError
+        return output[0]  # type: ignore[no-any-return]
+
+    encoder.to(exact_device)
+    try:
+        exact_features = features.to(device=exact_device, dtype=torch.float64)
+        gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features, OwnValueAttention())
+    finally:
+        encoder.to(device)
+    numbers = whole_token_numbers(gradient[0], coded_gradient[0], MAX_CODE_ERROR, max_unsure=1)
+    assert numbers is not None
     boxes = lattice_boxes(_time_across(numbers, time_axis), count)
     has_place = boxes[:, 2] > 0
     edges = [np.unique(boxes[has_place, side]) for side in (0, 1)]
@@ -239,28 +249,6 @@ def _columns_in_time(extract: Extract, length: int) -> tuple[int, float, float]:
 def _time_across(values: Any, time_axis: int) -> Any:
     """Returns a spectrogram with time to the right and high bands at the top."""
     return (values.T if time_axis == 1 else values)[::-1]
-
-
-def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple[IntArray, int]:
-    """Returns the token that alone reads each input value, -1 for none, and the number of tokens."""
-    device = features.device
-    exact_device = "cpu" if device.type == "mps" else device  # which has no float64
-
-    def token_features(leaf: "Tensor") -> "Tensor":
-        output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
-        if output is None or output.dim() != 3:
-            raise UnevenFramesError
-        return output[0]  # type: ignore[no-any-return]
-
-    encoder.to(exact_device)
-    try:
-        exact_features = features.to(device=exact_device, dtype=torch.float64)
-        gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features, OwnValueAttention())
-    finally:
-        encoder.to(device)
-    numbers = whole_token_numbers(gradient[0], coded_gradient[0], MAX_CODE_ERROR, max_unsure=1)
-    assert numbers is not None
-    return numbers, count
 
 
 def _image(spectrogram: Float64Array, title: str, seconds: float) -> "Image":

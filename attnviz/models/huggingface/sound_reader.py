@@ -80,6 +80,8 @@ class SoundReader(MediaReader):
         If the model has a decoder, the frames are the context of its tokens; else they are tokens and context.
         """
         from attnviz.media.sound import open_sound, resampled, sound_of
+        from attnviz.models.huggingface.sound_places import UnevenFramesError, measured_spans, spectrogram_tokens
+        from attnviz.models.huggingface.tokens import with_generated
 
         self.refuse_parts(example)
         assert example.sound is not None
@@ -93,7 +95,16 @@ class SoundReader(MediaReader):
                     f"{example.sound.name!r} has {len(model_samples)} samples at the {self.rate} Hz that "
                     f"{self.name} reads; give at least {MIN_SAMPLES}"
                 )
-            features, frames = self._features(model_samples), self._frames(sound, model_samples)
+            features = self._features(model_samples)
+            speech_model = self.loaded.model
+            encoder: Any = speech_model.get_encoder() if speech_model.config.is_encoder_decoder else speech_model
+            try:
+                spans = measured_spans(encoder, self._features, len(model_samples), self._input_name)
+                frames = frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
+            except UnevenFramesError:  # the encoder may cut a spectrogram into patches
+                frames = spectrogram_tokens(
+                    encoder, self._features, model_samples, self.rate, sound.title, self._input_name
+                )
             if not self.loaded.model.config.is_encoder_decoder:
                 if example.text or self.settings.attention is not None:
                     part = "a text" if example.text else option("attention", self.settings.attention)
@@ -103,11 +114,20 @@ class SoundReader(MediaReader):
             tokenizer = self.loaded.tokenizer
             assert tokenizer is not None
             # The decoder's start tokens, then the text with an end token, or what the model writes.
-            start_ids, ids = _move_leading_special_ids(tokenizer, *self._decoder_ids(features, example.text))
+            start_ids, ids = self._decoder_ids(features, example.text)
+            # Leading special ids name the language or the task, and belong to the start; none if all are special.
+            special_ids = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
+            special_ids |= set(tokenizer.all_special_ids)
+            leading = next((index for index, token_id in enumerate(ids) if token_id not in special_ids), 0)
+            start_ids, ids = [*start_ids, *ids[:leading]], ids[leading:]
             if example.text:
                 end_ids = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
                 ids = [*text_ids(tokenizer, example.text), *end_ids]
-            tokens = _decoder_tokens(tokenizer, start_ids, ids)
+            has_end = ids[-1] == tokenizer.eos_token_id
+            count = len(ids) - 1 if has_end else len(ids)
+            start_tokens = replace(_special_tokens(tokenizer, "", start_ids), media=(Text(),))
+            text_tokens = with_generated(tokenizer, start_tokens, ids[:count])
+            tokens = text_tokens.joined(_special_tokens(tokenizer, text_tokens.text, ids[count:]))
         return Prepared(
             {self._input_name: features, "decoder_input_ids": self.tensor(tokens.ids[None]), "use_cache": False},
             tokens,
@@ -141,18 +161,6 @@ class SoundReader(MediaReader):
         extractor_output = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
         features: torch.Tensor = extractor_output[self._input_name]
         return features.to(device=self.input_device, dtype=next(self.module.parameters()).dtype)
-
-    def _frames(self, sound: "Sound", samples: "FloatArray") -> Tokens:
-        """Returns the frames of the encoder as tokens; its patches if it cuts a spectrogram into patches."""
-        from attnviz.models.huggingface.sound_places import UnevenFramesError, measured_spans, spectrogram_tokens
-
-        model = self.loaded.model
-        encoder: Any = model.get_encoder() if model.config.is_encoder_decoder else model
-        try:
-            spans = measured_spans(encoder, self._features, len(samples), self._input_name)
-        except UnevenFramesError:
-            return spectrogram_tokens(encoder, self._features, samples, self.rate, sound.title, self._input_name)
-        return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
     def _refuse_long(self, sound: "Sound") -> None:
         """Raises AttnvizError if the sound is longer than the model's window; never if the model has no window."""
@@ -204,34 +212,6 @@ def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     if not ids:
         raise AttnvizError("no tokens in the text; give the words of the sound, or none")
     return ids
-
-
-def _move_leading_special_ids(
-    tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]
-) -> tuple[list[int], list[int]]:
-    """Returns ``start_ids`` followed by the leading special ids of ``ids``, and the remaining ``ids``.
-
-    Leading special ids name the language or the task. None are moved if all ``ids`` are special.
-    """
-    added_tokens = tokenizer.added_tokens_decoder
-    special_ids = {token_id for token_id, token in added_tokens.items() if token.special}
-    special_ids |= set(tokenizer.all_special_ids)
-    count = next((index for index, token_id in enumerate(ids) if token_id not in special_ids), 0)
-    return [*start_ids, *ids[:count]], ids[count:]
-
-
-def _decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]) -> Tokens:
-    """Returns a decoder's tokens: its start tokens, the text, and the end token if it is the last of ``ids``.
-
-    Start and end tokens are special and have no characters.
-    """
-    from attnviz.models.huggingface.tokens import with_generated
-
-    has_end = ids[-1] == tokenizer.eos_token_id
-    count = len(ids) - 1 if has_end else len(ids)
-    start_tokens = replace(_special_tokens(tokenizer, "", start_ids), media=(Text(),))
-    text_tokens = with_generated(tokenizer, start_tokens, ids[:count])
-    return text_tokens.joined(_special_tokens(tokenizer, text_tokens.text, ids[count:]))
 
 
 def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:

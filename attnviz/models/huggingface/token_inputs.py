@@ -6,7 +6,7 @@ of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a number have the ratio j
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -77,19 +77,15 @@ class _CentralTaps(OwnValueAttention):
         """Returns the result of a function of torch, with attention and 2-D convolutions replaced."""
         if getattr(func, "__name__", "") == "conv2d" and len(args) > 3:  # input, weight, bias, stride, …
             strides = (args[3],) * 2 if isinstance(args[3], int) else args[3]
-            args = (args[0], _central_taps(args[1], strides), *args[2:])
+            weight = args[1]
+            is_kept = torch.zeros_like(weight)
+            rows, columns = (
+                slice((size - 1) // 2, (size - 1) // 2 + 1) if size > stride else slice(None)
+                for size, stride in zip(weight.shape[2:], strides, strict=True)
+            )
+            is_kept[:, :, rows, columns] = 1
+            args = (args[0], weight * is_kept, *args[2:])
         return super().__torch_function__(func, types, args, kwargs)
-
-
-def _central_taps(weight: "Tensor", strides: Sequence[int]) -> "Tensor":
-    """Returns the weight of a convolution, with zeros beside the middle of each axis whose windows overlap."""
-    is_kept = torch.zeros_like(weight)
-    rows, columns = (
-        slice((size - 1) // 2, (size - 1) // 2 + 1) if size > stride else slice(None)
-        for size, stride in zip(weight.shape[2:], strides, strict=True)
-    )
-    is_kept[:, :, rows, columns] = 1
-    return weight * is_kept
 
 
 class OwnFrameConvolution(OwnValueAttention):

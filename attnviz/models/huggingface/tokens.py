@@ -142,25 +142,20 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
     """
     is_last = (tokens.offsets == tokens.offsets[-1:]).all(axis=1) if len(tokens) else np.zeros(0, dtype=bool)
     is_last[: int(np.flatnonzero(~is_last)[-1]) + 1 if not is_last.all() else 0] = False
-    text, spans = _decoded_spans(tokenizer, ids, tokens.ids[is_last].tolist())
+    text, spans = decoded_spans(tokenizer, ids, tokens.ids[is_last].tolist())
     places = [(len(tokens.text) + start, len(tokens.text) + stop) for start, stop in spans]
     return tokens.joined(
         tokens_of_pieces(tokens.text + text, ids, token_names(tokenizer, ids), places, special_mask(tokenizer, ids))
     )
 
 
-def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+def decoded_spans(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], ids_before: Sequence[int] = ()
+) -> tuple[str, list[tuple[int, int]]]:
     """Returns the text of token ids, and the start and end of each id in it; ``""`` and an empty list without ids.
 
-    Ids that are bytes of one character share the span of this character.
+    Ids that are bytes of one character share the span of this character. ``ids_before`` stand before the ids.
     """
-    return _decoded_spans(tokenizer, ids, [])
-
-
-def _decoded_spans(
-    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], ids_before: list[int]
-) -> tuple[str, list[tuple[int, int]]]:
-    """Returns what `decoded_spans` returns, for ids that follow others."""
     text, spans = "", list[tuple[int, int]]()
     for piece, count in _decoded_pieces(tokenizer, ids, ids_before):
         spans += [(len(text), len(text) + len(piece))] * count

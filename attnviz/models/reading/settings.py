@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.machine import DTYPES
 from attnviz.base.options import OneOf, Option, below_one, check_options, in_range, name_lister
 from attnviz.text.head_name import TOWERS
@@ -129,10 +129,11 @@ class ModelSettings:
                     f"{causal_option} needs queries and keys from one text; with {option('context')} leave it out"
                 )
         self.scale_for(1)  # raises if the scale is unknown, at any width
-        from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
+        from attnviz.base.machine import refuse_unknown_device
 
         refuse_unknown_device(self.device)
-        refuse_unknown_dtype(self.dtype)
+        if self.dtype not in DTYPES:
+            raise AttnvizError(f"unknown dtype {self.dtype!r}; {choices(self.dtype, DTYPES)}")
 
     @property
     def query_width(self) -> int:
