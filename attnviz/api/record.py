@@ -91,7 +91,8 @@ def record(
             that is generated in it; or the model's tokenizer, which labels the ids that the model reads. A remark names
             labels that fit no text.
         context: labels of the keys of cross-attention, in the same forms.
-        stop: if true, the forward pass ends after the last chosen layer, and the rest of the block does not run.
+        stop: if true, the forward pass ends after the last chosen layer, or before the model computes logits of its
+            vocabulary, and the rest of the block does not run.
         dense: true for whole maps, false for factors where a call has them; ``None`` for factors of long maps only.
             Without factors, a map of more than 2,048 tokens is pooled unless this is true.
         values: if true, value norms ‖v·W_O‖ of each head and key are kept, from which contributions are computed.

@@ -23,7 +23,7 @@ from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
-from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
+from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, prefixes
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import is_within, refuse_merged, unobserved_modules
@@ -164,6 +164,52 @@ class Capture:
             self.runs.enter(module, inputs)
         except Exception as error:
             self.on_failure(error)
+        if self.options.stop and self.may_stop and id(module) in self._vocabulary_layers:
+            self._stop_before(module)
+
+    @cached_property
+    def _vocabulary_layers(self) -> dict[int, list[str]]:
+        """The paths of the embeddings that have a row for each output of a linear layer, by the id of that layer."""
+        modules = self.modules.modules
+        tables = {path: len(module.weight) for path, module in modules.items() if isinstance(module, nn.Embedding)}
+        paths_of_tables = {
+            id(layer): [path for path, rows in tables.items() if rows == layer.out_features]
+            for layer in modules.values()
+            if isinstance(layer, nn.Linear)
+        }
+        return {layer: paths for layer, paths in paths_of_tables.items() if paths}
+
+    def _stop_before(self, layer: nn.Module) -> None:
+        """Raises StopForward before a layer that maps to the vocabulary, if every attention module has attended.
+
+        A layer may have as many outputs as an embedding has rows by chance. It maps to the vocabulary if the smallest
+        part of the model that holds both it and an attention module also holds the embedding, which thus is outside of
+        the blocks of layers. A single attention module outside of blocks may be called again, as in a loop, so there
+        the layer must share the embedding's weights.
+        """
+        attended = {site.module for site in self.head_counts}
+        classes = {type(self.modules.modules.get(path)) for path in attended}
+        if not attended or any(
+            type(module) in classes and path not in attended for path, module in self.modules.modules.items()
+        ):
+            return
+        parts = ["", *prefixes(self.modules.names[id(layer)])]
+        common_part = [part for part in parts if any(is_within(path, part) for path in attended)][-1]
+        tables = [
+            self.modules.modules[path]
+            for path in self._vocabulary_layers[id(layer)]
+            if is_within(path, common_part) and not any(is_within(path, module) for module in attended)
+        ]
+        may_loop = len(attended) == 1 and not any(
+            self.modules.is_numbered(prefix) for path in attended for prefix in prefixes(path)
+        )
+        is_shared = any(table.weight is layer.weight for table in tables)
+        misses_projections = self.search is not None and bool(self.search.pending)
+        if not tables or (may_loop and not is_shared) or misses_projections:
+            return
+        with self.observer.guarded():
+            self.observer.flush()
+        raise StopForward(self)
 
     def start(self, module: nn.Module, parent: nn.Module | None = None) -> None:
         """Counts a run of a module, which its parent called, in the numbering of layers."""

@@ -21,7 +21,8 @@ class CaptureOptions:
     # The labels of the queries; a function returns them after the forward passes
     tokens: TokenLabels | None = None
     context: TokenLabels | None = None  # the labels of the keys of cross-attention, in the same forms
-    stop: bool = False  # True to end the forward pass after the last chosen layer
+    # True to end the forward pass after the last chosen layer, or before it maps to the vocabulary
+    stop: bool = False
     dense: bool | None = None  # True for whole maps, False for factors if there are any; ``None`` decides by the length
     values: bool = False  # True to keep the norms of values after the output projection, which contributions need
     factors: bool = False  # True to keep queries and keys beside whole maps too, from which a score is explained

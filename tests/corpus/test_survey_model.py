@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -41,6 +41,20 @@ def test_a_model_and_its_tokenizer_give_what_batches_of_the_same_ids_give(tokeni
     assert (of_texts.texts, of_texts.tokens) == (of_batches.texts, of_batches.tokens)
     for name in ("entropy", "previous", "punctuation", "duplicate", "distance"):
         np.testing.assert_allclose(values(of_texts, name), values(of_batches, name), atol=1e-5)
+
+
+def test_a_survey_of_a_causal_model_computes_no_logits(tokenizer: Any) -> None:
+    sizes: dict[str, Any] = {"vocab_size": len(WORDS) + 2, "hidden_size": 8, "intermediate_size": 16}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "bos_token_id": None, "eos_token_id": None}
+    model: Any = LlamaForCausalLM(LlamaConfig(**sizes))
+    model.eval()
+    runs = list[str]()
+    model.lm_head.register_forward_hook(lambda *_: runs.append("head"))
+    attnviz.survey(model, tokenizer, TEXTS)
+    encoded = tokenizer(list(TEXTS), padding=True, padding_side="right", return_tensors="pt")
+    assert len(attnviz.survey(model, tokenizer, batches=[dict(encoded)]).heads) == 4
+    assert len(attnviz.reading(model, tokenizer, TEXTS[0]).head_table()["entropy"]) == 4
+    assert not runs
 
 
 def tokenizer_of(model: Any, decoder: Any) -> Any:
