@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from attnviz.battery.probed_model import ProbedModel
-from attnviz.battery.probes import detect_head_scores
+from attnviz.battery.probes import detection_probe
 
 TEXTS, TOKENS, SEEDS = 3, 24, (0, 1)
 NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}
@@ -65,7 +65,7 @@ def main() -> None:
     model, ids = random_gpt2(), texts()
     wanted = by_transformer_lens(model.module, ids)
     for kind, scores in wanted.items():
-        ours = detect_head_scores(model, kind, ids)
+        ours = model.scores([detection_probe(kind, each) for each in ids])
         worst = max(
             abs(float(numbers[text]) - scores[text][name.layer][name.head])
             for text in range(TEXTS)

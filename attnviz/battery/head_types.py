@@ -1,4 +1,10 @@
-"""Scores each head on each known type of heads, with a control and a margin of error."""
+"""Scores each head on each known type of heads, with a margin of error, and compares it with what chance gives.
+
+A head has a type if its score is above its controls: above the upper end of the interval in which one more control
+would lie (a prediction interval, one-sided, by Student's t). Its level of 1 % is divided by the number of heads
+(Bonferroni), so that some head of a random model is found in at most 1 % of all models. A score must also be a quarter
+larger than the mean control.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,24 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.progress import track
-from attnviz.battery.probed_model import Probe, ProbedModel, RetrievalScores, retrieval_scores
-from attnviz.battery.probes import (
-    delimiter_probes,
-    detect_head_scores,
-    random_probes,
-    segment_length,
-    template_probes,
-)
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.progress import TextProgress, track_texts
+from attnviz.battery.probed_model import Probe, ProbedModel, readable_haystacks, retrieval_scores
+from attnviz.battery.probes import TypeTest, detection_probe, language_tests, random_tests, segment_length
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
 from attnviz.metrics.measure import NORMAL_95, Measure, finite_number
 from attnviz.text.head_name import HeadName
 
 DETECT_HEAD_TEXTS = 4
-SHARE = 0.95
+SHARE = 0.95  # of the intervals of mean scores
+LEAST_EXCESS = 0.25  # of a score above its controls, as a share of their mean
+LEVEL = 0.01  # the probability that a random model has a head of a type
 HALVINGS = 60  # of the interval of the angle; more change nothing in float64
-MANY_TEXTS = 200  # for more texts the two distributions differ by less than 1 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +42,16 @@ def _share_type(name: str, score: str, control: str, source: str) -> HeadType:
     return HeadType(name=name, header=name, unit="share", meaning=score, control=control, source=source)
 
 
-UNIFORM = "uniform attention"
 SHUFFLED = "the repeat in another order"
 TYPES = {
     head_type.name: head_type
     for head_type in (
-        _share_type("previous", "on the token before, in random tokens", "on the one before that", "Voita et al. 2019"),
+        _share_type(
+            "previous",
+            "on the token before, in random tokens",
+            "on itself, and on each of those two to 16 before",
+            "Voita et al. 2019",
+        ),
         _share_type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
         _share_type(
             "induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"
@@ -54,12 +59,21 @@ TYPES = {
         _share_type(
             "successor",
             "on the item before in a known order",
-            "the same places, other items",
+            "on items two to six before or after it",
             "after Gould et al. 2024",
         ),
-        _share_type("delimiter", "on punctuation, in paragraphs of a story", UNIFORM, "Clark et al. 2019"),
-        _share_type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),
-        _share_type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
+        _share_type(
+            "delimiter",
+            "on punctuation, in paragraphs of a story",
+            "as many copies of each frequent word",
+            "Clark et al. 2019",
+        ),
+        _share_type(
+            "first token", "on the first token, in the same paragraphs", "each of the next eight", "Xiao et al. 2024"
+        ),
+        _share_type(
+            "name mover", "from the end to the indirect object", "to both mentions of the subject", "Wang et al. 2023"
+        ),
         _share_type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
         _share_type(
             "localization",
@@ -70,7 +84,7 @@ TYPES = {
         _share_type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
     )
 }
-Scores = Mapping[HeadName, Float64Array]  # by head, one score per text
+Scores = Mapping[HeadName, Float64Array]  # by head
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,7 +92,8 @@ class HeadTypes:
     """The results of the battery for one model."""
 
     model: str  # the name of the model
-    tested: Mapping[str, tuple[Scores, Scores]]  # the scores and the controls of each tested type
+    # for each tested type, the score of each text, and each control
+    tested: Mapping[str, tuple[Scores, Scores]]
     skipped: Mapping[str, str]  # the reason why each other type but ``localization`` was not tested
     # the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head
     detected: Mapping[str, Scores]
@@ -94,32 +109,40 @@ class HeadTypes:
 
     @cached_property
     def scores(self) -> HeadFrame:
-        """The mean scores: a row per head, a column per type."""
-        return self._frame(lambda score, control: score)
+        """The mean scores over texts: a row per head, a column per type."""
+        frame = frame_of_samples(self.types, [self.tested[head_type.name][0] for head_type in self.types])
+        assert frame.margins is not None
+        assert frame.counts is not None
+        # Student's t instead of the normal distribution: for three texts the margins more than double
+        factors = [students_t(count - 1) / NORMAL_95 if count > 1 else 1.0 for count in frame.counts.flat]
+        return replace(frame, margins=frame.margins * np.reshape(factors, frame.margins.shape))
 
     @cached_property
     def controls(self) -> HeadFrame:
         """The mean controls: a row per head, a column per type."""
-        return self._frame(lambda score, control: control)
+        return frame_of_samples(self.types, [self.tested[head_type.name][1] for head_type in self.types])
 
     @cached_property
     def excess(self) -> HeadFrame:
-        """The means of score minus control, text by text: a row per head, a column per type."""
-        return self._frame(lambda score, control: score - control)
+        """The mean scores minus the mean controls; a head is above its controls if this exceeds the margin.
 
-    def _frame(self, number_of: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
-        """Returns the means over texts of a number that is computed from scores and controls."""
-        pairs = [self.tested[head_type.name] for head_type in self.types]
-        numbers_by_type = [
-            {head: number_of(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs
-        ]
-        return _with_few_texts(frame_of_samples(self.types, numbers_by_type))
+        The margin reaches from the mean to the upper end of the interval in which one more control would lie. It is at
+        least `LEAST_EXCESS` of the mean, since the least preference of a nearly uniform head can be regular.
+        """
+        margins = np.full(self.scores.values.shape, np.nan)
+        for column, head_type in enumerate(self.types):
+            _, controls_by_head = self.tested[head_type.name]
+            for row, head_row in enumerate(self.scores.rows):
+                controls = controls_by_head[head_row.heads[0]]
+                controls = controls[~np.isnan(controls)]
+                if len(controls) > 1:
+                    factor = students_t(len(controls) - 1, 1 - 2 * LEVEL / len(self.scores.rows))
+                    interval = factor * controls.std(ddof=1) * math.sqrt(1 + 1 / len(controls))
+                    margins[row, column] = max(interval, LEAST_EXCESS * controls.mean())
+        return replace(self.scores, values=self.scores.values - self.controls.values, margins=margins)
 
     def is_clear(self, name: str) -> BoolArray:
-        """Returns True for each head whose score exceeds its control by more than the margin, ``(heads,)``.
-
-        With one text there is no margin, and no head is clear.
-        """
+        """Returns True for each head whose score is above its controls, ``(heads,)``; False with a single control."""
         return self.excess.column(name) > self.excess.column(name, "margins")
 
     def as_rows(self) -> list[list[Any]]:
@@ -172,59 +195,91 @@ class HeadTypes:
                 yield {"type": name, "layer": row.layer, "head": row.head} | numbers
 
 
+@dataclass
+class _Progress:
+    """Counts the texts that were run, for a bar."""
+
+    total_tokens: int
+    show: Callable[[TextProgress], None]
+    texts: int = 0
+    tokens: int = 0
+
+    def advance(self, ids: Sequence[IntArray]) -> None:
+        """Counts these texts, too, and moves the bar."""
+        self.texts += len(ids)
+        self.tokens += sum(map(len, ids))
+        self.show(TextProgress(self.texts, self.tokens, self.tokens / self.total_tokens))
+
+
 def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     """Returns the scores of every head of a model for each known type.
 
     A type that the model cannot be tested for is left out, and the reason is in ``skipped``, but for ``localization``.
     """
-    tested_scores, skip_reasons = dict[str, tuple[Scores, Scores]](), dict[str, str]()
-    tests = random_probes(model, seed)
-    texts = [probe.ids for probe in tests["induction"][0][:DETECT_HEAD_TEXTS]]
+    skip_reasons = dict[str, str]()
+    tests = random_tests(model, seed)
     if model.region_probes is not None:
-        tests["localization"] = model.region_probes
+        named, others = model.region_probes
+        tests["localization"] = TypeTest(named, [[other] for other in others])
     if model.read is None:
         skip_reasons |= dict.fromkeys(TEMPLATES, "the model knows no language")
     else:
-        templates = template_probes(model, seed)
+        templates = language_tests(model, seed)
         skip_reasons |= {
             name: SKIP_REASONS[name] for name in TEMPLATES if name not in templates and name in SKIP_REASONS
         }
         tests |= templates
-    for name, (probes, controls) in track(list(tests.items()), "testing heads"):
-        tested_scores[name] = scores_by_text(model, probes, controls)
-    if model.read is not None:
-        for name, probes in delimiter_probes(model).items():
-            tested_scores[name] = model.scores(probes)  # the control is what uniform attention gives
-    retrieval, remarks = retrieval_scores(model, seed), list[str]()
-    if retrieval is None or not retrieval.haystacks:
+    haystacks = readable_haystacks(model, seed)
+    detected_texts = [probe.ids for probe in tests["induction"].texts[:DETECT_HEAD_TEXTS]]
+    detections = {
+        name: [detection_probe(name, ids) for ids in detected_texts] for name in ("previous", "duplicate", "induction")
+    }
+
+    groups = [*detections.values(), *(group for test in tests.values() for group in ([*test.texts], *test.controls))]
+    probes = [probe for group in groups for probe in group]
+    texts = {probe.ids.tobytes(): probe.ids for probe in probes}
+    total_tokens = sum(map(len, [*texts.values(), *(haystack.ids for haystack in haystacks)]))
+    with track_texts("testing heads") as show:
+        progress = _Progress(total_tokens, show)
+        scores_of_heads = model.scores(probes, progress.advance)
+        retrieval = retrieval_scores(model, haystacks, progress.advance)
+    index_of = {probe: index for index, probe in enumerate(probes)}
+
+    def scores_of(group: Sequence[Probe]) -> Scores:
+        indices = [index_of[probe] for probe in group]
+        return {head: scores[indices] for head, scores in scores_of_heads.items()}
+
+    tested_scores = dict[str, tuple[Scores, Scores]]()
+    for name, test in tests.items():
+        means = [{head: scores.mean() for head, scores in scores_of(group).items()} for group in test.controls]
+        controls = {head: np.array([mean[head] for mean in means]) for head in scores_of_heads}
+        tested_scores[name] = scores_of(test.texts), controls
+    remarks = [f"Random texts repeat {segment_length(model)} different tokens once."]
+    if retrieval is None or not haystacks:
         skip_reasons["retrieval"] = (
             "the model predicts no next token" if retrieval is None else "no text with a needle suits the model"
         )
     else:
         tested_scores["retrieval"] = retrieval.scores, retrieval.controls
-        remarks.append(_needle_remark(retrieval))
+        length = max(haystack.length for haystack in haystacks)
+        remarks.append(
+            f"Needles: {len(haystacks)} texts of up to {length} tokens before the question; only tokens of the answer "
+            f"that the model itself predicts count, here {retrieval.predicted_share.mean():.0%}."
+        )
     return HeadTypes(
         model=model.name,
         tested=tested_scores,
         skipped=skip_reasons,
-        detected={name: detect_head_scores(model, name, texts) for name in ("previous", "duplicate", "induction")},
-        texts=[text.tolist() for text in texts],
-        remarks=(f"Random texts repeat {segment_length(model)} different tokens once.", *remarks),
-        predicted=() if retrieval is None else retrieval.predictions,
+        detected={name: scores_of(group) for name, group in detections.items()},
+        texts=[ids.tolist() for ids in detected_texts],
+        remarks=tuple(remarks),
+        predicted=()
+        if retrieval is None
+        else tuple(
+            (haystack.length, haystack.depth, float(share))
+            for haystack, share in zip(haystacks, retrieval.predicted_share, strict=True)
+        ),
     )
-
-
-def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
-    """Returns the score of each head on every distinct probe, and its mean score on the controls of that probe."""
-    text_indices = {probe: index for index, probe in enumerate(dict.fromkeys(probes))}
-    text_of_control = np.array([text_indices[probe] for probe in probes])
-    scores, _ = model.scores(list(text_indices))
-    control_scores, _ = model.scores(controls)
-    means = {
-        head: np.array([head_scores[text_of_control == text].mean() for text in text_indices.values()])
-        for head, head_scores in control_scores.items()
-    }
-    return scores, means
 
 
 TEMPLATES = ("successor", "delimiter", "first token", "name mover", "S-inhibition")
@@ -236,38 +291,13 @@ SKIP_REASONS = {
 }
 
 
-def _needle_remark(retrieval: RetrievalScores) -> str:
-    """Returns a remark on the haystacks, and on the share of their answers that the model itself predicts."""
-    length = max(haystack.length for haystack in retrieval.haystacks)
-    return (
-        f"Needles: {len(retrieval.haystacks)} texts of up to {length} tokens before the question; only tokens of the "
-        f"answer that the model itself predicts count, here {retrieval.predicted_share.mean():.0%}."
-    )
-
-
-def _with_few_texts(frame: HeadFrame) -> HeadFrame:
-    """Returns the frame with margins from Student's t instead of the normal distribution, for means over few texts.
-
-    For three texts the margins more than double. The frame must have margins and counts.
-    """
-    assert frame.margins is not None
-    assert frame.counts is not None
-    factors = np.vectorize(_widening_factor, otypes=[np.float64])(frame.counts)
-    return replace(frame, margins=frame.margins * factors)
-
-
 @cache
-def _widening_factor(count: int) -> float:
-    """Returns the factor by which Student's t widens the interval of a mean over ``count`` texts."""
-    return students_t(count - 1) / NORMAL_95 if 1 < count <= MANY_TEXTS else 1.0
-
-
-def students_t(freedom: int) -> float:
-    """Returns the number that the absolute value of Student's t exceeds in 5 % of all cases."""
+def students_t(freedom: int, share: float = SHARE) -> float:
+    """Returns the number that the absolute value of Student's t does not exceed in this share of all cases."""
     low, high = 0.0, math.pi / 2
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if _share_within(middle, freedom) < SHARE:
+        if _share_within(middle, freedom) < share:
             low = middle
         else:
             high = middle

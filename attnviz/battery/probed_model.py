@@ -3,8 +3,10 @@
 A retrieval head attends to the token of a needle that the model writes next (Wu et al. 2024).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.options import CaptureOptions
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.reader import FRAME_TEXT, Reader
+from attnviz.models.reading.reader import FRAME_TEXT
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import UNPROBED, open_reader, refuse_untrained
 from attnviz.text.head_name import HeadName
@@ -27,6 +29,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
 BATCH_TEXTS = 16
+LOGITS_TO_KEEP = "logits_to_keep"  # an argument of a forward pass: for how many of the last tokens it predicts
 MIN_WORDS = 512  # a vocabulary with fewer ordinary tokens is not that of a language
 LENGTHS, DEPTHS = (64, 128, 256, 512), 5  # tokens of a haystack, and depths of the needle in it
 QUESTION_TOKENS = 4  # first tokens of a random needle, which are repeated as the question
@@ -41,9 +44,12 @@ class Probe:
     """A text, and the cells whose weight is the score of a head on it."""
 
     ids: IntArray  # the ids of the tokens, ``(tokens,)``
-    # the cells that count, ``(queries, keys)``; the score is the mean, over queries with any such cell, of the weight
-    # on their cells
-    cells: BoolArray
+    # what the weight of each cell counts, ``(queries, keys)``: mostly 0 or 1. The score is the mean, over queries with
+    # a cell that counts, of the sum over their cells.
+    cells: BoolArray | Float64Array
+
+
+Advance = Callable[[Sequence[IntArray]], None]  # is told the texts that were run
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,17 +78,26 @@ class ProbedModel:
         """The device of the model's weights."""
         return next(self.module.parameters()).device
 
-    def run(self, ids: Sequence[IntArray], receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None]) -> Any:
-        """Runs the model over texts of equal length, passes each attention call to ``receive``, and returns the output.
+    def run(
+        self,
+        ids: Sequence[IntArray],
+        receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None],
+        predicts_after: int | None = None,
+    ) -> Any:
+        """Runs the model over texts of equal length, and passes each attention call to ``receive``.
 
         Args:
             ids: the ids of each text, ``(tokens,)``.
-        """
+            receive: takes the place of a call, its heads, and the call.
+            predicts_after: the first token whose prediction is needed; the model may leave out those of earlier tokens.
+                ``None`` for no predictions, so that the model's head need not run.
 
+        Returns:
+            The output of the model; ``None`` without predictions.
+        """
         modules: dict[int, str] = {}  # by layer
 
         def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-            """Passes a call of self-attention to ``receive``."""
             module = modules.setdefault(site.layer, site.module)
             if site.kind == "cross" or first_head or site.module != module:
                 raise AttnvizError(
@@ -96,73 +111,80 @@ class ProbedModel:
                 )
             receive(site, heads, call)
 
-        block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), receive=receive_whole_text))
-        token_ids = torch.from_numpy(np.stack(ids)).to(self.device)
+        stop = predicts_after is None
+        block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), stop=stop, receive=receive_whole_text))
+        inputs, output = self.inputs_of(torch.from_numpy(np.stack(ids)).to(self.device)), None
+        if predicts_after is not None and LOGITS_TO_KEEP in inspect.signature(self.module.forward).parameters:
+            inputs[LOGITS_TO_KEEP] = len(ids[0]) - predicts_after
         with block, torch.inference_mode():
-            output = self.module(**self.inputs_of(token_ids))
+            output = self.module(**inputs)
         block.capture.finish()
         return output
 
-    def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
-        """Returns the scores of each head, and the scores of uniform attention over the visible keys.
+    def scores(self, probes: Sequence[Probe], advance: Advance = lambda ids: None) -> dict[HeadName, Float64Array]:
+        """Returns the scores of each head, ``(probes,)``; NaN for a probe on which the head's layer made no call.
 
-        Returns:
-            Two dictionaries by head, each of ``(probes,)``; NaN for a probe on which the head's layer made no call.
+        Every text runs once, even if several probes have it.
         """
-        scores_by_head, uniform_by_head = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
-        for indices in _batches_of_one_length([probe.ids for probe in probes]):
-            cells = torch.from_numpy(np.stack([probes[index].cells for index in indices])).to(self.device)
+        probes_of_text: dict[bytes, list[int]] = {}
+        for index, probe in enumerate(probes):
+            probes_of_text.setdefault(probe.ids.tobytes(), []).append(index)
+        texts_of_length: dict[int, list[list[int]]] = {}
+        for indices in probes_of_text.values():
+            texts_of_length.setdefault(len(probes[indices[0]].ids), []).append(indices)
 
-            def receive(
-                site: CallSite,
-                heads: tuple[int, ...],
-                call: AttentionCall,
-                indices: list[int] = indices,
-                cells: Tensor = cells,
-            ) -> None:
-                """Stores a call's scores in ``scores_by_head``, and those of uniform attention in
-                ``uniform_by_head``.
-                """
-                maps = call.maps(heads)
-                visible = maps.visible.to(self.device).float()
-                uniform_weights = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-                for table, weights in ((scores_by_head, maps.weights.float()), (uniform_by_head, uniform_weights)):
-                    scores = _mean_weight(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
-                    for column, head in enumerate(heads):
-                        name = HeadName(site.layer, head)
-                        table.setdefault(name, np.full(len(probes), np.nan))[indices] = scores[:, column]
+        scores_by_head = dict[HeadName, Float64Array]()
+        for texts in texts_of_length.values():
+            for start in range(0, len(texts), BATCH_TEXTS):
+                batch = texts[start : start + BATCH_TEXTS]
+                shares = [_share_of_each_cell([probes[index] for index in indices]) for indices in batch]
 
-            self.run([probes[index].ids for index in indices], receive)
-        return dict(sorted(scores_by_head.items())), dict(sorted(uniform_by_head.items()))
+                def receive(
+                    site: CallSite,
+                    heads: tuple[int, ...],
+                    call: AttentionCall,
+                    batch: list[list[int]] = batch,
+                    shares: list[Tensor] = shares,
+                ) -> None:
+                    weights = call.maps(heads).weights.float()
+                    for text, (indices, share) in enumerate(zip(batch, shares, strict=True)):
+                        scores = share.to(weights.device) @ weights[text].flatten(1).T  # (probes, heads)
+                        for head, head_scores in zip(heads, scores.T.double().cpu().numpy(), strict=True):
+                            name = HeadName(site.layer, head)
+                            scores_by_head.setdefault(name, np.full(len(probes), np.nan))[indices] = head_scores
+
+                ids = [probes[indices[0]].ids for indices in batch]
+                self.run(ids, receive)
+                advance(ids)
+        return dict(sorted(scores_by_head.items()))
+
+    @cached_property
+    def looks_ahead(self) -> bool:
+        """True if a query of any head sees a later key."""
+        sees_later_key = list[bool]()
+
+        def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall) -> None:
+            sees_later_key.append(bool(call.maps(heads).visible.triu(1).any()))
+
+        self.run([self.framed(self.ordinary_ids[:4])], receive)  # any tokens do; 4 are enough for later keys
+        return any(sees_later_key)
 
 
-def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
-    """Returns the mean weight on the counted cells of each map, ``(texts, heads)``."""
-    has_cell = cells.any(-1)
-    return ((weights * cells).sum(-1) * has_cell).sum(-1) / has_cell.sum(-1)
-
-
-def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:
-    """Yields the indices of texts in batches of at most `BATCH_TEXTS` texts of one length."""
-    by_length: dict[int, list[int]] = {}
-    for index, ids in enumerate(texts):
-        by_length.setdefault(len(ids), []).append(index)
-    for indices in by_length.values():
-        yield from (indices[start : start + BATCH_TEXTS] for start in range(0, len(indices), BATCH_TEXTS))
+def _share_of_each_cell(probes: Sequence[Probe]) -> Tensor:
+    """Returns the share that each cell's weight has in the score of each probe, ``(probes, queries * keys)``."""
+    cells = torch.from_numpy(np.stack([probe.cells for probe in probes])).float()
+    counted_queries = (cells != 0).any(-1).sum(-1)
+    return cells.flatten(1) / counted_queries[:, None]
 
 
 def open_probed(settings: ModelSettings) -> ProbedModel:
-    """Opens the model that the settings name."""
+    """Opens the model that the settings name; it reads no language if its vocabulary is smaller than `MIN_WORDS`."""
     refuse_untrained(settings.model, UNPROBED)
-    return probed_model(open_reader(settings, "predictions"))
-
-
-def probed_model(reader: Reader) -> ProbedModel:
-    """Returns the model of a reader; it reads no language if its vocabulary has fewer than `MIN_WORDS` tokens."""
-    texts, probes = reader.region_probes(), None
+    reader = open_reader(settings, "predictions")
+    texts, region_probes = reader.region_probes(), None
     if texts is not None:
         ids, named_cells, other_cells = texts
-        probes = list(map(Probe, ids, named_cells)), list(map(Probe, ids, other_cells))
+        region_probes = list(map(Probe, ids, named_cells)), list(map(Probe, ids, other_cells))
     elif reader.read(Example(FRAME_TEXT)).context is not None:
         raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
     vocabulary = reader.vocabulary()
@@ -175,12 +197,12 @@ def probed_model(reader: Reader) -> ProbedModel:
         suffix_ids=vocabulary.suffix_ids,
         limit=reader.limit,
         inputs_of=reader.inputs_of,
-        region_probes=probes,
+        region_probes=region_probes,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Haystack:
+class Haystack:
     """A text with a needle in it, followed by a question and its answer."""
 
     ids: IntArray  # the ids of all tokens
@@ -200,48 +222,39 @@ class RetrievalScores:
     # by head, the share of the answer's tokens for which it attends to another token of the needle
     controls: dict[HeadName, Float64Array]
     predicted_share: Float64Array  # the share of the answer's tokens that the model itself predicts, one per haystack
-    haystacks: list[_Haystack]  # the haystacks
-
-    @property
-    def predictions(self) -> tuple[tuple[int, float, float], ...]:
-        """Length and depth of each haystack, and the share of its answer that the model itself predicts."""
-        return tuple(
-            (haystack.length, haystack.depth, float(share))
-            for haystack, share in zip(self.haystacks, self.predicted_share, strict=True)
-        )
 
 
-def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
+def retrieval_scores(
+    model: ProbedModel, haystacks: Sequence[Haystack], advance: Advance = lambda ids: None
+) -> RetrievalScores | None:
     """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
     token in the needle. For the control, the largest weight must be on another token in the needle. The model reads the
     true answer before each token (teacher forcing).
     """
-    texts = haystacks(model, seed)
     scores: dict[HeadName, Float64Array] = {}
     controls: dict[HeadName, Float64Array] = {}
-    predicted_share = np.zeros(len(texts))
-    for text_index, haystack in enumerate(texts):
+    predicted_share = np.zeros(len(haystacks))
+    for text_index, haystack in enumerate(haystacks):
         top_keys: dict[HeadName, IntArray] = {}
+        first_query = int(haystack.answer[0]) - 1
 
         def receive(
             site: CallSite,
             heads: tuple[int, ...],
             call: AttentionCall,
-            haystack: _Haystack = haystack,
+            queries: slice = slice(first_query, int(haystack.answer[-1])),
             top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
-            """Stores each head's key with the largest weight in ``top_keys``, for each query before an answer token."""
-            weights = call.weights(heads, slice(int(haystack.answer[0]) - 1, int(haystack.answer[-1])))
-            keys = weights[0].argmax(-1).cpu().numpy()
+            keys = call.weights(heads, queries)[0].argmax(-1).cpu().numpy()
             top_keys.update({HeadName(site.layer, head): keys[index] for index, head in enumerate(heads)})
 
-        output = model.run([haystack.ids], receive)
+        output = model.run([haystack.ids], receive, predicts_after=first_query)
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-        if logits is None or logits.shape[1] != len(haystack.ids):
+        if logits is None or logits.shape[1] not in (len(haystack.ids), len(haystack.ids) - first_query):
             return None
-        predicted_ids = logits[0, haystack.answer - 1].float().argmax(-1).cpu().numpy()
+        predicted_ids = logits[0, haystack.answer - 1 - len(haystack.ids)].float().argmax(-1).cpu().numpy()
         answer_ids = haystack.ids[haystack.answer]
         is_predicted = predicted_ids == answer_ids
         predicted_share[text_index] = is_predicted.mean()
@@ -252,16 +265,17 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
                 (scores, in_needle & is_target & is_predicted),
                 (controls, in_needle & ~is_target),
             ):
-                table.setdefault(head, np.zeros(len(texts)))[text_index] = is_counted.mean()
-    return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share, texts)
+                table.setdefault(head, np.zeros(len(haystacks)))[text_index] = is_counted.mean()
+        advance([haystack.ids])
+    return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share)
 
 
-def haystacks(model: ProbedModel, seed: int) -> list[_Haystack]:
+def readable_haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
     """Returns the haystacks of several lengths and depths that the model can read; empty if it can read none.
 
     They are words if the model knows a language, else random tokens.
     """
-    readable_haystacks = []
+    haystacks = []
     for length in LENGTHS:
         for depth in np.linspace(0, 1, DEPTHS).tolist():
             haystack = (
@@ -270,11 +284,11 @@ def haystacks(model: ProbedModel, seed: int) -> list[_Haystack]:
                 else _haystack_of_random_tokens(model, length, depth, seed)
             )
             if haystack is not None and (model.limit is None or len(haystack.ids) <= model.limit):
-                readable_haystacks.append(haystack)
-    return readable_haystacks
+                haystacks.append(haystack)
+    return haystacks
 
 
-def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> _Haystack | None:
+def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
     """Returns random tokens with a needle, which is repeated at the end; ``None`` if the vocabulary is too small."""
     random = np.random.default_rng([seed, length, round(100 * depth)])  # seeds are whole numbers
     shuffled_ids = random.permutation(model.ordinary_ids)
@@ -286,10 +300,10 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
     ids = model.framed(np.concatenate([hay[:index], needle, hay[index:], needle]))
     start = len(model.prefix_ids) + index
     answer = np.arange(len(model.prefix_ids) + length + QUESTION_TOKENS, len(model.prefix_ids) + length + RANDOM_NEEDLE)
-    return _Haystack(ids, (start, start + RANDOM_NEEDLE), answer, length, depth)
+    return Haystack(ids, (start, start + RANDOM_NEEDLE), answer, length, depth)
 
 
-def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> _Haystack | None:
+def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
     """Returns the start of a sample text with a sentence as its needle, then a question and its answer."""
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
@@ -306,7 +320,7 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> _Haysta
     answer = _token_indices(tokens, text.rindex(ANSWER), len(ANSWER))
     if not len(in_needle) or not np.array_equal(tokens.ids[in_needle], tokens.ids[answer]):
         return None
-    return _Haystack(tokens.ids, (int(in_needle[0]), int(in_needle[-1]) + 1), answer, length, depth)
+    return Haystack(tokens.ids, (int(in_needle[0]), int(in_needle[-1]) + 1), answer, length, depth)
 
 
 def _token_indices(tokens: Tokens, start: int, characters: int) -> IntArray:

@@ -2,23 +2,28 @@
 
 Random tokens test for previous, duplicate and induction heads; templates for successor, delimiter, first-token,
 name-mover and S-inhibition heads.
+
+A head of a random model also prefers some distances, positions and words, and prefers them in every text. So a type has
+several controls, which are other cells of its kind: other distances, other words, other orders. How they differ from
+each other says how far chance alone takes a score.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise, permutations
+from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.battery.probed_model import Probe, ProbedModel
-from attnviz.text.head_name import HeadName
 from attnviz.text.samples import read_sample
 from attnviz.text.tokens import Tokens
 
 SEQUENCES, SEGMENT = 32, 50  # texts, and tokens of the segment that occurs twice in each
 MIN_SEGMENT = 4
-Pairs = tuple[list[Probe], list[Probe]]  # probes and their controls
+MAX_STEPS = 16  # the longest distance that is a control of the token before
 
 NAMES = ("Mary", "John", "Tom", "Anna", "Peter", "Sarah")
 PLACES = (("store", "drink"), ("park", "ball"), ("school", "book"))
@@ -30,33 +35,52 @@ ORDERS = (
     "first second third fourth fifth sixth seventh eighth ninth tenth",
     "1 2 3 4 5 6 7 8 9 10",
 )
-SHUFFLES = 4  # of each order
-STORY_STEP = 4  # one in this many orders of the names makes a story
-FIRST_TOKEN_SAMPLES = ("life", "pronoun", "garden-path")  # samples of this package
-STORY_SAMPLE = "long"  # whose paragraphs have marks that later tokens can see
+SHUFFLES = 8  # of each order
+OTHER_STEPS = (*range(-6, -1), *range(2, 7))  # in an order; neighbours on the other side may be alike
+STORY_SAMPLE = "long"  # a story whose paragraphs have marks that later tokens can see
 DELIMITERS = ".,;:!?"
+FREQUENT_TOKENS = 16  # controls of the delimiters
+NEXT_POSITIONS = 8  # controls of the first token in each text
 
 
-def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """Returns the probes of ``previous``, ``duplicate`` and ``induction``, which need no language, with controls."""
-    segment = segment_length(model)
-    random, probes = np.random.default_rng(seed), dict[str, Pairs]()
-    for name in ("previous", "duplicate", "induction"):
-        probes[name] = [], []
-    copy, after_copy = (_cells_at_earlier_copy(model, segment, steps) for steps in (0, 1))
-    one_before, two_before = (_cells_before(model, segment, steps) for steps in (1, 2))
+@dataclass(frozen=True)
+class TypeTest:
+    """The probes that test for a type of heads."""
+
+    texts: list[Probe] = field(default_factory=list)  # their mean score is that of the type
+    controls: list[list[Probe]] = field(default_factory=list)  # the mean score of each list is one control
+
+
+def random_tests(model: ProbedModel, seed: int) -> dict[str, TypeTest]:
+    """Returns the tests of ``previous``, ``duplicate`` and ``induction``, which need no language."""
+    segment, start = segment_length(model), len(model.prefix_ids)
+    middle, end = start + segment, start + 2 * segment
+    max_steps = min(MAX_STEPS, segment)
+
+    def cells_before(first_query: int, steps: int) -> BoolArray:
+        cells = np.zeros((end + len(model.suffix_ids),) * 2, dtype=bool)
+        queries = np.arange(first_query, end)
+        cells[queries, queries - steps] = True
+        return cells
+
+    # All distances are measured on the same queries, since an early query has few keys to share its weight among.
+    one_before = cells_before(start + max_steps, 1)
+    other_distances = [cells_before(start + max_steps, steps) for steps in (0, *range(2, max_steps + 1))]
+    copy, after_copy = cells_before(middle, segment), cells_before(middle, segment - 1)
+    tests = {name: TypeTest() for name in ("previous", "duplicate", "induction")}
+    tests["previous"].controls.extend([] for _ in other_distances)
+    random = np.random.default_rng(seed)
     for _ in range(SEQUENCES):
         segment_ids = random.choice(model.ordinary_ids, segment, replace=False)
         repeated_ids = model.framed(np.concatenate([segment_ids, segment_ids]))
         shuffled_ids = model.framed(np.concatenate([segment_ids, random.permutation(segment_ids)]))
-        for name, counted_cells, control_ids, control_cells in (
-            ("previous", one_before, repeated_ids, two_before),
-            ("duplicate", copy, shuffled_ids, copy),
-            ("induction", after_copy, shuffled_ids, after_copy),
-        ):
-            probes[name][0].append(Probe(repeated_ids, counted_cells))
-            probes[name][1].append(Probe(control_ids, control_cells))
-    return probes
+        tests["previous"].texts.append(Probe(repeated_ids, one_before))
+        for control, cells in zip(tests["previous"].controls, other_distances, strict=True):
+            control.append(Probe(repeated_ids, cells))
+        for name, cells in (("duplicate", copy), ("induction", after_copy)):
+            tests[name].texts.append(Probe(repeated_ids, cells))
+            tests[name].controls.append([Probe(shuffled_ids, cells)])
+    return tests
 
 
 def segment_length(model: ProbedModel) -> int:
@@ -73,99 +97,85 @@ def segment_length(model: ProbedModel) -> int:
     return segment
 
 
-def _no_cells(model: ProbedModel, segment: int) -> BoolArray:
-    """Returns False for each cell of a text of two segments and special tokens, ``(tokens, tokens)``."""
-    count = len(model.prefix_ids) + 2 * segment + len(model.suffix_ids)
-    return np.zeros((count, count), dtype=bool)
-
-
-def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each random token to the key ``steps`` before it, ``(tokens, tokens)``."""
-    cells, start = _no_cells(model, segment), len(model.prefix_ids)
-    for query in range(start + 2, start + 2 * segment):
-        cells[query, query - steps] = True
-    return cells
-
-
-def _cells_at_earlier_copy(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each token of the second segment to the key ``steps`` after its copy in the first."""
-    cells, start = _no_cells(model, segment), len(model.prefix_ids)
-    for query in range(start + segment, start + 2 * segment):
-        cells[query, query - segment + steps] = True
-    return cells
-
-
-def detection_cells(name: str, ids: IntArray) -> BoolArray:
-    """Returns the cells that ``detect_head`` of TransformerLens counts, ``(tokens, tokens)``.
+def detection_probe(name: str, ids: IntArray) -> Probe:
+    """Returns a probe whose score is that of ``detect_head`` of TransformerLens: the share of all weight on some cells.
 
     Args:
+        name: ``previous``, ``duplicate`` or ``induction``.
         ids: the ids of the tokens, ``(tokens,)``.
     """
-    count = len(ids)
-    if name == "previous":
-        return np.eye(count, k=-1, dtype=bool)
-    earlier_copies = np.asarray(np.tril(ids[:, None] == ids, -1))
-    if name == "duplicate":
-        return earlier_copies
-    cells_after_copies = np.zeros_like(earlier_copies)
-    cells_after_copies[:, 1:] = earlier_copies[:, :-1]
-    return cells_after_copies
+    cells: BoolArray = np.eye(len(ids), k=-1, dtype=bool)
+    if name != "previous":
+        earlier_copies = np.asarray(np.tril(ids[:, None] == ids, -1))
+        cells = earlier_copies
+        if name == "induction":
+            cells = np.zeros_like(earlier_copies)
+            cells[:, 1:] = earlier_copies[:, :-1]
+    # A score is a mean over queries with a counted cell, but detect_head divides by all queries.
+    return Probe(ids, cells * cells.any(axis=-1).mean())
 
 
-def detect_head_scores(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:
-    """Returns the scores of ``detect_head`` of TransformerLens: the share of all weight on the cells that it counts.
-
-    Returns:
-        By head, one score per text.
-    """
-    probes = [Probe(ids, detection_cells(name, ids)) for ids in texts]
-    mean_scores, _ = model.scores(probes)
-    # scores are means over queries with a counted cell; detect_head divides by all queries
-    shares = np.array([probe.cells.any(axis=-1).mean() for probe in probes])
-    return {head: scores * shares for head, scores in mean_scores.items()}
-
-
-def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """Returns the probes of each type with their controls.
+def language_tests(model: ProbedModel, seed: int) -> dict[str, TypeTest]:
+    """Returns the tests of each type that needs a language.
 
     A type is left out if the model cannot tell its words apart, or if it needs a causal model and this one is not.
     """
-    probes = {"successor": _successor_probes(model, np.random.default_rng(seed))}
-    if not _looks_ahead(model):
-        probes |= _story_probes(model)
-    return {name: pairs for name, pairs in probes.items() if pairs[0]}
-
-
-def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
-    """Returns the probes of ``delimiter``, which are paragraphs of a story, and of ``first token``, which are samples.
-
-    Paragraphs without a delimiter are left out.
-    """
     _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
-    looks_ahead = _looks_ahead(model)
-    probes = [_delimiter_probe(_tokens_in_limit(model, text), looks_ahead) for text in paragraphs]
-    sample_probes = [_first_token_probe(_tokens_in_limit(model, read_sample(name))) for name in FIRST_TOKEN_SAMPLES]
-    return {"delimiter": [probe for probe in probes if probe.cells.any()], "first token": sample_probes}
+    texts = [_tokens_in_limit(model, text) for text in paragraphs]
+    tests = {
+        "successor": _successor_test(model, np.random.default_rng(seed)),
+        "delimiter": _delimiter_test(texts, model.looks_ahead),
+        "first token": _first_token_test(texts),
+    }
+    if not model.looks_ahead:
+        tests |= _story_tests(model)
+    return {name: test for name, test in tests.items() if test.texts}
 
 
-def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
-    """Returns a probe of the cells from each token to the visible delimiters: all, or those before it."""
-    count = len(tokens)
-    pieces = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
-    is_delimiter = np.array([bool(piece) and all(character in DELIMITERS for character in piece) for piece in pieces])
-    all_cells: BoolArray = np.ones((count, count), dtype=bool)
-    visible = all_cells if looks_ahead else np.tril(all_cells, -1)
-    return Probe(tokens.ids, is_delimiter & visible & _counted_queries(tokens))
+def _delimiter_test(texts: Sequence[Tokens], looks_ahead: bool) -> TypeTest:
+    """Returns a test of the weight on delimiters; a control is the weight on as many copies of a frequent token."""
+
+    delimiters_of_texts = []
+    for tokens in texts:
+        pieces = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
+        delimiters_of_texts.append(np.array([bool(piece) and set(piece) <= set(DELIMITERS) for piece in pieces]))
+    counts = Counter(
+        number
+        for tokens, delimiters in zip(texts, delimiters_of_texts, strict=True)
+        for number in tokens.ids[~delimiters & ~tokens.special].tolist()
+    )
+    test = TypeTest(controls=[[] for _ in counts.most_common(FREQUENT_TOKENS)])
+    for tokens, delimiters in zip(texts, delimiters_of_texts, strict=True):
+        visible: BoolArray = np.ones((len(tokens),) * 2, dtype=bool)
+        visible = (visible if looks_ahead else np.tril(visible, -1)) & _counted_queries(tokens, 1)
+        delimiter_cells = delimiters & visible
+        if delimiter_cells.any():
+            test.texts.append(Probe(tokens.ids, delimiter_cells))
+        for control, (number, _) in zip(test.controls, counts.most_common(FREQUENT_TOKENS), strict=True):
+            cells = (tokens.ids == number) & ~delimiters & visible
+            copies = delimiter_cells.sum(axis=-1) / np.maximum(cells.sum(axis=-1), 1)  # that each cell stands for
+            if (cells * copies[:, None]).any():
+                control.append(Probe(tokens.ids, cells * copies[:, None]))
+    return TypeTest(test.texts, [control for control in test.controls if control])
 
 
-def _first_token_probe(tokens: Tokens) -> Probe:
-    """Returns a probe of the cells from each counted query to the first token."""
-    return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _counted_queries(tokens))
+def _first_token_test(texts: Sequence[Tokens]) -> TypeTest:
+    """Returns a test of the weight on the first token; a control is the weight on one token soon after it."""
+    test = TypeTest()
+    for tokens in texts:
+        counted_queries = _counted_queries(tokens, NEXT_POSITIONS + 1)
+        if not counted_queries.any():  # the model reads too few tokens
+            continue
+        keys = np.arange(len(tokens))
+        test.texts.append(Probe(tokens.ids, (keys == 0) & counted_queries))
+        for position in range(1, NEXT_POSITIONS + 1):
+            test.controls.append([Probe(tokens.ids, (keys == position) & counted_queries)])
+    return test
 
 
-def _counted_queries(tokens: Tokens) -> BoolArray:
-    """Returns True for each token that counts as a query, ``(tokens, 1)``: all except special tokens and the first."""
-    is_counted: BoolArray = ~tokens.special[:, None] & (np.arange(len(tokens)) > 0)[:, None]
+def _counted_queries(tokens: Tokens, first: int) -> BoolArray:
+    """Returns True for each token that counts as a query, ``(tokens, 1)``: from ``first`` on, except special ones."""
+    is_counted: BoolArray = ~tokens.special[:, None] & (np.arange(len(tokens)) >= first)[:, None]
     return is_counted
 
 
@@ -176,75 +186,70 @@ def _tokens_in_limit(model: ProbedModel, text: str) -> Tokens:
     return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)
 
 
-def _looks_ahead(model: ProbedModel) -> bool:
-    """True if a query of any head sees a later key."""
-    ids = model.framed(model.ordinary_ids[:4])  # any tokens do; 4 are enough for later keys
-    probe = Probe(ids, np.triu(np.ones((len(ids), len(ids)), dtype=bool), 1))
-    _, uniform_scores = model.scores([probe])  # uniform attention has weight on later keys only if some are visible
-    return any(bool(score[0] > 0) for score in uniform_scores.values())
+def _successor_test(model: ProbedModel, random: np.random.Generator) -> TypeTest:
+    """Returns a test of the weight from an item of a shuffled list to the one before it in the order.
 
-
-def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
-    """Returns probes of shuffled items of a known order, and of the same places in other shuffles as controls."""
-    probes, controls = list[Probe](), list[Probe]()
+    Only items that stand earlier in the list count. A control is the weight on the item that is some other number of
+    steps before or after it in the order.
+    """
+    test = TypeTest(controls=[[] for _ in OTHER_STEPS])
     for order in ORDERS:
         items = order.split()
         for _ in range(SHUFFLES):
-            order_at, other_order_at = random.permutation(len(items)), random.permutation(len(items))
+            order_at = random.permutation(len(items))
             place_of = np.argsort(order_at)
-            pairs = [(query, key) for key, query in pairwise(place_of.tolist()) if key < query]
-            lists = [
-                _list_probe(model, [items[index] for index in shuffle], pairs) for shuffle in (order_at, other_order_at)
-            ]
-            if pairs and lists[0] is not None and lists[1] is not None:
-                probes.append(lists[0])
-                controls.append(lists[1])
-    return probes, controls
+            listed = [items[index] for index in order_at]
+            tokens = _tokens_in_limit(model, ", ".join(listed))
+            spans = _word_spans(tokens, listed)
+            if not _are_distinct(tokens, spans):
+                continue
+            for steps, probes in ((1, test.texts), *zip(OTHER_STEPS, test.controls, strict=True)):
+                cells = np.zeros((len(tokens),) * 2, dtype=bool)
+                for number in range(max(0, steps), min(len(items), len(items) + steps)):
+                    query, key = place_of[number], place_of[number - steps]
+                    if key < query:
+                        cells[spans[query].max(), spans[key]] = True
+                if cells.any():
+                    probes.append(Probe(tokens.ids, cells))
+    return test if all(test.controls) else TypeTest()
 
 
-def _list_probe(model: ProbedModel, items: Sequence[str], pairs: Sequence[tuple[int, int]]) -> Probe | None:
-    """Returns a probe of the cells from an item's last token to another item."""
-    tokens = _tokens_in_limit(model, ", ".join(items))
-    spans = _word_spans(tokens, items)
-    if not _are_distinct(tokens, spans):
-        return None
-    cells = np.zeros((len(tokens),) * 2, dtype=bool)
-    for query, key in pairs:
-        cells[spans[query].max(), spans[key]] = True
-    return Probe(tokens.ids, cells)
+def _story_tests(model: ProbedModel) -> dict[str, TypeTest]:
+    """Returns the tests of ``name mover`` and ``S-inhibition``, on the story of Wang et al.
+
+    In the stories of a control, every name stands once in every place, so that no name or place is preferred.
+    """
+    tests = {"name mover": TypeTest(), "S-inhibition": TypeTest()}
+    for distance, (place, thing) in product(range(1, len(NAMES)), PLACES):
+        texts, controls = [list[Probe](), list[Probe]()], [list[Probe](), list[Probe]()]
+        for index, is_swapped in product(range(len(NAMES)), (False, True)):
+            third_distance = distance % (len(NAMES) - 1) + 1
+            first, second, third = (NAMES[(index + steps) % len(NAMES)] for steps in (0, distance, third_distance))
+            subject = first if is_swapped else second
+            stories = []
+            for name in (subject, third):
+                words = {"first": first, "second": second, "third": name, "place": place, "thing": thing}
+                tokens = _tokens_in_limit(model, STORY.format(**words))
+                stories.append((tokens, _word_spans(tokens, [first, second, name])))
+            (tokens, spans), (control_tokens, control_spans) = stories
+            if not (_are_distinct(tokens, spans[:2]) and _are_distinct(control_tokens, control_spans)):
+                continue
+            object_span, subject_span = spans[1::-1] if is_swapped else spans[:2]
+            texts[0].append(_last_token_probe(tokens, object_span))
+            # Both mentions together: a head that looks for the name by itself shares its weight among them.
+            controls[0].append(_last_token_probe(tokens, np.concatenate([subject_span, spans[2]])))
+            texts[1].append(_last_token_probe(tokens, spans[2]))
+            controls[1].append(_last_token_probe(control_tokens, control_spans[2]))
+        if len(texts[0]) == 2 * len(NAMES):
+            for test, test_texts, control in zip(tests.values(), texts, controls, strict=True):
+                test.texts.extend(test_texts)
+                test.controls.append(control)
+    return tests
 
 
-def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
-    """Returns the probes of ``name mover`` and ``S-inhibition`` with their controls, on the story of Wang et al."""
-    mover_probes: Pairs = ([], [])
-    inhibitor_probes: Pairs = ([], [])
-    for number, (first_name, second_name, third_name) in enumerate(permutations(NAMES, 3)):
-        if number % STORY_STEP:
-            continue
-        place, thing = PLACES[number % len(PLACES)]
-        words = {"first": first_name, "second": second_name, "place": place, "thing": thing}
-        story = _story(model, [first_name, second_name, second_name], STORY.format(**words, third=second_name))
-        control_story = _story(model, [first_name, second_name, third_name], STORY.format(**words, third=third_name))
-        if story is None or control_story is None:
-            continue
-        tokens, (indirect_object, subject, second_subject) = story
-        mover_probes[0].append(_last_token_probe(tokens, indirect_object))
-        mover_probes[1].append(_last_token_probe(tokens, subject))
-        inhibitor_probes[0].append(_last_token_probe(tokens, second_subject))
-        inhibitor_probes[1].append(_last_token_probe(control_story[0], control_story[1][2]))
-    return {"name mover": mover_probes, "S-inhibition": inhibitor_probes}
-
-
-def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and of its names."""
-    tokens = _tokens_in_limit(model, text)
-    spans = _word_spans(tokens, names)
-    return (tokens, spans) if _are_distinct(tokens, spans[:2]) else None
-
-
-def _word_spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
+def _word_spans(tokens: Tokens, words: Sequence[str]) -> list[IntArray]:
     """Returns the indices of each word's tokens; the words are in their order in the text."""
-    spans, position = list[np.ndarray](), 0
+    spans, position = list[IntArray](), 0
     for word in words:
         start = tokens.text.index(word, position)
         position = start + len(word)
@@ -253,13 +258,13 @@ def _word_spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
     return spans
 
 
-def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
+def _are_distinct(tokens: Tokens, spans: Sequence[IntArray]) -> bool:
     """True if every word has tokens, and no two words have the same tokens."""
     words = [tuple(tokens.ids[span].tolist()) for span in spans]
     return all(words) and len(set(words)) == len(words)
 
 
-def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
+def _last_token_probe(tokens: Tokens, keys: IntArray) -> Probe:
     """Returns a probe of the cells from the last token that is not special to the keys at these indices."""
     cells: BoolArray = np.zeros((len(tokens),) * 2, dtype=bool)
     cells[np.flatnonzero(~tokens.special)[-1], keys] = True

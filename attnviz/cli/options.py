@@ -151,7 +151,8 @@ ReferenceFile = Annotated[
 KnownTypes = Annotated[
     bool,
     Option(
-        "List known types of heads instead, such as induction: each is tested on texts made for it, against a control.",
+        "List known types of heads instead, such as induction: each is tested on texts made for it, against controls, "
+        "at a level of 1 % for all heads together (Bonferroni).",
         panel="Select",
         brief="Test for known types, such as induction, by a control.",
     ),

@@ -15,6 +15,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.text.head_name import HeadName
+from tests.battery.examples import random_model
 from tools.detect_head import random_gpt2
 
 
@@ -43,14 +44,32 @@ def test_a_random_model_has_no_head_of_a_type_beyond_chance() -> None:
     assert types.skipped["retrieval"] == "no text with a needle suits the model"
 
 
-def test_intervals_are_those_of_the_differences_text_by_text() -> None:
-    scores, controls = np.array([0.9, 0.7, 0.8]), np.array([0.5, 0.3, 0.1])
-    tested = {"previous": ({HeadName(0, 0): scores}, {HeadName(0, 0): controls})}
+def test_random_models_have_no_head_above_its_controls() -> None:
+    for seed, architecture in enumerate(("Llama", "GPT-2", "BERT")):
+        types = head_types(random_model(architecture, seed))
+        tested = {name: int(types.is_clear(name).sum()) for name in types.scores.names}
+        assert not any(tested.values()), f"{architecture}: {tested}"
+        assert len(tested) >= 7  # the encoder has no stories
+
+
+def test_a_score_is_compared_with_the_interval_of_one_more_control_for_all_heads_together() -> None:
+    scores, controls = np.array([0.9, 0.7, 0.8]), np.array([0.5, 0.3, 0.1, 0.3])
+    heads = [HeadName(0, head) for head in range(4)]
+    tested = {"previous": (dict.fromkeys(heads, scores), dict.fromkeys(heads, controls))}
     found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
     assert found.scores.values == pytest.approx(0.8)
     assert found.scores.margins == pytest.approx(4.3027 * 0.1 / np.sqrt(3), abs=1e-4)
     assert found.excess.values == pytest.approx(0.5)
-    assert found.excess.margins == pytest.approx(4.3027 * np.std([0.4, 0.4, 0.7], ddof=1) / np.sqrt(3), abs=1e-4)
+    # Tables: Student's t of three degrees of freedom exceeds 12.9240 in 0.05 %, and 7.4533 in 0.25 % of all cases.
+    assert students_t(3, 1 - 2 * 0.0005) == pytest.approx(12.9240, abs=1e-3)
+    margin = students_t(3, 1 - 2 * 0.01 / 4) * np.std(controls, ddof=1) * np.sqrt(1 + 1 / 4)
+    assert found.excess.margins == pytest.approx(margin)
+    assert margin == pytest.approx(7.4533 * 0.16330 * 1.11803, abs=1e-3)
+    assert not found.is_clear("previous").any()
+    near_controls = dict.fromkeys(heads, np.array([0.28, 0.3, 0.32, 0.3]))
+    found = HeadTypes(
+        model="a model", tested={"previous": (tested["previous"][0], near_controls)}, skipped={}, detected={}, texts=()
+    )
     assert found.is_clear("previous").all()
 
 

@@ -3,7 +3,7 @@
 TransformerLens gives the same scores for a random GPT-2.
 """
 
-import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +12,10 @@ import pytest
 from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError
-from attnviz.battery.head_types import scores_by_text
-from attnviz.battery.probed_model import ProbedModel, haystacks, open_probed
-from attnviz.battery.probes import (
-    delimiter_probes,
-    detect_head_scores,
-    detection_cells,
-    random_probes,
-    template_probes,
-)
-from attnviz.media.text import Text
+from attnviz.battery.probed_model import Probe, ProbedModel, open_probed, readable_haystacks, retrieval_scores
+from attnviz.battery.probes import OTHER_STEPS, detection_probe, language_tests, random_tests
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.text.tokens import Tokens, tokenize
+from tests.battery.examples import WORDS, random_model, read
 from tools.detect_head import random_gpt2, texts
 
 # What transformer-lens 4.3.0 gives for this model and these texts, as `python -m tools.detect_head` printed it.
@@ -53,7 +45,7 @@ def gpt2() -> ProbedModel:
 
 @pytest.mark.parametrize("name", TRANSFORMER_LENS)
 def test_scores_of_a_random_gpt2_are_those_of_detect_head(gpt2: ProbedModel, name: str) -> None:
-    found = detect_head_scores(gpt2, name, texts())
+    found = gpt2.scores([detection_probe(name, ids) for ids in texts()])
     expected = np.array(TRANSFORMER_LENS[name])
     assert expected.shape == (3, 2, 3)
     for (layer, head, _), scores in found.items():
@@ -63,15 +55,16 @@ def test_scores_of_a_random_gpt2_are_those_of_detect_head(gpt2: ProbedModel, nam
 
 def test_cells_of_a_short_text_are_those_worked_by_hand() -> None:
     ids = np.array([5, 7, 5, 7])
-    assert np.argwhere(detection_cells("previous", ids)).tolist() == [[1, 0], [2, 1], [3, 2]]
-    assert np.argwhere(detection_cells("duplicate", ids)).tolist() == [[2, 0], [3, 1]]
-    assert np.argwhere(detection_cells("induction", ids)).tolist() == [[2, 1], [3, 2]]
+    cells = {name: detection_probe(name, ids).cells for name in ("previous", "duplicate", "induction")}
+    assert np.argwhere(cells["previous"]).tolist() == [[1, 0], [2, 1], [3, 2]]
+    assert np.argwhere(cells["duplicate"]).tolist() == [[2, 0], [3, 1]]
+    assert np.argwhere(cells["induction"]).tolist() == [[2, 1], [3, 2]]
 
 
 def test_controls_say_the_same_tokens_in_another_order() -> None:
     model = open_probed(ModelSettings(model="trained"))
-    wanted, controls = random_probes(model, 0)["induction"]
-    for probe, control in zip(wanted, controls, strict=True):
+    test = random_tests(model, 0)["induction"]
+    for probe, [control] in zip(test.texts, test.controls, strict=True):
         first, second = probe.ids[1:51], probe.ids[51:]
         np.testing.assert_array_equal(first, second)
         np.testing.assert_array_equal(control.ids[1:51], first)
@@ -82,13 +75,21 @@ def test_controls_say_the_same_tokens_in_another_order() -> None:
         np.testing.assert_array_equal(probe.cells, control.cells)
 
 
+def test_distances_before_are_measured_on_the_same_queries(gpt2: ProbedModel) -> None:
+    test = random_tests(gpt2, 0)["previous"]
+    for steps, [probe, *_] in zip((1, 0, *range(2, 17)), (test.texts, *test.controls), strict=True):
+        queries, keys = np.argwhere(probe.cells).T
+        np.testing.assert_array_equal(queries, np.arange(16, 64))
+        np.testing.assert_array_equal(queries - keys, steps)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [({"limit": 6}, "and reads 6; choose"), ({"limit": None, "ordinary_ids": range(3)}, "has 3 and reads any number;")],
 )
 def test_refuses_a_model_of_too_few_tokens(gpt2: ProbedModel, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(AttnvizError, match=message):
-        random_probes(replace(gpt2, **changed), 0)
+        random_tests(replace(gpt2, **changed), 0)
 
 
 def test_refuses_two_modules_of_one_number(gpt2: ProbedModel) -> None:
@@ -106,93 +107,108 @@ def test_refuses_two_modules_of_one_number(gpt2: ProbedModel) -> None:
 
     towers = replace(gpt2, module=Towers().eval(), inputs_of=lambda ids: {"ids": ids % 64})
     with pytest.raises(AttnvizError, match=r"layer 0 of .* has cross-attention or several attention calls; the"):
-        detect_head_scores(towers, "previous", texts())
-
-
-KNOWN: dict[str, int] = {}
-
-
-def read(text: str) -> Tokens:
-    """Words and marks, numbered as they come."""
-    spans = [found.span() for found in re.finditer(r"\w+|[^\w\s]", text)]
-    labels = tuple(text[start:stop] for start, stop in spans)
-    ids = np.array([KNOWN.setdefault(label, len(KNOWN)) % 99 for label in labels], dtype=np.int64)
-    whole = tokenize(" ".join("x" for _ in labels))
-    places = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    return replace(whole, media=(Text(text),), labels=labels, ids=ids, places=places)
+        towers.scores([detection_probe("previous", ids) for ids in texts()])
 
 
 @pytest.fixture(scope="module")
 def model() -> ProbedModel:
-    return ProbedModel(**vars(random_gpt2()) | {"read": read})
+    return replace(random_gpt2(), read=read)
 
 
-def test_the_end_of_a_story_looks_at_the_indirect_object_the_subject_and_its_second_place(model: ProbedModel) -> None:
-    made = template_probes(model, 0)
-    movers, subjects = made["name mover"]
-    seconds, thirds = made["S-inhibition"]
-    assert len(movers) == len(subjects) == len(seconds) == len(thirds) == 30
-    names = {number: label for label, number in KNOWN.items()}
-    for mover, subject, second, third in zip(movers, subjects, seconds, thirds, strict=True):
-        places = [np.argwhere(probe.cells)[0] for probe in (mover, subject, second, third)]
-        assert {int(query) for query, _ in places} == {len(mover.ids) - 1}
-        words = [
-            names[int(probe.ids[key])] for probe, (_, key) in zip((mover, subject, second, third), places, strict=True)
-        ]
-        assert words[1] == words[2] != words[0]
-        assert words[3] not in words[:3]
-        assert places[1][1] < places[2][1] == places[3][1]
+def words_of(probe: Probe) -> list[tuple[str, str]]:
+    """The words of query and key of each counted cell."""
+    names = {number: label for label, number in WORDS.items()}
+    return [(names[int(probe.ids[query])], names[int(probe.ids[key])]) for query, key in np.argwhere(probe.cells)]
+
+
+def test_the_end_of_a_story_looks_at_the_indirect_object_both_subjects_and_the_second(model: ProbedModel) -> None:
+    tests = language_tests(model, 0)
+    movers, inhibitors = tests["name mover"], tests["S-inhibition"]
+    assert [len(test.texts) for test in (movers, inhibitors)] == [180, 180]
+    for test in (movers, inhibitors):
+        assert [len(control) for control in test.controls] == [12] * 15
+    subjects, thirds = ([probe for control in test.controls for probe in control] for test in (movers, inhibitors))
+    for mover, subject, second, third in zip(movers.texts, subjects, inhibitors.texts, thirds, strict=True):
+        probes = mover, subject, second, third
+        assert {query for probe in probes for query, _ in np.argwhere(probe.cells)} == {len(mover.ids) - 1}
+        names = [[name for _, name in words_of(probe)] for probe in probes]
+        assert [len(each) for each in names] == [1, 2, 1, 1]
+        assert names[1] == [*names[2], *names[2]]
+        assert len({*names[0], *names[2], *names[3]}) == 3
+        np.testing.assert_array_equal(second.cells, third.cells)
+    for control in (movers.controls[0], inhibitors.controls[0], inhibitors.texts[:12], movers.texts[:12]):
+        counts = Counter(name for probe in control for name in dict.fromkeys(words_of(probe)))
+        assert set(counts.values()) == {2}  # each name is preferred as often as another
+        assert len(counts) == 6
 
 
 def test_an_item_looks_at_the_one_before_it_in_the_order_where_that_was_said(model: ProbedModel) -> None:
-    wanted, controls = template_probes(model, 0)["successor"]
-    names = {number: label for label, number in KNOWN.items()}
+    test = language_tests(model, 0)["successor"]
     order = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    pairs = [
-        (names[int(probe.ids[query])], names[int(probe.ids[key])])
-        for probe in wanted
-        for query, key in np.argwhere(probe.cells)
-    ]
-    spoken = [(query, key) for query, key in pairs if query in order]
-    assert all(order.index(query) == order.index(key) + 1 for query, key in spoken)
-    assert len(wanted) == len(controls) == len(set(map(id, wanted)))
-    for probe, control in zip(wanted, controls, strict=True):  # each token of this model is an item or a comma
-        np.testing.assert_array_equal(probe.cells, control.cells)
-        assert sorted(probe.ids) == sorted(control.ids)
+    assert len(test.texts) == 40
+    assert len(test.controls) == len(OTHER_STEPS)
+    for steps, probes in ((1, test.texts), *zip(OTHER_STEPS, test.controls, strict=True)):
+        spoken = [pair for probe in probes for pair in words_of(probe) if pair[0] in order]
+        assert spoken
+        assert {order.index(query) - order.index(key) for query, key in spoken} == {steps}
+        assert all((np.argwhere(probe.cells) @ [1, -1] > 0).all() for probe in probes)
 
 
-def test_delimiters_are_marks_that_later_tokens_see_in_many_texts(model: ProbedModel) -> None:
-    read_texts = list[Tokens]()
-
-    def noted(text: str) -> Tokens:
-        read_texts.append(read(text))
-        return read_texts[-1]
-
-    noting = ProbedModel(**vars(model) | {"read": noted})
-    probes = delimiter_probes(noting)["delimiter"]
-    assert len(probes) == 12
-    for probe, tokens in zip(probes, read_texts, strict=False):
+def test_delimiters_are_marks_and_their_controls_as_many_copies_of_frequent_words(model: ProbedModel) -> None:
+    tests = language_tests(model, 0)
+    test = tests["delimiter"]
+    assert len(test.texts) == 12
+    assert len(test.controls) == 16
+    names = {number: label for label, number in WORDS.items()}
+    copies_of = {probe.ids.tobytes(): probe.cells.sum(axis=-1) for probe in test.texts}
+    for probe in test.texts:
         queries, keys = np.argwhere(probe.cells).T
-        assert {tokens.labels[key] for key in keys} <= set(".,;:!?")
+        assert {names[int(probe.ids[key])] for key in keys} <= set(".,;:!?")
         assert len(np.unique(keys)) > 2
         assert (queries > keys).all()
+    for control in test.controls:
+        assert len({int(probe.ids[key]) for probe in control for _, key in np.argwhere(probe.cells)}) == 1
+        for probe in control:
+            counted = probe.cells.any(axis=-1)
+            np.testing.assert_allclose(probe.cells.sum(axis=-1)[counted], copies_of[probe.ids.tobytes()][counted])
 
 
-def test_a_text_with_several_shuffled_controls_counts_once(model: ProbedModel) -> None:
-    texts, controls = template_probes(model, 0)["successor"]
-    texts = [text for text in texts[::4] for _ in range(4)]
-    scores, means = scores_by_text(model, texts, controls)
-    once, each = model.scores(list(dict.fromkeys(texts)))[0], model.scores(controls)[0]
-    for head in scores:
-        np.testing.assert_array_equal(scores[head], once[head])
-        np.testing.assert_allclose(means[head], each[head].reshape(-1, 4).mean(1))
+def test_the_first_token_is_compared_with_the_next_ones_on_the_same_queries(model: ProbedModel) -> None:
+    test = language_tests(model, 0)["first token"]
+    assert (len(test.texts), len(test.controls)) == (12, 12 * 8)
+    for index, probe in enumerate(test.texts):
+        for position, [control] in enumerate(test.controls[8 * index : 8 * index + 8], 1):
+            np.testing.assert_array_equal(np.roll(probe.cells, position, axis=1), control.cells)
+
+
+def test_texts_of_several_probes_run_once(model: ProbedModel) -> None:
+    test = random_tests(model, 0)["previous"]
+    probes = [*test.texts[:3], *(control[1] for control in test.controls), test.texts[0]]
+    runs = list[int]()
+    scores = model.scores(probes, lambda ids: runs.append(len(ids)))
+    assert runs == [3]
+    for head, head_scores in scores.items():
+        assert head_scores.shape == (len(probes),), head
+        assert head_scores[0] == head_scores[-1]
+
+
+def test_a_model_computes_logits_of_answers_alone() -> None:
+    model = random_model("Llama", 0)
+    logits = list[int]()
+    head: Any = model.module.lm_head
+    head.register_forward_hook(lambda module, inputs, output: logits.append(output.shape[1]))
+    assert not model.looks_ahead
+    model.scores(random_tests(model, 0)["induction"].texts[:2])
+    assert not logits
+    haystacks = readable_haystacks(model, 0)[:2]
+    assert retrieval_scores(model, haystacks) is not None
+    assert logits == [len(haystack.ids) - haystack.answer[0] + 1 for haystack in haystacks]
+    assert max(logits) < 20
 
 
 def test_a_needle_lies_at_its_depth_and_its_answer_is_the_same_tokens(model: ProbedModel) -> None:
     for read_words in (read, None):
-        made = haystacks(
-            ProbedModel(**vars(model) | {"read": read_words, "limit": None, "ordinary_ids": np.arange(60)}), 0
-        )
+        made = readable_haystacks(replace(model, read=read_words, limit=None, ordinary_ids=np.arange(60)), 0)
         assert len(made) == 20
         for each in made:
             answer = each.ids[each.answer]

@@ -1,6 +1,6 @@
 """Builds the report of a battery: a list with a row per type of head, or a map of layers by heads for each type."""
 
-from attnviz.battery.head_types import HeadTypes
+from attnviz.battery.head_types import LEVEL, HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.heads.lists import Column, HeadResults, HeadsReport, layers_by_heads, listed, margin_text
 from attnviz.report.picture.look import refuse_style
@@ -79,8 +79,9 @@ def _remarks(types: HeadTypes) -> tuple[str, ...]:
     skipped_types = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return (
         f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
-        "± is half of the 95 % interval of the mean over texts; “above control” counts heads for which the 95 % "
-        "interval of the score minus the control is above 0.",
+        "± is half of the 95 % interval of the mean over texts; “above control” counts heads whose score is a quarter "
+        "larger than the mean control, and above the interval in which one more control would lie, at a level of "
+        f"{LEVEL:.0%} for all heads together (Bonferroni).",
         *types.remarks,
         *([f"Not tested: {skipped_types}."] if skipped_types else []),
     )
