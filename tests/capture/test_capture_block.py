@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as module_hooks
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -196,7 +197,7 @@ def decoders() -> dict[str, tuple[Callable[[], nn.Module], bool]]:
     wide: dict[str, Any] = {"intermediate_size": 40}
     albert: dict[str, Any] = {"embedding_size": 4, "tie_word_embeddings": True}
     return {
-        "Llama": (lambda: library.LlamaForCausalLM(library.LlamaConfig(**sizes, **ends, **wide)), True),
+        "Llama": (lambda: LlamaForCausalLM(LlamaConfig(**sizes, **ends, **wide)), True),
         "T5": (lambda: library.T5ForConditionalGeneration(library.T5Config(**coder)), True),
         "BERT": (lambda: library.BertForMaskedLM(library.BertConfig(**sizes, **wide)), True),
         "ALBERT": (lambda: library.AlbertForMaskedLM(library.AlbertConfig(**sizes, **wide, **albert)), True),
