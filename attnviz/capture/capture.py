@@ -243,6 +243,11 @@ class Capture:
         """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`."""
         self._conclude(lambda: None)
 
+    def keep_copies(self, target: torch.Tensor) -> None:
+        """Copies what waiting chunks hold of the memory of a tensor that will be overwritten, such as a cache."""
+        if self.chunks is not None:
+            self.chunks.keep_copies(target)
+
     def begin_verification(self) -> None:
         """Notes that the model verifies drafts from now on: its passes may take back rows of the pass before."""
         self.texts.is_verifying = True

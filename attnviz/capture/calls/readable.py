@@ -137,7 +137,7 @@ def _is_in_place(name: str, has_operand: bool) -> bool:
     return name.endswith("_")
 
 
-def _share_memory(first: object, second: object) -> bool:
+def share_memory(first: object, second: object) -> bool:
     """True if two tensors share storage; False if one is no tensor, cannot be read or has no storage."""
     if not isinstance(first, Tensor) or not isinstance(second, Tensor) or unreadable_kind(first, second) is not None:
         return False
@@ -147,15 +147,15 @@ def _share_memory(first: object, second: object) -> bool:
 def keep_copies(holders: Iterable[_SoftmaxTensors], target: Tensor) -> None:
     """Replaces each tensor that shares memory with ``target``, which will be overwritten, with a copy."""
     for holder in holders:
-        if _share_memory(holder.logits, target):
+        if share_memory(holder.logits, target):
             holder.logits = holder.logits.clone()
-        if _share_memory(holder.probabilities, target):
+        if share_memory(holder.probabilities, target):
             holder.probabilities = holder.probabilities.clone()
 
 
 def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
     """Returns a copy of a softmax's input if the output will be written over it; ``None`` for any other call."""
-    if "softmax" not in name or not args or not _share_memory(args[0], target):
+    if "softmax" not in name or not args or not share_memory(args[0], target):
         return None
     with hidden_from_run():
         copy: Tensor = args[0].clone()

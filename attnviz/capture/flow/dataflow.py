@@ -268,10 +268,14 @@ class DataFlow:
         for tensor in (target, target._base):
             if tensor is not None:
                 node = self.node(tensor)
+                lineage = merged_lineage((node.lineage, value_node.lineage))
+                if node.lineage is not NOTHING:  # other rows remain, or were written over
+                    pieces = tuple(piece for piece in node.lineage.pieces if piece in value_node.lineage.pieces)
+                    lineage = lineage._replace(pieces=pieces)
                 merged_node = replace(
                     node,
                     axes=with_labels_from(node.axes, value_node.axes),
-                    lineage=merged_lineage((node.lineage, value_node.lineage)),
+                    lineage=lineage,
                     constant=node.constant and value_node.constant,
                 )
                 self._keep(tensor, merged_node)

@@ -38,6 +38,7 @@ SPATIAL = {"conv1d", "conv2d", "conv3d", *RESIZING}
 SOURCES = {"linear", "layer_norm", "embedding", "glu", *SPATIAL}  # functions that compute tokens
 FOLLOWED = {*MOVING, *KEEPING, *WRITING, *SOURCES, "pad"}
 PUTTING = ("index_", "scatter", "masked_", "put", "__set", "copy_")  # prefixes of functions that write elsewhere
+PLACING = {"__setitem__": 1, "index_put_": 1, "index_copy_": 2}  # functions that write rows by an index, and its place
 ITEM = "__getitem__"
 ROW_AXES, TOKEN_AXES = 2, 3  # rows, features; texts, tokens, features
 JOINING = ("cat", "concat", "concatenate")
@@ -249,6 +250,7 @@ class GatheredRows(_NumberedElements[RowGather]):
     def __init__(self) -> None:
         super().__init__()
         self.is_active = False
+        self._written: Any = WeakIdKeyDictionary()  # the axis and the index of the rows written last into a tensor
 
     def of(self, tensor: Tensor) -> RowGather | None:
         """Returns the gathered rows that a tensor contains, unknown after a change of shape; ``None`` without any."""
@@ -259,7 +261,7 @@ class GatheredRows(_NumberedElements[RowGather]):
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
         """True if a call of this function may gather rows, or move gathered ones."""
-        return self.is_active or _is_gather(name, args)
+        return self.is_active or name in PLACING or _is_gather(name, args)
 
     def follow(
         self,
@@ -267,8 +269,11 @@ class GatheredRows(_NumberedElements[RowGather]):
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running_module: Callable[[], CallingModule | None],
     ) -> None:
-        """Notes which rows the results of a function contain; integers and writes into a tensor are not followed."""
+        """Notes which rows the results of a function contain; of rows written into a tensor only the index is noted."""
         name, args, result = call.name, call.args, call.result
+        if name in PLACING:
+            self._note_written_rows(call)
+            return
         if _is_gather(name, args):
             source = args[0] if args else call.kwargs["input"]
             if isinstance(result, Tensor) and source.is_floating_point():
@@ -311,8 +316,11 @@ class GatheredRows(_NumberedElements[RowGather]):
         changed_axes = []
         for axis in axes:
             rows = gathered(_positions_along(axis, source.shape, source.device))
-            if result.dim() != source.dim() or not torch.equal(rows, _positions_along(axis, rows.shape, rows.device)):
-                changed_axes.append((axis, rows))
+            if result.dim() == source.dim():
+                is_same = torch.equal(rows, _positions_along(axis, rows.shape, rows.device))
+                if is_same or self._reads_written_rows(source, axis, rows):
+                    continue
+            changed_axes.append((axis, rows))
         if not changed_axes:
             return source_gather and source_gather._replace(numbers=gathered(source_gather.numbers))
         axis, rows = changed_axes[0]
@@ -330,6 +338,27 @@ class GatheredRows(_NumberedElements[RowGather]):
         if rows.shape[axis] == total and torch.equal(rows, positions):
             return None
         return gather._replace(numbers=positions * total + rows)
+
+    def _note_written_rows(self, call: TorchCall) -> None:
+        """Notes the index by which rows are written into a tensor, if it is one index along one axis."""
+        if len(call.args) <= PLACING[call.name]:
+            return
+        target, index = call.args[0], call.args[PLACING[call.name]]
+        if call.name == "index_copy_":
+            self._written[target] = call.args[1] % target.dim(), index
+        elif isinstance(index, tuple | list) and not any(part is Ellipsis for part in index):
+            axes = [axis for axis, part in enumerate(index) if isinstance(part, Tensor)]
+            if len(axes) == 1 and index[axes[0]].dim() == 1 and index[axes[0]].dtype != torch.bool:
+                self._written[target] = axes[0], index[axes[0]]
+
+    def _reads_written_rows(self, source: Tensor, axis: int, rows: Tensor) -> bool:
+        """True if the rows written last into a tensor are read together and in order, as from pages of a cache."""
+        written_axis, index = self._written.get(source, (None, None))
+        if written_axis != axis:
+            return False
+        first_row = rows.movedim(axis, -1).flatten(0, -2)[0]
+        starts = torch.nonzero(first_row == index[0])[:, 0].tolist()
+        return any(torch.equal(first_row[start : start + len(index)], index.to(first_row)) for start in starts)
 
     def _keep(self, tensor: Tensor, numbered: RowGather | None) -> None:
         super()._keep(tensor, numbered)

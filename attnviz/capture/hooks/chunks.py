@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
-from attnviz.capture.calls.attention_call import AttentionCall, DenseCall
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
 from attnviz.capture.calls.placed_rows import joined_queries, with_all_keys
+from attnviz.capture.calls.readable import share_memory
 from attnviz.capture.flow.lineage import Lineage, LongerAxis, Piece
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall
@@ -59,6 +61,18 @@ class Chunks:
 
     def _mark_as_cross(self) -> None:
         self.site = replace(self.site, kind="cross", part="cross")
+
+    def keep_copies(self, target: Tensor) -> None:
+        """Replaces keys and values that share memory with ``target``, which will be overwritten, with copies."""
+        for number, call in enumerate(self.calls):
+            if not share_memory(call.known_keys, target) and not share_memory(call.values, target):
+                continue
+            call = replace(call, values=None if call.values is None else call.values.clone())
+            if isinstance(call, FactoredCall):
+                call = replace(call, keys=call.keys.clone())
+            elif isinstance(call, DenseCall) and call.product is not None:
+                call = replace(call, product=call.product._replace(keys=call.product.keys.clone()))
+            self.calls[number] = call
 
     def continues(self, queries: Sequence[Piece]) -> bool:
         """True if one of these pieces begins where a possible range of the last chunk ends."""

@@ -189,6 +189,7 @@ class ObservingMode(TorchFunctionMode):
         for observer in observers():
             with observer.guarded():
                 keep_copies(observer.unused_candidates(), target)
+                observer.receiver.keep_copies(target)
                 input_copy = copy_of_input(name, args, target) if input_copy is None else input_copy
         return input_copy
 

@@ -29,7 +29,7 @@ from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, TorchCall, tensors_in
 from attnviz.capture.flow.lineage import NOTHING, Lineage, have_separate_inputs
-from attnviz.capture.flow.moved_rows import GatheredRows, OperandGathers, TokenPlaces
+from attnviz.capture.flow.moved_rows import PLACING, GatheredRows, OperandGathers, TokenPlaces
 from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
@@ -107,6 +107,9 @@ class Receiver(Protocol):
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
         """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
+
+    def keep_copies(self, target: Tensor) -> None:
+        """Copies what it holds of the memory of a tensor that will be overwritten."""
 
     def begin_verification(self) -> None:
         """Receives that the model verifies drafts from now on."""
@@ -249,7 +252,7 @@ class Observer:
             with self.guarded():
                 self.token_places.follow(call)
         self._follow(call)
-        may_gather = self.gathered_rows.is_active or call.name in GATHERING
+        may_gather = self.gathered_rows.is_active or call.name in GATHERING or call.name in PLACING
         if may_gather and self.gathered_rows.follows(call.name, call.args):
             with self.guarded():
                 self.gathered_rows.follow(call, self._gatherable_axes, self.running_module)

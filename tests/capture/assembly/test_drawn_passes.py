@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 import attnviz
@@ -253,3 +254,69 @@ def test_a_context_repeated_for_a_batch_of_questions_begins_each_text() -> None:
         model(questions, past_key_values=cache)
     for item in (0, 1):
         assert_weights(recording, torch.cat([context, questions[item : item + 1]], dim=1), eager, item)
+
+
+class OwnCache(nn.Module):
+    """Causal attention with a buffer of its own: pages in a drawn order, read by an index, or a ring of five keys."""
+
+    def __init__(self, way: str, draw: Random, *, by_hand: bool) -> None:
+        super().__init__()
+        self.project = nn.Linear(32, 96)
+        self.way, self.by_hand = way, by_hand
+        self.size = 5 if way == "ring" else 16
+        self.pages = torch.tensor(draw.sample(range(4), 4))
+        self.keys, self.values = torch.zeros(2, 1, 4, self.size, 8)
+        self.positions = torch.full((self.size,), -1)
+
+    def forward(self, x: Tensor, position: int = 0) -> Tensor:
+        parts = self.project(x).view(1, -1, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        queries, keys, values = parts
+        at = torch.arange(position, position + x.shape[1])
+        slots = at % self.size if self.way == "ring" else self.pages[at // 4] * 4 + at % 4
+        if self.way == "index_select":
+            self.keys.index_copy_(2, slots, keys)
+            self.values.index_copy_(2, slots, values)
+        else:
+            self.keys[:, :, slots], self.values[:, :, slots] = keys, values
+        self.positions[slots] = at
+        read = torch.arange(self.size)
+        if self.way != "ring":
+            everything = torch.arange(position + x.shape[1])
+            read = self.pages[everything // 4] * 4 + everything % 4
+        if self.way == "index_select":
+            keys, values = self.keys.index_select(2, read), self.values.index_select(2, read)
+        elif self.way == "pages":
+            keys, values = self.keys[:, :, read], self.values[:, :, read]
+        else:
+            keys, values = self.keys, self.values
+        seen = (self.positions[read] <= at[:, None]) & (self.positions[read] >= 0)
+        self.last = parts[0], parts[1], seen, self.positions[read].clone()
+        if self.by_hand:
+            return ((queries @ keys.mT) * 8**-0.5).masked_fill(~seen, -torch.inf).softmax(-1) @ values
+        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("way", ["pages", "index_select", "ring"])
+@torch.no_grad()
+def test_keys_of_a_buffer_in_another_order_stand_at_their_place_in_the_text(way: str, by_hand: bool) -> None:
+    draw = Random(f"{SEED} {way} {by_hand}")
+    torch.manual_seed(draw.randrange(10**6))
+    model = OwnCache(way, draw, by_hand=by_hand).eval()
+    x = torch.randn(1, 13, 32)
+    ends = [draw.randrange(2, 6)]
+    while ends[-1] < 13:
+        ends.append(min(ends[-1] + draw.choice([1, 1, 2]), 13))
+    queries, keys, _ = model.project(x).view(1, 13, 3, 4, 8).permute(2, 0, 3, 1, 4)
+    seen = torch.zeros(13, 13, dtype=torch.bool)
+    with attnviz.record(model) as recording:
+        for start, end in zip([0, *ends], ends, strict=False):
+            model(x[:, start:end], start)
+            _, _, visible, positions = model.last
+            seen[start:end, positions[positions >= 0]] = visible[:, positions >= 0]
+    expected = (queries @ keys.mT * 8**-0.5)[0].masked_fill(~seen, -torch.inf).softmax(-1)
+    (maps,) = recording.maps
+    assert isinstance(maps, DenseMaps)
+    assert np.array_equal(maps.visible, seen)
+    np.testing.assert_allclose(maps.weights, expected, atol=1e-6)
+    assert not any("picked" in remark for remark in recording.remarks)
