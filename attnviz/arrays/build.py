@@ -258,46 +258,42 @@ def _maps_of_products(
     for index, count in texts_of_queries.items():
         if count != texts_of_keys[index]:
             raise AttnvizError(f"queries have {count} texts and keys {texts_of_keys[index]}; give the same texts")
-    return [
-        _maps_of_product(text, key_text.array, mask, scale, labels, may_change)
-        for text, key_text in zip(queries, keys, strict=True)
-    ]
-
-
-def _maps_of_product(
-    text: ArrayText, given_keys: FloatArray, mask: Any, scale: float | None, labels: AxisLabels, may_change: bool
-) -> LayerMaps:
-    """Returns the maps of the queries and keys of one text."""
-    (heads, query_count, features), (key_heads, key_count, key_features) = text.array.shape, given_keys.shape
-    if heads % key_heads or features != key_features:
-        raise AttnvizError(
-            f"queries of shape {text.array.shape} do not fit keys of shape {given_keys.shape}; "
-            "give the same features, and a number of key heads that divides the number of heads"
-        )
-    fields = _call_fields(text, query_count, key_count, labels)
-    queries, keys = float_array(text.array, may_change), float_array(given_keys, may_change)
-    refuse_not_finite(queries, "queries", f"layer {text.layer}")
-    refuse_not_finite(keys, "keys", f"layer {text.layer}")
-    scale = features**-0.5 if scale is None else float(scale)
     is_causal = isinstance(mask, str) and mask == CAUSAL
-    explicit = None if is_causal else visible_cells(mask, (heads, query_count, key_count), text.layer_index)
-    if explicit is not None and explicit.ndim == 3:
-        raise AttnvizError(
-            "a mask that differs by head needs weights or scores; give these instead of queries and keys"
+    maps: list[LayerMaps] = []
+    for text, key_text in zip(queries, keys, strict=True):
+        (heads, query_count, features), (key_heads, key_count, key_features) = text.array.shape, key_text.array.shape
+        if heads % key_heads or features != key_features:
+            raise AttnvizError(
+                f"queries of shape {text.array.shape} do not fit keys of shape {key_text.array.shape}; "
+                "give the same features, and a number of key heads that divides the number of heads"
+            )
+        fields = _call_fields(text, query_count, key_count, labels)
+        query_vectors, key_vectors = float_array(text.array, may_change), float_array(key_text.array, may_change)
+        refuse_not_finite(query_vectors, "queries", f"layer {text.layer}")
+        refuse_not_finite(key_vectors, "keys", f"layer {text.layer}")
+        explicit = None if is_causal else visible_cells(mask, (heads, query_count, key_count), text.layer_index)
+        if explicit is not None and explicit.ndim == 3:
+            raise AttnvizError(
+                "a mask that differs by head needs weights or scores; give these instead of queries and keys"
+            )
+        rule = Mask(causal=is_causal, offset=key_count - query_count if is_causal else 0, explicit=explicit)
+        factor = features**-0.5 if scale is None else float(scale)
+        key_head_of = tuple(head * key_heads // heads for head in range(heads))  # a run of heads shares a key head
+        if is_long(query_count, key_count):
+            maps.append(FactoredMaps(**fields, factors=_factors(query_vectors, key_vectors, key_head_of, factor, rule)))
+            continue
+        cells = tuple(
+            _ArrayCells(
+                compute=partial(
+                    _product_cells, query_vectors[head : head + 1], key_vectors[key_head : key_head + 1], factor, rule
+                )
+            )
+            for head, key_head in enumerate(key_head_of)
         )
-    rule = Mask(causal=is_causal, offset=key_count - query_count if is_causal else 0, explicit=explicit)
-    key_head_of = tuple(head * key_heads // heads for head in range(heads))  # a run of heads shares a key head
-    if is_long(query_count, key_count):
-        return FactoredMaps(**fields, factors=_factors(queries, keys, key_head_of, scale, rule))
-    cells = tuple(
-        _ArrayCells(
-            compute=partial(_product_cells, queries[head : head + 1], keys[key_head : key_head + 1], scale, rule)
-        )
-        for head, key_head in enumerate(key_head_of)
-    )
-    visible = rule_cells(query_count, key_count, is_causal=is_causal) if explicit is None else explicit
-    shared = key_head_of if key_heads < heads else None
-    return OnDemandMaps(**fields, scale=scale, cells=cells, visible=visible, key_heads=shared)
+        visible = rule_cells(query_count, key_count, is_causal=is_causal) if explicit is None else explicit
+        shared = key_head_of if key_heads < heads else None
+        maps.append(OnDemandMaps(**fields, scale=factor, cells=cells, visible=visible, key_heads=shared))
+    return maps
 
 
 def _product_cells(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) -> tuple[FloatArray, FloatArray]:

@@ -94,7 +94,9 @@ class TrainedPictureReader(Reader):
         tokens = _with_places(picture_tokens_of(example.text or " ".join(WORDS)), image)
         ids = np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)  # patches have negative ids
         inputs = {"input_ids": self.tensor(ids[None]), "pixel_values": self._pixels(ink)}
-        questions = _question_positions(tokens)
+        questions = np.flatnonzero((tokens.ids >= 0) & (tokens.ids < FIRST_DIGIT))
+        if not len(questions):
+            raise AttnvizError(f"the text asks for no digit; give a word such as {SAMPLE_WORD!r}")
         with torch.no_grad():
             logits = self.module(**inputs)[0, questions, FIRST_DIGIT:PICTURE_ID].float()
         answers = [DIGITS[digit_index] for digit_index in logits.argmax(-1).tolist()]
@@ -240,13 +242,3 @@ def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
     rectangles = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64)
     rectangles[:PATCHES] = patch_places(image.width, image.height)
     return with_pictures(tokens, [image], picture_indices, rectangles)
-
-
-def _question_positions(tokens: "Tokens") -> "IntArray":
-    """Returns the positions of the words that name a cell and so ask for its digit, ``(words,)``."""
-    import numpy as np
-
-    positions = np.flatnonzero((tokens.ids >= 0) & (tokens.ids < FIRST_DIGIT))
-    if not len(positions):
-        raise AttnvizError(f"the text asks for no digit; give a word such as {SAMPLE_WORD!r}")
-    return positions

@@ -226,33 +226,29 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     if "tool_calls" in message and message["tool_calls"] is None:
         del checked_message["tool_calls"]
     elif "tool_calls" in message:
-        checked_message["tool_calls"] = _parsed_calls(message["tool_calls"], number)
+        if not isinstance(message["tool_calls"], list):
+            raise AttnvizError(f"tool_calls of message {number} is not a list; give a list of calls")
+        checked_message["tool_calls"] = []
+        for call in message["tool_calls"]:
+            function = call.get("function", call) if isinstance(call, dict) else {}
+            name = function.get("name") if isinstance(function, dict) else None
+            if not isinstance(name, str) or not name.strip():
+                raise AttnvizError(f"a tool call of message {number} has no name; write function.name")
+            arguments = {} if function.get("arguments") is None else function["arguments"]
+            if isinstance(arguments, str):
+                with suppress(AttnvizError):
+                    parsed_value = parse_json(arguments, "arguments")
+                    arguments = parsed_value if isinstance(parsed_value, dict) else arguments
+            parsed_call = {**function, "arguments": arguments}
+            checked_message["tool_calls"].append(
+                {**call, "function": parsed_call} if "function" in call else parsed_call
+            )
     thoughts = [message.get(name) for name in THINKING_FIELDS]
     if not all(thought is None or isinstance(thought, str) for thought in thoughts):
         raise AttnvizError(f"the reasoning of message {number} is not a text; give a string")
     if not (checked_message["content"].strip() or checked_message.get("tool_calls") or any(thoughts)):
         raise AttnvizError(f"message {number} ({role}) is empty; give it a text, or leave it out")
     return checked_message
-
-
-def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
-    """Returns the tool calls of a message; arguments that are an object in a string of JSON become the object."""
-    refusal = f"a tool call of message {number} has no name; write function.name"
-    if not isinstance(calls, list):
-        raise AttnvizError(f"tool_calls of message {number} is not a list; give a list of calls")
-    parsed_calls = []
-    for call in calls:
-        function = call.get("function", call) if isinstance(call, dict) else {}
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"].strip():
-            raise AttnvizError(refusal)
-        arguments = {} if function.get("arguments") is None else function["arguments"]
-        if isinstance(arguments, str):
-            with suppress(AttnvizError):
-                parsed_value = parse_json(arguments, "arguments")
-                arguments = parsed_value if isinstance(parsed_value, dict) else arguments
-        function_call = {**function, "arguments": arguments}
-        parsed_calls.append({**call, "function": function_call} if "function" in call else function_call)
-    return parsed_calls
 
 
 def _changed_content(message: dict[str, Any], number: int, change: Change) -> str:

@@ -87,7 +87,16 @@ class Selection:
         """
         tower, heads = (None, None) if heads is None else split_tower(heads)
         names_pairs = heads is not None and "." in heads
-        pairs = _parse_pairs(heads) if heads is not None and names_pairs else None
+        pairs: tuple[tuple[int, int] | HeadName, ...] | None = None
+        if heads is not None and names_pairs:
+            names = [parse_head_name(name) for name in heads.split(",")]
+            if None in names:
+                raise AttnvizError(
+                    f"{option('heads')} {heads!r} is not a list of heads in one form; write 4.11,9.6 (layer.head) "
+                    "or 0-3,7"
+                )
+            _refuse_repeats(heads, "heads", names)
+            pairs = tuple(name if name.part else name[:2] for name in names if name is not None)
         layer_numbers, layer_parts = (None, None) if layers is None else _parse_layers(layers)
         return cls(
             layers=layer_numbers,
@@ -139,9 +148,22 @@ class Selection:
         for layer in self.chosen_layers or places:
             refuse_missing(self.heads_of(layer), tuple(places[layer]), f"head in layer {layer}:")
         if self.names is not None:
-            names = [name for name in self.names if self.layers is None or name.layer in self.layers]
-            found = [_named_places(name, places[name.layer][name.head], known) for name in names]
-            return list(dict.fromkeys(place for of_name in found for place in of_name))
+            found: dict[int, None] = {}
+            for name in self.names:
+                if self.layers is not None and name.layer not in self.layers:
+                    continue
+                # A name means one head, which has a place in each text of a batch.
+                of_number = places[name.layer][name.head]
+                exact = [place for place in of_number if known[place].part.casefold() == name.part.casefold()]
+                fitting = exact or [place for place in of_number if known[place].fits(name.part)]
+                if not fitting:
+                    refuse_unknown_part(str(name), [known[place] for place in of_number])
+                possible = tuple(dict.fromkeys(known[place].name for place in fitting))
+                if len(possible) > 1:
+                    heads = option("heads", str(name))
+                    raise AttnvizError(f"{heads} could be {len(possible)} heads; write {_listed(possible)}")
+                found |= dict.fromkeys(fitting)
+            return list(found)
         chosen: dict[int, None] = {}
         layers = tuple(places) if self.layers is None else self.layers
         for layer, part in zip(layers, self.layer_parts or [""] * len(layers), strict=True):
@@ -151,18 +173,6 @@ class Selection:
                 refuse_unknown_part(f"{part}:{layer}", [known[place] for place in of_layer])
             chosen |= dict.fromkeys(place for place in fitting if self.heads is None or known[place].head in self.heads)
         return list(chosen)
-
-
-def _named_places(name: HeadName, places: list[int], known: Sequence[KnownHead]) -> list[int]:
-    """Returns the indices of the head that a name means, one for each text of a batch; ``places`` have its numbers."""
-    exact = [place for place in places if known[place].part.casefold() == name.part.casefold()]
-    fitting = exact or [place for place in places if known[place].fits(name.part)]
-    if not fitting:
-        refuse_unknown_part(str(name), [known[place] for place in places])
-    possible = tuple(dict.fromkeys(known[place].name for place in fitting))
-    if len(possible) > 1:
-        raise AttnvizError(f"{option('heads', str(name))} could be {len(possible)} heads; write {_listed(possible)}")
-    return fitting
 
 
 def refuse_unknown_part(name: str, heads: Sequence[KnownHead]) -> NoReturn:
@@ -339,17 +349,6 @@ def refuse_missing(
             layers = f"{noun}{'s' if len(missing_numbers) > 1 else ''} {number_ranges(missing_numbers)}"
             raise AttnvizError(f"{layers}: {contents[0]}, nothing to draw; {choice} (counted from 0)")
         raise AttnvizError(f"no {noun} {number_ranges(missing_numbers)}; {choice} (counted from 0)")
-
-
-def _parse_pairs(text: str) -> tuple[tuple[int, int] | HeadName, ...]:
-    """Returns the heads of a list such as ``4.11,encoder:9.6``, as pairs where they name no part."""
-    names = [parse_head_name(name) for name in text.split(",")]
-    if None in names:
-        raise AttnvizError(
-            f"{option('heads')} {text!r} is not a list of heads in one form; write 4.11,9.6 (layer.head) or 0-3,7"
-        )
-    _refuse_repeats(text, "heads", names)
-    return tuple(name if name.part else name[:2] for name in names if name is not None)
 
 
 def _parse_layers(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
