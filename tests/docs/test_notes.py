@@ -5,6 +5,7 @@ Where a note has a bug, the test says so, and reproduces what was printed by set
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,16 @@ from attnviz.attention.modules import (
     renormalized_softmax,
 )
 from attnviz.text.tokens import tokenize
-from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
+from tests.docs.printed_numbers import (
+    CAUSAL_WEIGHTS,
+    CONTEXT_VECTORS,
+    EMBEDDED,
+    KEYS,
+    QUERIES,
+    SCORES,
+    assert_prints,
+    numbers_in,
+)
 
 SENTENCE = "Lieft is short, eat dessert first"
 QK_DIM, VALUE_DIM = 2, 4
@@ -29,7 +39,7 @@ QK_DIM, VALUE_DIM = 2, 4
 def assert_prints_inf(values: Tensor, printed: str) -> None:
     """As ``assert_prints``, with ``-inf`` among the numbers."""
     finite = values[values.isfinite()]
-    words = printed.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    words = numbers_in(printed)
     assert [word == "-inf" for word in words] == values.isinf().flatten().tolist()
     assert_prints(finite, " ".join(word for word in words if word != "-inf"))
 
@@ -50,6 +60,13 @@ class Second:
         self.linear = SelfAttention(3, QK_DIM, bias=False)
         self.batch = self.features.repeat(2, 1, 1)
 
+    def again(self, **how: Any) -> AttentionOutput:
+        """What the weights of the first head compute in another way."""
+        head = SelfAttention(3, QK_DIM, VALUE_DIM, bias=False, **how)
+        head.load_state_dict(self.head.state_dict())
+        attended: AttentionOutput = head(self.features)
+        return attended
+
 
 @pytest.fixture(scope="module")
 def second() -> Second:
@@ -57,65 +74,68 @@ def second() -> Second:
         return Second()
 
 
-def test_second_note_ids(second: Second) -> None:
-    assert second.tokens.ids.tolist() == [0, 4, 5, 2, 1, 3]
-
-
-def test_second_note_embedding_weights(second: Second) -> None:
-    printed = """[ 0.3374, -0.1778, -0.1690], [ 0.9178,  1.5810,  1.3010], [ 1.2753, -0.2010, -0.1606],
-        [-0.4015,  0.9666, -1.1481], [-1.1589,  0.3255, -0.6315], [-2.8400, -0.7849, -1.4096]"""
-    assert_prints(second.embedding.weight, printed)
-
-
-def test_second_note_embedded_sentence(second: Second) -> None:
-    printed = """[ 0.3374, -0.1778, -0.1690], [-1.1589,  0.3255, -0.6315], [-2.8400, -0.7849, -1.4096],
-        [ 1.2753, -0.2010, -0.1606], [ 0.9178,  1.5810,  1.3010], [-0.4015,  0.9666, -1.1481]"""
-    assert_prints(second.features, printed)
-    assert second.features.shape == (1, 6, 3)
-
-
-def test_second_note_keys(second: Second) -> None:
-    printed = """[-0.0214, -0.1821], [-0.6142, -0.2775], [-2.1608, -2.1497], [ 0.3533,  0.0171], [ 1.6910,  2.4233],
-        [-0.2527,  0.2558]"""
-    assert_prints(second.call.keys, printed)
-
-
-def test_second_note_queries(second: Second) -> None:
-    printed = """[ 0.2702, -0.0070], [-1.1294, -0.7235], [-2.8694, -2.2637], [ 1.1285,  0.3962], [ 1.1547,  1.6555],
-        [-0.4628, -0.4417]"""
-    assert_prints(second.call.queries, printed)
-
-
-def test_second_note_values(second: Second) -> None:
-    printed = """[-5.1625e-02,  8.1035e-02,  1.7690e-01, -7.9819e-03],
+SECOND: dict[str, tuple[Callable[[Second], Tensor], str]] = {
+    "embedding weights": (
+        lambda note: note.embedding.weight,
+        """[ 0.3374, -0.1778, -0.1690], [ 0.9178,  1.5810,  1.3010], [ 1.2753, -0.2010, -0.1606],
+        [-0.4015,  0.9666, -1.1481], [-1.1589,  0.3255, -0.6315], [-2.8400, -0.7849, -1.4096]""",
+    ),
+    "embedded sentence": (lambda note: note.features, EMBEDDED),
+    "keys": (lambda note: note.call.keys, KEYS),
+    "queries": (lambda note: note.call.queries, QUERIES),
+    "values": (
+        lambda note: note.call.values,
+        """[-5.1625e-02,  8.1035e-02,  1.7690e-01, -7.9819e-03],
         [-5.4351e-01, -4.9471e-01, -1.0151e+00, -1.2934e+00], [-2.3440e+00, -2.1707e+00, -3.4391e+00, -4.1387e+00],
         [ 3.3215e-01,  6.0992e-01,  1.0510e+00,  7.3947e-01], [ 2.0248e+00,  1.5392e+00,  2.0929e+00,  3.0412e+00],
-        [-1.4491e-02,  3.1548e-01, -1.4274e-03, -7.1759e-01]"""
-    assert_prints(second.call.values, printed)
-
-
-def test_second_note_raw_scores(second: Second) -> None:
-    assert_prints(dot_product(second.call.queries, second.call.keys), SCORES)
-    unscaled = SelfAttention(3, QK_DIM, VALUE_DIM, bias=False, scale=1.0)
-    unscaled.load_state_dict(second.head.state_dict())
-    assert_prints(unscaled(second.features).scores, SCORES)
-
-
-def test_second_note_weights(second: Second) -> None:
-    printed = """[1.6775e-01, 1.4985e-01, 1.1256e-01, 1.8002e-01, 2.2968e-01, 1.6014e-01],
+        [-1.4491e-02,  3.1548e-01, -1.4274e-03, -7.1759e-01]""",
+    ),
+    "raw scores": (lambda note: dot_product(note.call.queries, note.call.keys), SCORES),
+    "raw scores by a scale of 1": (lambda note: note.again(scale=1.0).scores, SCORES),
+    "weights": (
+        lambda note: note.call.weights,
+        """[1.6775e-01, 1.4985e-01, 1.1256e-01, 1.8002e-01, 2.2968e-01, 1.6014e-01],
         [5.1306e-02, 8.6487e-02, 7.7508e-01, 3.4352e-02, 3.4465e-03, 4.9329e-02],
         [5.5658e-04, 2.1586e-03, 9.9665e-01, 1.8917e-04, 2.6631e-07, 4.4152e-04],
         [8.1872e-02, 4.9672e-02, 8.5569e-03, 1.1674e-01, 6.6619e-01, 7.6960e-02],
         [1.1096e-02, 6.1158e-03, 1.9329e-04, 1.9024e-02, 9.4823e-01, 1.5337e-02],
-        [1.2501e-01, 1.5636e-01, 4.6546e-01, 1.0391e-01, 3.1637e-02, 1.1761e-01]"""
-    assert_prints(second.call.weights, printed)
+        [1.2501e-01, 1.5636e-01, 4.6546e-01, 1.0391e-01, 3.1637e-02, 1.1761e-01]""",
+    ),
+    "context vectors": (lambda note: note.call.output, CONTEXT_VECTORS),
+    "linear class": (
+        lambda note: note.linear(note.features).output,
+        """[-0.1454,  0.0954], [-0.2835,  0.0154], [-0.4602, -0.1037], [-0.0793,  0.1291], [-0.1149,  0.1911],
+        [-0.2499,  0.0251]""",
+    ),
+    "weights multiplied by the mask": (
+        lambda note: note.call.weights * torch.ones(6, 6).tril(),
+        """[1.6775e-01, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00],
+        [5.1306e-02, 8.6487e-02, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00],
+        [5.5658e-04, 2.1586e-03, 9.9665e-01, 0.0000e+00, 0.0000e+00, 0.0000e+00],
+        [8.1872e-02, 4.9672e-02, 8.5569e-03, 1.1674e-01, 0.0000e+00, 0.0000e+00],
+        [1.1096e-02, 6.1158e-03, 1.9329e-04, 1.9024e-02, 9.4823e-01, 0.0000e+00],
+        [1.2501e-01, 1.5636e-01, 4.6546e-01, 1.0391e-01, 3.1637e-02, 1.1761e-01]""",
+    ),
+    "causal weights, masked before": (
+        lambda note: note.again(causal=True, normalize=masked_softmax).weights,
+        CAUSAL_WEIGHTS,
+    ),
+    "causal weights, renormalized": (
+        lambda note: note.again(causal=True, normalize=renormalized_softmax).weights,
+        CAUSAL_WEIGHTS,
+    ),
+}
 
 
-def test_second_note_context_vectors(second: Second) -> None:
-    printed = """[ 0.1686,  0.2090,  0.1601,  0.0557], [-1.8487, -1.6793, -2.7011, -3.3196],
-        [-2.3373, -2.1642, -3.4295, -4.1279], [ 1.3353,  1.0844,  1.4515,  1.9568],
-        [ 1.9218,  1.4734,  1.9996,  2.8780], [-1.0856, -0.9284, -1.5621, -2.0410]"""
-    assert_prints(second.call.output, printed)
+@pytest.mark.parametrize("what", SECOND)
+def test_second_note_prints(what: str, second: Second) -> None:
+    computed, printed = SECOND[what]
+    assert_prints(computed(second), printed)
+
+
+def test_second_note_ids_and_axes(second: Second) -> None:
+    assert second.tokens.ids.tolist() == [0, 4, 5, 2, 1, 3]
+    assert second.features.shape == (1, 6, 3)
 
 
 def test_second_note_first_class_mixes_values_with_another_heads_weights(second: Second) -> None:
@@ -125,29 +145,6 @@ def test_second_note_first_class_mixes_values_with_another_heads_weights(second:
     own = second.uniform(second.features)
     assert_prints(second.call.weights @ own.values, printed)
     assert not torch.allclose(own.output, second.call.weights @ own.values, atol=0.1)
-
-
-def test_second_note_linear_class(second: Second) -> None:
-    printed = """[-0.1454,  0.0954], [-0.2835,  0.0154], [-0.4602, -0.1037], [-0.0793,  0.1291], [-0.1149,  0.1911],
-        [-0.2499,  0.0251]"""
-    assert_prints(second.linear(second.features).output, printed)
-
-
-def test_second_note_weights_multiplied_by_the_mask(second: Second) -> None:
-    printed = """[1.6775e-01, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00],
-        [5.1306e-02, 8.6487e-02, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00],
-        [5.5658e-04, 2.1586e-03, 9.9665e-01, 0.0000e+00, 0.0000e+00, 0.0000e+00],
-        [8.1872e-02, 4.9672e-02, 8.5569e-03, 1.1674e-01, 0.0000e+00, 0.0000e+00],
-        [1.1096e-02, 6.1158e-03, 1.9329e-04, 1.9024e-02, 9.4823e-01, 0.0000e+00],
-        [1.2501e-01, 1.5636e-01, 4.6546e-01, 1.0391e-01, 3.1637e-02, 1.1761e-01]"""
-    assert_prints(second.call.weights * torch.ones(6, 6).tril(), printed)
-
-
-@pytest.mark.parametrize("normalize", [masked_softmax, renormalized_softmax])
-def test_second_note_causal_weights_both_ways(second: Second, normalize: Callable[..., Tensor]) -> None:
-    causal = SelfAttention(3, QK_DIM, VALUE_DIM, bias=False, causal=True, normalize=normalize)
-    causal.load_state_dict(second.head.state_dict())
-    assert_prints(causal(second.features).weights, CAUSAL_WEIGHTS)
 
 
 def test_second_note_masked_scores(second: Second) -> None:
@@ -294,36 +291,41 @@ def fourth() -> Fourth:
         return Fourth()
 
 
-def test_fourth_note_input(fourth: Fourth) -> None:
-    printed = """[-0.4138,  0.4192, -0.9875, -0.6275, -1.5819], [ 0.5018, -1.2535, -0.1187, -2.3139, -0.5850],
-        [ 0.4416,  0.6665, -0.2620, -1.0138, -1.0609]"""
-    assert_prints(fourth.tokens, printed)
+FOURTH: dict[str, tuple[Callable[[Fourth], Tensor], str]] = {
+    "input": (
+        lambda note: note.tokens,
+        """[-0.4138,  0.4192, -0.9875, -0.6275, -1.5819], [ 0.5018, -1.2535, -0.1187, -2.3139, -0.5850],
+        [ 0.4416,  0.6665, -0.2620, -1.0138, -1.0609]""",
+    ),
+    "raw scores": (
+        lambda note: note.again(scale=1.0).scores,
+        "[ 0.7696, -0.0334,  0.3836], [-0.9035,  0.7536, -1.4572], [ 0.2226, -0.7387, -0.2212]",
+    ),
+    "scaled scores": (
+        lambda note: note.call.scores,
+        "[ 0.1924, -0.0083,  0.0959], [-0.2259,  0.1884, -0.3643], [ 0.0557, -0.1847, -0.0553]",
+    ),
+    "weights": (
+        lambda note: note.call.weights,
+        "[0.3668, 0.3001, 0.3331], [0.2955, 0.4472, 0.2573], [0.3729, 0.2933, 0.3338]",
+    ),
+    "sums of weights": (lambda note: note.call.weights.sum(dim=-1), "1.0000, 1.0000, 1.0000"),
+    "weights sharpened by 12, a temperature": (
+        lambda note: note.again(temperature=1 / 12).weights,
+        "[0.7122, 0.0640, 0.2237], [0.0069, 0.9918, 0.0013], [0.7576, 0.0424, 0.2001]",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOURTH)
+def test_fourth_note_prints(what: str, fourth: Fourth) -> None:
+    computed, printed = FOURTH[what]
+    assert_prints(computed(fourth), printed)
 
 
 def test_fourth_note_shapes_of_queries_keys_and_values(fourth: Fourth) -> None:
     assert fourth.call.queries[:, 0].shape == fourth.call.keys[:, 0].shape == fourth.call.values[:, 0].shape
     assert fourth.call.values[:, 0].shape == fourth.call.output.shape == (1, 3, 16)
-
-
-def test_fourth_note_raw_scores(fourth: Fourth) -> None:
-    printed = "[ 0.7696, -0.0334,  0.3836], [-0.9035,  0.7536, -1.4572], [ 0.2226, -0.7387, -0.2212]"
-    assert_prints(fourth.again(scale=1.0).scores, printed)
-
-
-def test_fourth_note_scaled_scores(fourth: Fourth) -> None:
-    printed = "[ 0.1924, -0.0083,  0.0959], [-0.2259,  0.1884, -0.3643], [ 0.0557, -0.1847, -0.0553]"
-    assert_prints(fourth.call.scores, printed)
-
-
-def test_fourth_note_weights_and_their_sums(fourth: Fourth) -> None:
-    printed = "[0.3668, 0.3001, 0.3331], [0.2955, 0.4472, 0.2573], [0.3729, 0.2933, 0.3338]"
-    assert_prints(fourth.call.weights, printed)
-    assert_prints(fourth.call.weights.sum(dim=-1), "1.0000, 1.0000, 1.0000")
-
-
-def test_fourth_note_sharpened_weights_are_a_temperature_of_one_twelfth(fourth: Fourth) -> None:
-    printed = "[0.7122, 0.0640, 0.2237], [0.0069, 0.9918, 0.0013], [0.7576, 0.0424, 0.2001]"
-    assert_prints(fourth.again(temperature=1 / 12).weights, printed)
 
 
 def test_fourth_note_masked_scores_and_weights(fourth: Fourth) -> None:

@@ -28,6 +28,7 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
 from attnviz.models.trained import TrainedReader
 from attnviz.report.picture.look import Look
+from tests.docs.printed_numbers import CONTEXT_VECTORS, EMBEDDED, KEYS, QUERIES, numbers_in
 
 TEXT = "Life is short, eat dessert first"
 MODEL = ModelSettings(num_heads=3, embed_dim=12, qk_dim=2, value_dim=5, device="cpu")
@@ -71,28 +72,10 @@ def drawn(explanation: Explanation, suffix: str = ".txt") -> str:
     ("step", "number", "printed"),
     [
         ("tokens", 0, "0 4 5 2 1 3"),
-        (
-            "embedding",
-            0,
-            "0.3374 -0.1778 -0.1690 -1.1589 0.3255 -0.6315 -2.8400 -0.7849 -1.4096 1.2753 -0.2010 -0.1606 0.9178 "
-            "1.5810 1.3010 -0.4015 0.9666 -1.1481",
-        ),
-        (
-            "projections",
-            0,
-            "0.2702 -0.0070 -1.1294 -0.7235 -2.8694 -2.2637 1.1285 0.3962 1.1547 1.6555 -0.4628 -0.4417",
-        ),
-        (
-            "projections",
-            1,
-            "-0.0214 -0.1821 -0.6142 -0.2775 -2.1608 -2.1497 0.3533 0.0171 1.6910 2.4233 -0.2527 0.2558",
-        ),
-        (
-            "sum",
-            0,
-            "0.1686 0.2090 0.1601 0.0557 -1.8487 -1.6793 -2.7011 -3.3196 -2.3373 -2.1642 -3.4295 -4.1279 1.3353 "
-            "1.0844 1.4515 1.9568 1.9218 1.4734 1.9996 2.8780 -1.0856 -0.9284 -1.5621 -2.0410",
-        ),
+        ("embedding", 0, EMBEDDED),
+        ("projections", 0, QUERIES),
+        ("projections", 1, KEYS),
+        ("sum", 0, CONTEXT_VECTORS),
     ],
 )
 def test_tables_show_what_the_second_note_prints(second: Explanation, step: str, number: int, printed: str) -> None:
@@ -101,7 +84,7 @@ def test_tables_show_what_the_second_note_prints(second: Explanation, step: str,
 
 def prints(shown: Sequence[str], printed: str) -> bool:
     """Whether these are the numbers printed, in as many digits; one that lies between two may be rounded to either."""
-    numbers = printed.split()
+    numbers = numbers_in(printed)
     assert [len(each.partition(".")[2]) for each in shown] == [len(each.partition(".")[2]) for each in numbers]
     return list(map(float, shown)) == pytest.approx(list(map(float, numbers)), abs=1.01e-4)
 
@@ -384,20 +367,8 @@ def test_any_text_survives_every_rendering(text: str) -> None:
 
 def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     target = tmp_path / "notes.md"
-    command = [
-        "explain",
-        TEXT,
-        "--causal",
-        "--set",
-        "num-heads=3",
-        "--set",
-        "embed-dim=12",
-        "--head",
-        "1",
-        "-o",
-        str(target),
-    ]
-    assert main([*command, "--device", "cpu"]) == 0
+    options = "--causal --set num-heads=3 --set embed-dim=12 --head 1 --device cpu".split()
+    assert main(["explain", TEXT, *options, "-o", str(target)]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == str(target)
     look = Look(for_command_line=True)
     expected = explain(
