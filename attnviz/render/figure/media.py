@@ -31,6 +31,7 @@ IMAGE_GAP = 0.18  # inches between images
 MAX_GAP_SHARE = 0.15  # of the space of an image, where images are small
 MAX_ACROSS, MAX_LAYER_ACROSS = 6, 16  # images side by side: in general, and if they are the heads of one layer
 MAX_IMAGE_TITLE_LINES = 2
+MIN_LINE_SHARE = 0.75  # of the largest letters; titles whose letters would be smaller have two lines
 MIN_ACROSS = 4  # images side by side in rows that form a square, if there are so many
 OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths over images of half the largest width or more
 MIN_LINE_SIZE = 0.4  # of these widths, over small images
@@ -103,9 +104,11 @@ def _images_content(picture: Picture, points: float, area: PageSize, ruler: Rule
     for panel_index, (panel, height) in enumerate(zip(panels, heights, strict=True)):
         row, column = divmod(panel_index, across)
         x, y = column * (image_width + gap), -row * (title_height + image_height + gap)
+        title = titles[panel_index]
+        title_y = y - title_height + len(title) * line_height  # a title of fewer lines stands just above its image
         lines += [
-            TextLine(x, y - line_index * line_height, text, title_points, faint=False)
-            for line_index, text in enumerate(titles[panel_index])
+            TextLine(x, title_y - line_index * line_height, text, title_points, faint=False)
+            for line_index, text in enumerate(title)
         ]
         smaller = min(1.0, image_height / height)
         box = Box(x, y - title_height - height * smaller, image_width * smaller, height * smaller)
@@ -122,12 +125,20 @@ def _images_content(picture: Picture, points: float, area: PageSize, ruler: Rule
 
 
 def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which all titles fit, or the names of heads alone in small letters."""
-    names = [panel.heading.name for panel in panels]
+    """Returns the largest font size at which titles fit: in a line, in two if one is small, or as names alone."""
+    names, titles = [panel.heading.name for panel in panels], [panel.title for panel in panels]
     smallest = ruler.largest_points(names, width, MIN_TITLE_POINTS, SMALLEST_POINTS)
-    return min(
-        ruler.largest_points((panel.title for panel in panels), width, math.inf, smallest), MAX_TITLE_POINTS * scale
-    )
+    largest = MAX_TITLE_POINTS * scale
+    points_in_a_line = min(ruler.largest_points(titles, width, math.inf, smallest), largest)
+    if points_in_a_line >= MIN_LINE_SHARE * largest:
+        return points_in_a_line
+
+    words = [word for title in titles for word in title.split()]
+    most_points = min(largest, ruler.largest_points(words, width, largest))  # at which no word is broken
+    for points in np.arange(most_points, points_in_a_line, -0.5).tolist():
+        if all(len(ruler.wrap(title, points, width)) <= MAX_IMAGE_TITLE_LINES for title in titles):
+            return float(points)
+    return points_in_a_line
 
 
 def _with_axes(body: Content, points: float, ruler: Ruler) -> Content:

@@ -24,7 +24,7 @@ from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
 from tests.metrics.sound_examples import heard_recording
-from tests.report.image_examples import HEIGHT, WIDTH, image_recording
+from tests.report.image_examples import HEIGHT, WIDTH, image_recording, words_and_images_recording
 
 RULER = Ruler(("DejaVu Sans",))
 
@@ -79,6 +79,23 @@ def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_numb
     texts = [line.text for line in images.content.lines]
     assert "head 0.1" in texts
     assert not any("…" in text for text in texts)
+
+
+def test_long_titles_of_images_have_two_lines_of_letters_that_can_be_read_just_above_their_image() -> None:
+    report = build_report(words_and_images_recording(), options_for_medium(ReportOptions(), ".png"))
+    assert isinstance(report, ShadedText)
+    first, *others = report.panels
+    short = replace(first, heading=replace(first.heading, note=""))
+    content = arrange_images(picture_of(replace(report, panels=(short, *others))), RULER).content
+    assert {line.points for line in content.lines} == {content.lines[0].points}
+    assert content.lines[0].points > 9
+    assert [line.text for line in content.lines[:2]] == ["head 0.0", "head 0.0 · 57% on image 2, 23%"]
+    last_of_second = content.lines[2]
+    assert content.lines[0].y == pytest.approx(last_of_second.y)
+    assert all(
+        line.x + RULER.width(line.text, line.points) <= place.box.x + place.box.width + 0.01
+        for line, place in ((content.lines[0], content.places[0]), (last_of_second, content.places[1]))
+    )
 
 
 def test_tiny_images_keep_the_names_of_their_heads() -> None:
