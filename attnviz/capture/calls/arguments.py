@@ -46,7 +46,11 @@ def fused_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
         functional.linear(source, part_weight, part_bias).reshape(*source.shape[:2], heads, -1).transpose(1, 2)
         for source, part_weight, part_bias in zip(sources, weight.chunk(3), biases, strict=True)
     )
-    visible = _fused_mask(arguments["mask"], arguments["mask_type"])
+    visible = None if arguments["mask"] is None else arguments["mask"] == 0  # in the kernel's mask 0 means visible
+    if visible is not None and arguments["mask_type"] == 1:
+        visible = visible[:, None, None, :]
+    elif visible is not None and visible.dim() == 2:
+        visible = visible[None, None]
     if is_real is not None:
         visible = is_real[:, None, :, None] & is_real[:, None, None, :]
 
@@ -85,16 +89,6 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
         return residual + feed_forward(layer_norm(residual, 2))
     residual = layer_norm(residual, 1)
     return layer_norm(residual + feed_forward(residual), 2)
-
-
-def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """Returns the visible cells of a fused kernel's mask, in which 0 means visible; ``None`` if there is no mask."""
-    if mask is None:
-        return None
-    visible = mask == 0
-    if mask_type == 1:
-        return visible[:, None, None, :]
-    return visible[None, None] if visible.dim() == 2 else visible
 
 
 def _padded_tokens_and_mask(tokens: Tensor) -> tuple[Tensor, Tensor | None]:

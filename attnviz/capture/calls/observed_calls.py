@@ -1,7 +1,7 @@
 """Builds attention calls from the arguments of a kernel, or from a product of normalised scores and values."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,19 +18,16 @@ from attnviz.capture.calls.attention_call import (
     hidden_cells,
 )
 from attnviz.capture.calls.layout import (
-    BatchShape,
     Layout,
     Role,
     Roles,
     UseLayout,
     fold,
     fold_values,
-    layout_of_queries,
     roles_of_size,
 )
 from attnviz.capture.calls.placed_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.calls.readable import restored_softmax
-from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.moved_rows import OperandGathers
 from attnviz.capture.flow.nodes import Contraction, Scores, Use
 
@@ -172,9 +169,15 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     else:
         logits, probabilities, note = restored_softmax(logits, probabilities)
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
-    logits, probabilities = _part_with_values(
-        logits, probabilities, product.left.shape[product.left_letters.index(product.summed_letters)], operand
-    )
+    keys = product.left.shape[product.left_letters.index(product.summed_letters)]
+    if keys != probabilities.shape[-1]:  # only the first or the last keys have values
+        uses_last_keys = (
+            operand is not None
+            and not _equals_softmax(operand, probabilities[..., :keys])
+            and _equals_softmax(operand, probabilities[..., -keys:])
+        )
+        keys_with_values = slice(-keys, None) if uses_last_keys else slice(keys)
+        logits, probabilities = logits[..., keys_with_values], probabilities[..., keys_with_values]
     is_unchanged = (
         _equals_softmax(operand, probabilities)
         if operand is not None
@@ -223,20 +226,6 @@ def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
 
 def _feature_roles(tensor: Tensor) -> Roles:
     return ((tensor.shape[-1], "features"),)
-
-
-def _part_with_values(
-    logits: Tensor, probabilities: Tensor, keys: int, operand: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    if keys == probabilities.shape[-1]:
-        return logits, probabilities
-    uses_last_keys = (
-        operand is not None
-        and not _equals_softmax(operand, probabilities[..., :keys])
-        and _equals_softmax(operand, probabilities[..., -keys:])
-    )
-    keys_with_values = slice(-keys, None) if uses_last_keys else slice(keys)
-    return logits[..., keys_with_values], probabilities[..., keys_with_values]
 
 
 def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
@@ -322,11 +311,3 @@ def _folded_operand(tensor: Tensor, letters: str, roles_by_letter: dict[str, Rol
     if any(role not in ("batch", "heads", "features", tokens) for axis in layout for _, role in axis):
         return None
     return fold(tensor, tuple(layout), (tokens, "features"))
-
-
-def kernel_layouts(
-    flow: DataFlow, arguments: dict[str, Any], heads: int | None, batches: Collection[BatchShape] = ()
-) -> tuple[Layout, Layout]:
-    """Returns the layouts of the queries and of the keys of ``scaled_dot_product_attention``."""
-    query_axes, key_axes = (flow.node(arguments[name]).axes for name in ("query", "key"))
-    return layout_of_queries(query_axes, key_axes, heads, batches)

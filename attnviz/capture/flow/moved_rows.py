@@ -115,45 +115,42 @@ class TokenPlaces(_NumberedElements[Origin]):
     def follow(self, call: TorchCall) -> None:
         """Notes the origin of a function's result; stops for good if that raises an error."""
         try:
-            self._note(call)
+            name, args, result = call.name, call.args, call.result
+            origins = [origin for origin in map(self._of_any, tensors_in(args)) if origin is not None]
+            if name == "embedding":
+                tensors = tensors_in((*args, *call.kwargs.values()))
+                origin = self._of_any(next(tensor for tensor in tensors if not tensor.is_floating_point()))
+                self._keep(result, origin and origin._replace(numbers=origin.numbers[..., None].expand(result.shape)))
+            elif name in SOURCES:
+                origin = self._of_any(args[0] if args else call.kwargs["input"])
+                has_features_second = name in SPATIAL or (name == "glu" and 1 in (*args[1:], *call.kwargs.values()))
+                if origin is not None and name != "layer_norm":
+                    is_raw = origin.is_raw and name in RESIZING
+                    origin = _computed_tokens(origin, result, 1 if has_features_second else -1)
+                    origin = origin and origin._replace(is_raw=is_raw)
+                self._keep(result, origin)
+            elif name in WRITING:
+                self._numbered.pop(args[0], None)
+            elif not origins:
+                return
+            elif name in KEEPING:
+                full_origins = [origin for origin in origins if origin.numbers.shape == result.shape]
+                self._keep(result, min(full_origins, key=lambda origin: origin.texts, default=None))
+            elif name == "pad":
+                padding = args[1] if len(args) > 1 else call.kwargs["pad"]
+                padded_numbers = functional.pad(origins[0].numbers, padding, value=UNKNOWN)
+                self._keep(result, origins[0]._replace(numbers=padded_numbers))
+            elif len(origins) == len(tensors_in(args[:1])):
+                results = [result] if isinstance(result, Tensor) else result
+                for tensor, numbers in zip(results, self._moved_numbers(call), strict=True):
+                    self._keep(tensor, origins[0]._replace(numbers=numbers))
+            elif name in JOINING and result.dim() >= TOKEN_AXES:  # constant tokens, such as [CLS], are joined to others
+                others = [tensor for tensor in tensors_in(args[:1]) if self.of(tensor) is None]
+                are_constant = all(self.node_of(tensor).constant for tensor in others)
+                if are_constant and all(_are_in_order(_first_elements(origin.numbers, -1)) for origin in origins):
+                    self._keep(result, _new_tokens(result, -1))
         except Exception:  # an argument that fits no tensor of token numbers: the model must run on
             self.stop()
-
-    def _note(self, call: TorchCall) -> None:
-        name, args, result = call.name, call.args, call.result
-        origins = [origin for origin in map(self._of_any, tensors_in(args)) if origin is not None]
-        if name == "embedding":
-            tensors = tensors_in((*args, *call.kwargs.values()))
-            origin = self._of_any(next(tensor for tensor in tensors if not tensor.is_floating_point()))
-            self._keep(result, origin and origin._replace(numbers=origin.numbers[..., None].expand(result.shape)))
-        elif name in SOURCES:
-            origin = self._of_any(args[0] if args else call.kwargs["input"])
-            has_features_second = name in SPATIAL or (name == "glu" and 1 in (*args[1:], *call.kwargs.values()))
-            if origin is not None and name != "layer_norm":
-                is_raw = origin.is_raw and name in RESIZING
-                origin = _computed_tokens(origin, result, 1 if has_features_second else -1)
-                origin = origin and origin._replace(is_raw=is_raw)
-            self._keep(result, origin)
-        elif name in WRITING:
-            self._numbered.pop(args[0], None)
-        elif not origins:
-            return
-        elif name in KEEPING:
-            full_origins = [origin for origin in origins if origin.numbers.shape == result.shape]
-            self._keep(result, min(full_origins, key=lambda origin: origin.texts, default=None))
-        elif name == "pad":
-            padding = args[1] if len(args) > 1 else call.kwargs["pad"]
-            padded_numbers = functional.pad(origins[0].numbers, padding, value=UNKNOWN)
-            self._keep(result, origins[0]._replace(numbers=padded_numbers))
-        elif len(origins) == len(tensors_in(args[:1])):
-            results = [result] if isinstance(result, Tensor) else result
-            for tensor, numbers in zip(results, self._moved_numbers(call), strict=True):
-                self._keep(tensor, origins[0]._replace(numbers=numbers))
-        elif name in JOINING and result.dim() >= TOKEN_AXES:  # constant tokens, such as [CLS], are joined to others
-            others = [tensor for tensor in tensors_in(args[:1]) if self.of(tensor) is None]
-            are_constant = all(self.node_of(tensor).constant for tensor in others)
-            if are_constant and all(_are_in_order(_first_elements(origin.numbers, -1)) for origin in origins):
-                self._keep(result, _new_tokens(result, -1))
 
     def _of_any(self, tensor: Tensor) -> Origin | None:
         """Returns the origin of a tensor, whose elements are numbered in their order if it is an input of the model."""

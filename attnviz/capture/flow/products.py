@@ -109,12 +109,15 @@ def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
     equation = args[0].replace(" ", "")
     operand_letters, arrow, result_letters = equation.partition("->")
     parts = operand_letters.split(",")
-    unused_letters = [letter for letter in BATCH_LETTERS if letter not in equation]
-    left, right = (
-        _with_dots_replaced(part, operand, unused_letters) for part, operand in zip(parts, operands, strict=True)
-    )
-    dots_count = max(map(_axes_of_dots, parts, operands))
-    dots_letters = "".join(unused_letters[-dots_count:]) if dots_count else ""
+    unused_letters = "".join(letter for letter in BATCH_LETTERS if letter not in equation)
+    letters_by_operand = []
+    dots_count = 0  # the most axes that the dots of an operand stand for
+    for part, operand in zip(parts, operands, strict=True):
+        count = operand.dim() - len(part.replace("...", "")) if "..." in part else 0
+        letters_by_operand.append(part.replace("...", unused_letters[len(unused_letters) - count :]))
+        dots_count = max(dots_count, count)
+    left, right = letters_by_operand
+    dots_letters = unused_letters[len(unused_letters) - dots_count :]
     if not arrow:  # the result then has the letters that occur once, in alphabetical order
         letters_once = sorted(
             letter for letter in set(left + right) - set(dots_letters) if (left + right).count(letter) == 1
@@ -123,17 +126,6 @@ def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
     result_letters = result_letters.replace("...", dots_letters)
     has_letter_per_axis = len(left) == operands[0].dim() and len(right) == operands[1].dim()
     return Contraction(operands[0], operands[1], left, right, result_letters) if has_letter_per_axis else None
-
-
-def _axes_of_dots(letters: str, operand: Tensor) -> int:
-    """Returns the number of an operand's axes that the dots among its letters stand for; 0 if it has no dots."""
-    return operand.dim() - len(letters.replace("...", "")) if "..." in letters else 0
-
-
-def _with_dots_replaced(letters: str, operand: Tensor, unused_letters: list[str]) -> str:
-    """Returns the letters of an operand of ``einsum`` with its dots replaced by letters."""
-    count = _axes_of_dots(letters, operand)
-    return letters.replace("...", "".join(unused_letters[-count:]) if count > 0 else "")
 
 
 def _tensordot(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
@@ -202,24 +194,16 @@ def product_node(
         scores = uses[0].candidate.scores
         queries = scores.left_lineage if scores is not None else merged_lineage((left.lineage, right.lineage))
         return Node(axes, queries.after_attention)
-    if _is_projection(name, left, right):
-        return _projection_node(name, product, left, right, result)
-    return _scores_node(product, left, right, result, with_new_marks)
-
-
-def _is_projection(name: str, left: Node, right: Node) -> bool:
-    """True if a product maps one operand linearly by the other, which is a constant."""
     is_right_parameter = right.constant and not left.constant
     has_computed_weight = name == "linear" and not right.lineage.roots
-    if is_right_parameter or has_computed_weight:
-        return True
-    has_scores = right.scores is not None and still_has_axes(right.scores, right.axes)
-    return left.constant and not right.constant and (has_scores or bool(right.weights))
+    is_left_parameter = left.constant and not right.constant
+    right_has_scores = right.scores is not None and still_has_axes(right.scores, right.axes)
+    maps_scores = is_left_parameter and (right_has_scores or bool(right.weights))
+    if not (is_right_parameter or has_computed_weight or maps_scores):
+        return _scores_node(product, left, right, result, with_new_marks)
 
-
-def _projection_node(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
-    """Returns the node of a projection: the axes of the parameter become features."""
-    if left.constant and not right.constant and name != "linear":
+    # A projection: the axes of the parameter become features.
+    if is_left_parameter and name != "linear":
         product, left, right = product.with_operands_swapped(), right, left
     from_left = tuple(letter in product.left_letters for letter in product.letters)
     axes = _with_features(_result_axes(product, left, right, result), from_left, result.shape)

@@ -175,7 +175,7 @@ class ModuleIndex:
         """
         key = (path, attention)
         if key not in self._blocks:
-            numbered_prefixes = [prefix for prefix in prefixes(path) if self._sibling_number(prefix) is not None]
+            numbered_prefixes = [prefix for prefix in prefixes(path) if self.sibling_number(prefix) is not None]
             innermost_first = reversed(numbered_prefixes)
             blocks = (prefix for prefix in innermost_first if self._has_other_matrices(prefix, path, attention))
             if numbered_prefixes:
@@ -186,12 +186,8 @@ class ModuleIndex:
                 self._blocks[key] = Block(path, None, "")
         return self._blocks[key]
 
-    def is_numbered(self, path: str) -> bool:
-        """True if the last name of a path has a number that counts siblings, such as ``layers.3`` or ``block_3``."""
-        return self._sibling_number(path) is not None
-
-    def _sibling_number(self, path: str) -> int | None:
-        """Returns the number in the last name of a path, from 0; ``None`` if it counts no siblings; cached."""
+    def sibling_number(self, path: str) -> int | None:
+        """Returns the number at the end of a path, as of ``block_3``, from 0; ``None`` if it counts no siblings."""
         if path not in self._own_numbers:
             self._own_numbers[path] = self._parsed_sibling_number(path)
         return self._own_numbers[path]
@@ -249,7 +245,7 @@ class ModuleIndex:
         return path_numbers[varying_levels[0] if varying_levels else -1]
 
     def _numbers(self, path: str) -> tuple[int, ...]:
-        prefix_numbers = (self._sibling_number(prefix) for prefix in prefixes(path))
+        prefix_numbers = (self.sibling_number(prefix) for prefix in prefixes(path))
         return tuple(number for number in prefix_numbers if number is not None)
 
 
@@ -317,7 +313,7 @@ class LayerNumbering:
         if not is_deeper:
             starts = {prefix: count - self.further_starts[prefix] for prefix, count in starts.items()}
         repeated_module = next((prefix for prefix, count in starts.items() if count > 1), "")
-        is_stack = block.path.startswith(f"{repeated_module}.") and not self.modules.is_numbered(repeated_module)
+        is_stack = block.path.startswith(f"{repeated_module}.") and self.modules.sibling_number(repeated_module) is None
         reads_other_text = bool(repeated_module) and not is_deeper and is_stack
         run = starts[repeated_module] - 1 if reads_other_text else 0
         repeats = tuple((prefix, count) for prefix, count in starts.items() if count > 1)

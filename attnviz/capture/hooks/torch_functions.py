@@ -22,8 +22,8 @@ from attnviz.capture.calls.arguments import (
     fused_call,
 )
 from attnviz.capture.calls.attention_call import AttentionCall
-from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_use, plain_layouts
-from attnviz.capture.calls.observed_calls import kernel_call, kernel_layouts, use_call
+from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_queries, layout_of_use, plain_layouts
+from attnviz.capture.calls.observed_calls import kernel_call, use_call
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
@@ -366,7 +366,7 @@ class Observer:
             caller = self.modules.describe(caller.module, cross=True)
         self._find_windows(queries, arguments["key"])
         batches = self.receiver.batches_of(caller, nodes[0].lineage)
-        layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller), batches)
+        layouts = layout_of_queries(nodes[0].axes, nodes[1].axes, self.modules.head_count(caller), batches)
         has_head_axis = any(role == "heads" for axis in layouts[0] for _, role in axis)  # an axis may be several joined
         is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
         gathers = self._gathers_of(caller, queries, arguments["key"])
