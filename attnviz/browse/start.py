@@ -67,6 +67,12 @@ def browse(
 
         refuse_missing_units(recording.maps, grouping)
         unit_name = grouping.units
+    effect_frames: tuple[HeadFrame, ...] = ()
+    if look.effects is not None:
+        from attnviz.report.heads.head_numbers import read_effects
+
+        heads = {maps.known_head(head).name for maps in recording.maps for head in maps.heads}
+        effect_frames = (read_effects(look.effects, heads).frame,)
     session = Session(
         recording,
         other,
@@ -75,7 +81,7 @@ def browse(
         address or "",
         theme,
         look.cmap or SEQUENTIAL,
-        _effect_frames(look, recording),
+        effect_frames,
         unit_name="words" if unit_name == "tokens" else unit_name,
         begins_joined=unit_name != "tokens",
         given_names=names_to_begin_with(look),
@@ -104,16 +110,6 @@ def names_to_begin_with(look: Look) -> "HeadNames":
     from attnviz.report.words.notes import read_names
 
     return read_names(look.names) if look.names is not None and Path(look.names).exists() else {}
-
-
-def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
-    """Returns the look's table of effects, in a tuple; an empty tuple if the look names no file of effects."""
-    if look.effects is None:
-        return ()
-    from attnviz.report.heads.head_numbers import read_effects
-
-    heads = {maps.known_head(head).name for maps in recording.maps for head in maps.heads}
-    return (read_effects(look.effects, heads).frame,)
 
 
 def browse_survey(

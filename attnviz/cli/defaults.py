@@ -218,23 +218,20 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, _Defau
         raise AttnvizError(
             f"{str(path)!r}: {'.'.join(tables)} is not a table; make it one, with lines such as theme = 'dark'"
         )
-    values = {key.replace("-", "_"): value for key, value in table.items()}
-    return {name: _checked_default(name, value, path) for name, value in values.items()}
-
-
-def _checked_default(name: str, value: Any, path: Path) -> _Default:
-    """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder."""
-    options = settable_options()
-    if name not in options:
-        suggestion = did_you_mean(setting_name(name), map(setting_name, options)).strip()
-        raise AttnvizError(f"{str(path)!r} sets {name!r}, which cannot have a default; {suggestion or SETTABLE_TEXT}")
-    path_in_folder = path.parent / str(value)
-    if name in PATHS and path_in_folder.exists():
-        value = str(path_in_folder)
-    try:
-        return _Default(_converted_value(name, value, options[name]), str(path))
-    except AttnvizError as error:
-        raise AttnvizError(f"{str(path)!r}: {error.message_with(flag)}") from error
+    options, defaults = settable_options(), {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in options:
+            advice = did_you_mean(setting_name(name), map(setting_name, options)).strip() or SETTABLE_TEXT
+            raise AttnvizError(f"{str(path)!r} sets {name!r}, which cannot have a default; {advice}")
+        path_in_folder = path.parent / str(value)
+        is_path = name in PATHS and path_in_folder.exists()
+        try:
+            checked_value = _converted_value(name, str(path_in_folder) if is_path else value, options[name])
+        except AttnvizError as error:
+            raise AttnvizError(f"{str(path)!r}: {error.message_with(flag)}") from error
+        defaults[name] = _Default(checked_value, str(path))
+    return defaults
 
 
 def converted_word(name: str, text: str, declaration: DeclaredOption) -> Any:

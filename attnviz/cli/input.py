@@ -95,36 +95,18 @@ def _sample_subject(settings: "ModelSettings") -> Subject:
 
 def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound: Path | None) -> Subject:
     """Returns a text together with its images or its sound; without a text, the only image or the sound."""
-    if sound is None:
-        return _subject_with_images(subject, images)
-    if images:
+    if sound is not None and images:
         raise AttnvizError("a picture and a sound are for different models; use one of them")
-    return _subject_with_sound(subject, sound)
-
-
-def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> Subject:
-    """Returns a text with images, or a single image without a text."""
-    if subject is None and len(images) == 1:
-        return Subject(str(images[0]), Kind.IMAGE)
-    if subject is None:
+    if subject is None and len(images) > 1:
         raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
-    if subject.kind is not Kind.TEXT:
-        raise AttnvizError(
-            f"a picture goes with a text, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; use one of them"
-        )
-    return replace(subject, images=images)
-
-
-def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
-    """Returns a sound, with the text that is said in it if the user gives one."""
     if subject is None:
-        return Subject(str(sound), Kind.SOUND)
+        return Subject(str(images[0]), Kind.IMAGE) if sound is None else Subject(str(sound), Kind.SOUND)
     if subject.kind is not Kind.TEXT:
-        raise AttnvizError(
-            f"a sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; "
-            "give the words, or only the sound"
-        )
-    return replace(subject, sound=sound)
+        no_text = f"{subject.source[:QUOTED_LENGTH]!r} is no plain text"
+        if sound is None:
+            raise AttnvizError(f"a picture goes with a text, and {no_text}; use one of them")
+        raise AttnvizError(f"a sound takes the words that are said, and {no_text}; give the words, or only the sound")
+    return replace(subject, images=images, sound=sound)
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:

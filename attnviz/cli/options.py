@@ -326,7 +326,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
 ARGUMENTS = ("text", "corpus", "topic")  # positional
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellings: --layer for --layers
 # Parameters whose option has another name.
-NAMES = {"output": ("--output", "-o"), "other": ("--with",), "assignments": ("--set",)}
+NAMES: dict[str, tuple[str, ...]] = {"output": ("--output", "-o"), "other": ("--with",), "assignments": ("--set",)}
 
 
 TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of the options that the user typed
@@ -536,6 +536,14 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
     declaration = declared.option
     if name == "text":
         declared = declared._replace(type=list[str] | None)
+
+    spellings = NAMES.get(name, ())  # of an option; typer derives those of most from the name
+    if declared.type == bool | None:  # a flag and its opposite; neither leaves the choice open
+        spellings = (f"{flag(name)}/{flag(name, value=False)}",)
+    elif declared.default is False:  # typer would add --no-name
+        spellings = (flag(name),)
+    elif name in ALIASES:
+        spellings = (flag(name), flag(ALIASES[name]))
     info = (
         Argument(
             help=declaration.help,
@@ -545,7 +553,7 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
         )
         if name in ARGUMENTS
         else TyperOption(
-            *_spellings(name, declared),
+            *spellings,
             help=declaration.help,
             rich_help_panel=declaration.panel or panel,
             autocompletion=completer(name, declaration),
@@ -554,14 +562,3 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=declared.default, annotation=Annotated[declared.type, info]
     )
-
-
-def _spellings(name: str, declaration: DeclaredOption) -> tuple[str, ...]:
-    """Returns the spellings of an option on the command line; an empty tuple if typer derives them from the name."""
-    if declaration.type == bool | None:  # a flag and its opposite; neither leaves the choice open
-        return (f"{flag(name)}/{flag(name, value=False)}",)
-    if name in NAMES:
-        return NAMES[name]
-    if declaration.default is False:  # typer would add --no-name
-        return (flag(name),)
-    return (flag(name), flag(ALIASES[name])) if name in ALIASES else ()

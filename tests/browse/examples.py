@@ -8,6 +8,7 @@ import numpy as np
 from attnviz.attention.mask import Mask
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
+from attnviz.browse.moves.layout import has_two_panes, side_width
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.screen import clicked, compose, described, draw_screen
@@ -124,3 +125,13 @@ def long_recording(tokens: int) -> Recording:
         ),
     )
     return Recording(maps=(maps,), model="a test")
+
+
+def map_column(size: Size) -> int:
+    """Returns the terminal column at which the map's pane begins: 0, or on a wide screen after the side pane."""
+    return side_width(size) + 1 if has_two_panes(size) else 0
+
+
+def side_column(size: Size) -> int:
+    """Returns the terminal column at which the side pane begins: after the map, or on a wide screen 0."""
+    return 0 if has_two_panes(size) else size.width - side_width(size)

@@ -1,6 +1,5 @@
 """Lays out the screen: thumbnails in the overview, lines of the lens, panes and cells of an open head."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -208,19 +207,10 @@ def _tile_height(width: int) -> int:
 
 
 def open_map_pane(session: Session, state: State, size: Size, colors: int) -> MapPane:
-    """Returns the layout of the open head's map at the state's zoom."""
-    return map_pane(session.shape(state.head, state.view), state, size, colors)
-
-
-def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[_ZoomLevel, ...]:
-    """Returns the zoom levels of the open head, the whole map first."""
-    return zoom_levels(session.shape(state.head, state.view), 1 + len(state.heads_beside), size, colors)
-
-
-def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
-    """Returns the layout of a map at the state's zoom, or at the closest zoom level if there are fewer."""
+    """Returns the layout of the open head's map at the state's zoom, or at the closest level if there are fewer."""
+    shape = session.shape(state.head, state.view)
     map_count, label_width = 1 + len(state.heads_beside), label_columns(shape)
-    all_levels = zoom_levels(shape, map_count, size, colors)
+    all_levels = open_map_levels(session, state, size, colors)
     level = all_levels[min(state.zoom, len(all_levels) - 1)]
     fitting_rows, fitting_columns = level.form.capacity(size, label_width, map_count)
     form = level.form
@@ -236,11 +226,12 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
     )
 
 
-def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tuple[_ZoomLevel, ...]:
-    """Returns the zoom levels of a map, the whole map first.
+def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[_ZoomLevel, ...]:
+    """Returns the zoom levels of the open head, the whole map first.
 
     On the levels of a long map the part that is shown is halved until every unit has a cell; then cells grow.
     """
+    shape, map_count = session.shape(state.head, state.view), 1 + len(state.heads_beside)
     counts = shape.rows, shape.columns
     forms, label_width = _map_forms(size, colors), label_columns(shape)
     capacities = {form: form.capacity(size, label_width, map_count) for form in forms}
@@ -251,7 +242,14 @@ def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tup
         and not _nearly_fits(counts, capacities[fitting_forms[-1]], tolerance=1)
     ):
         fitting_forms.pop()  # smaller pixels show the whole map without scrolling
-    levels = [] if fitting_forms else list(_pooled_zoom_levels(counts, forms[0], capacities[forms[0]]))
+
+    levels: list[_ZoomLevel] = []
+    if not fitting_forms:  # the whole map, then halves of it, as long as cells have to be pooled
+        (rows, columns), (fitting_rows, fitting_columns) = counts, capacities[forms[0]]
+        while not _nearly_fits((rows, columns), capacities[forms[0]]):
+            levels.append(_ZoomLevel(rows, columns, forms[0]))
+            rows = max(min(rows, fitting_rows), -(-rows // 2))
+            columns = max(min(columns, fitting_columns), -(-columns // 2))
     for form in forms[forms.index(fitting_forms[-1]) :] if fitting_forms else forms:
         rows, columns = (min(count, fitting) for count, fitting in zip(counts, capacities[form], strict=True))
         levels.append(_ZoomLevel(rows, columns, form))  # as many units as fit the pane, a cell each
@@ -261,15 +259,6 @@ def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tup
 def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: float = MAX_SCROLLED) -> bool:
     """True if neither axis has more than ``tolerance`` times the cells that fit the pane."""
     return all(count <= tolerance * fitting for count, fitting in zip(counts, capacity, strict=True))
-
-
-def _pooled_zoom_levels(counts: tuple[int, int], form: _CellForm, capacity: tuple[int, int]) -> Iterator[_ZoomLevel]:
-    """Yields levels for the whole map, then for halves of it, as long as cells have to be pooled."""
-    rows, columns = counts
-    while not _nearly_fits((rows, columns), capacity):
-        yield _ZoomLevel(rows, columns, form)
-        rows = max(min(rows, capacity[0]), -(-rows // 2))
-        columns = max(min(columns, capacity[1]), -(-columns // 2))
 
 
 def _map_forms(size: Size, colors: int) -> tuple[_CellForm, ...]:
@@ -308,16 +297,6 @@ def side_width(size: Size) -> int:
 def has_two_panes(size: Size) -> bool:
     """True if the screen is wide enough to list the heads to the left of the open one."""
     return size.width >= TWO_PANES_WIDTH
-
-
-def map_column(size: Size) -> int:
-    """Returns the terminal column at which the map's pane begins: 0, or on a wide screen after the side pane."""
-    return side_width(size) + 1 if has_two_panes(size) else 0
-
-
-def side_column(size: Size) -> int:
-    """Returns the terminal column at which the side pane begins: after the map, or on a wide screen 0."""
-    return 0 if has_two_panes(size) else size.width - side_width(size)
 
 
 def listed_lines(size: Size) -> int:
@@ -373,15 +352,11 @@ class LensPane(NamedTuple):
 
 
 def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
-    """Returns the layout of the lens for the state's token."""
+    """Returns the layout of the lens: widths of a line, the units shown, and how many heads and means fit."""
     layers = session.ranking.by_call(sorted(lens_heads(session, state)))
     queries, keys = session.units(state.head, state.view)
     count = len(keys if state.direction == "to" else queries)
-    return lens_pane(layers, session.names[: session.recorded_count], count, state, size)
-
-
-def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
-    """Returns the layout of a lens: the widths of a line's parts, the units shown, and how many heads and means fit."""
+    names = session.names[: session.recorded_count]
     pattern_columns, max_name_columns = next(
         widths for min_screen_width, *widths in PATTERN_AND_NAME_WIDTHS if size.width >= min_screen_width
     )

@@ -15,14 +15,11 @@ from attnviz.browse.session.blocks import (
     RefinedBlock,
     pooled_blocks,
     unit_cells,
-    unit_values,
-    unit_window,
 )
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import Direction, View
 from attnviz.media.sound import Sound
 
-MAX_KEPT_ROWS = 64  # rows of queries in the cache
 MAX_KEPT_TOKENS = 4  # tokens whose rows in every head are cached
 SLICE_SECONDS = 0.015  # of work before the next key press is answered
 MAX_THUMBNAIL_CELLS = 1_000_000  # pairs of tokens that are read in one slice of work
@@ -70,30 +67,6 @@ class TokenRow:
         """The largest absolute value among the visible ones; 0 if every cell is masked."""
         unit = self.strongest_unit
         return float(np.abs(np.nan_to_num(self.values[unit]))) if self.visible[unit] else 0.0
-
-
-class QueryRows:
-    """Computes rows of queries, and caches the latest."""
-
-    def __init__(self, heads: InspectedHeads) -> None:
-        self.heads = heads
-        self._cache = LruCache[QueryRow](MAX_KEPT_ROWS)
-
-    def find(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact numbers of one query over all keys."""
-        key = (head, view.words, view.special, query)
-        return self._cache.get(key, lambda: self._read(head, view, query))
-
-    def _read(self, head: int, view: View, query: int) -> QueryRow:
-        inspected_head = self.heads.inspected_head(head)
-        rows, columns = self.heads.units(head, view)
-        row_side, column_side = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        window = unit_window(inspected_head.maps, inspected_head.number, row_side, column_side)
-        weights, scores = window.weights[0, 0], window.scores[0, 0]  # the window has one head and one query
-        change, partner = None, inspected_head.partner
-        if partner is not None:
-            change = unit_values(partner, inspected_head.number, False, row_side, column_side).values[0] - weights
-        return QueryRow(weights, scores, change, window.visible[0])
 
 
 class TokenRows:

@@ -15,10 +15,12 @@ from attnviz.browse.session.blocks import (
     pool,
     pooled_blocks,
     unit_cells,
+    unit_values,
+    unit_window,
 )
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.ranking import Ranking
-from attnviz.browse.session.rows import HeadThumbnails, QueryRow, QueryRows, TokenRow, TokenRows, pooled_key
+from attnviz.browse.session.rows import HeadThumbnails, QueryRow, TokenRow, TokenRows, pooled_key
 from attnviz.browse.session.state import Theme, View
 from attnviz.maps.grouped import block_cells
 from attnviz.maps.recording import Recording
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
 MAX_SPOKEN_CELLS = 250_000  # of a head whose text is shaded as soon as it is chosen
+MAX_KEPT_ROWS = 64  # rows of queries in the cache
 MAX_KEPT_BLOCKS = 256  # large blocks in the cache
 MAX_KEPT_SCREENS = 64  # small blocks in the cache, about one for each screen
 
@@ -70,7 +73,7 @@ class Session(InspectedHeads):
         self.ranking = Ranking(self.heads, self.added_frames, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
         self.unfinished_blocks: list[RefinedBlock] = []  # previews on the screen; emptied before each drawing
-        self._query_rows = QueryRows(self)
+        self._query_rows = LruCache[QueryRow](MAX_KEPT_ROWS)
         self._mean_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
@@ -166,7 +169,19 @@ class Session(InspectedHeads):
 
     def row(self, head: int, view: View, query: int) -> QueryRow:
         """Returns the exact numbers of one query over all keys."""
-        return self._query_rows.find(head, view, query)
+
+        def read() -> QueryRow:
+            inspected_head = self.inspected_head(head)
+            rows, columns = self.units(head, view)
+            row_side, column_side = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
+            window = unit_window(inspected_head.maps, inspected_head.number, row_side, column_side)
+            weights, scores = window.weights[0, 0], window.scores[0, 0]  # the window has one head and one query
+            change, partner = None, inspected_head.partner
+            if partner is not None:
+                change = unit_values(partner, inspected_head.number, False, row_side, column_side).values[0] - weights
+            return QueryRow(weights, scores, change, window.visible[0])
+
+        return self._query_rows.get((head, view.words, view.special, query), read)
 
     @cached_property
     def has_short_maps(self) -> bool:

@@ -256,7 +256,12 @@ class SurveyBrowser(Application[OpenedText]):
             return
         self.examples = examples
         text_list.clear_options()
-        text_list.add_options([Option(Text(self.example_line(example, width), no_wrap=True)) for example in examples])
+        for example in examples:  # why it was chosen, its number, its query, and the start of its title
+            text = self.view.survey.examples.texts[example.id]
+            label = fit(text.tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
+            start = f"{example.reason:<8} {example.value:6.2f}  {label}  "
+            title = first_words(text.title, max(MIN_TEXT, width - SCROLLBAR - cell_len(start)))
+            text_list.add_option(Option(Text(printable(start + title), no_wrap=True)))
         if examples:
             text_list.highlighted = 0
 
@@ -270,14 +275,6 @@ class SurveyBrowser(Application[OpenedText]):
                 text.append(drawn_text, style_of(span.ink, span.paper, span.style))
             text.append("\n")
         return text
-
-    def example_line(self, example: ChosenExample, width: int) -> str:
-        """Returns an example as one line: why it was chosen, its number, its query, and the start of its title."""
-        text = self.view.survey.examples.texts[example.id]
-        tokens = text.tokens
-        label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
-        start = f"{example.reason:<8} {example.value:6.2f}  {label}  "
-        return printable(start + first_words(text.title, max(MIN_TEXT, width - SCROLLBAR - cell_len(start))))
 
     def on_data_table_row_highlighted(self) -> None:
         """Draws the card of the newly chosen head."""

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, ByteArray, IntArray
@@ -168,58 +167,43 @@ def _sixel_escape(pixels: ByteArray) -> str:
     # a cell covers many equal rows and columns: encode one of each, and repeat it; the first one is always new
     is_new_column = np.append(True, (packed_pixels[:, 1:] != packed_pixels[:, :-1]).any(axis=0))
     is_new_row = np.append(True, (packed_pixels[1:] != packed_pixels[:-1]).any(axis=1))
-    distinct_numbers, registers = _registers(packed_pixels[is_new_row][:, is_new_column])
-    register_numbers = distinct_numbers[np.cumsum(is_new_row) - 1]
+    distinct_pixels = packed_pixels[is_new_row][:, is_new_column]
     widths = np.diff(np.append(np.flatnonzero(is_new_column), width))
-    definitions = "".join(f"#{number};2;{red};{green};{blue}" for number, (red, green, blue) in enumerate(registers))
-    bands = "-".join(_sixel_bands(register_numbers, widths, len(registers)))
-    # the second 1 keeps the screen under transparent pixels; pixels are square
-    return f'\x1bP0;1;0q"1;1;{width};{height}{definitions}{bands}\x1b\\'
 
-
-def _registers(packed_pixels: NDArray[np.uint32]) -> tuple[IntArray, list[list[int]]]:
-    """Returns the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent."""
-    packed_colors, color_numbers = np.unique(packed_pixels, return_inverse=True)
+    # the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent
+    packed_colors, color_numbers = np.unique(distinct_pixels, return_inverse=True)
     rgba = packed_colors.view(np.uint8).reshape(-1, 4)
     percents = (rgba[:, :3].astype(np.int64) * 100 + 127) // 255  # rounded; at most 100, so three fit in one number
-    step = 1
-    while True:
-        rounded_percents = percents // step * step
-        colors, numbers = np.unique(rounded_percents @ [1_000_000, 1_000, 1], return_inverse=True)
+    for step in range(1, 101):  # coarser steps until the colours fit the registers
+        colors, numbers = np.unique(percents // step * step @ [1_000_000, 1_000, 1], return_inverse=True)
         if len(colors) <= MAX_REGISTERS:
             break
-        step += 1
-    registers = [[color // 1_000_000, color // 1_000 % 1_000, color % 1_000] for color in colors.tolist()]
     register_of_color = np.where(rgba[:, 3] == 0, -1, numbers)
-    return register_of_color[color_numbers.reshape(packed_pixels.shape)], registers
+    registers = register_of_color[color_numbers.reshape(distinct_pixels.shape)][np.cumsum(is_new_row) - 1]
+    definitions = "".join(
+        f"#{number};2;{color // 1_000_000};{color // 1_000 % 1_000};{color % 1_000}"
+        for number, color in enumerate(colors.tolist())
+    )
 
-
-def _sixel_bands(numbers: IntArray, widths: IntArray, register_count: int) -> list[str]:
-    """Returns a text for each band of six rows of pixels: for each of its colours, the sixels of that colour."""
-    sixels = _sixels(numbers, register_count)
-    texts: list[list[str]] = [[] for _ in sixels]
-    bands, registers = np.nonzero(sixels.any(axis=2))
-    rows = zip(bands.tolist(), registers.tolist(), _sixel_rows(sixels[bands, registers], widths), strict=True)
-    for band, register, row in rows:
-        texts[band].append(f"#{register}{row}")
-    return ["$".join(text) for text in texts]
-
-
-def _sixels(numbers: IntArray, register_count: int) -> ByteArray:
-    """Returns the sixels of each colour, ``(bands, registers, columns)``, with one bit for each of six rows of
-    pixels.
-    """
-    bands, columns = np.arange(-(-len(numbers) // BAND))[:, None], np.arange(numbers.shape[1])
-    # the register -1, the last one, collects transparent pixels
-    sixels = np.zeros((len(bands), register_count + 1, len(columns)), np.uint8)
+    # the sixels of each colour, (bands, registers, columns), with one bit for each of six rows of pixels
+    bands, columns = np.arange(-(-height // BAND))[:, None], np.arange(registers.shape[1])
+    sixels = np.zeros((len(bands), len(colors) + 1, len(columns)), np.uint8)  # the last register: transparent pixels
     for bit in range(BAND):
-        rows = numbers[bit::BAND]  # the last band may have no such row
+        rows = registers[bit::BAND]  # the last band may have no such row
         sixels[bands[: len(rows)], rows, columns] |= 1 << bit
-    return sixels[:, :-1]
+
+    # a text for each band: for each of its colours, the sixels of that colour
+    band_numbers, register_numbers = np.nonzero(sixels[:, :-1].any(axis=2))
+    texts: list[list[str]] = [[] for _ in bands]
+    rows_of_sixels = _sixel_rows(sixels[band_numbers, register_numbers], widths)
+    for band, register, row in zip(band_numbers.tolist(), register_numbers.tolist(), rows_of_sixels, strict=True):
+        texts[band].append(f"#{register}{row}")
+    # the second 1 keeps the screen under transparent pixels; pixels are square
+    return f'\x1bP0;1;0q"1;1;{width};{height}{definitions}{"-".join(map("$".join, texts))}\x1b\\'
 
 
 def _sixel_rows(rows: ByteArray, widths: IntArray) -> list[str]:
-    """Returns the text of each row of sixels, without those at its end that have no pixels."""
+    """Returns the text of each row of sixels, run-length encoded, without those at its end that have no pixels."""
     if not len(rows):
         return []
     starts_run = np.ones(rows.shape, dtype=bool)

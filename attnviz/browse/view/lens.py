@@ -7,7 +7,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import LensPane, lens_heads, lens_pane, text_lines
+from attnviz.browse.moves.layout import LensPane, lens_heads, open_lens_pane, text_lines
 from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
@@ -98,7 +98,6 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     rows = {head: session.token_rows.find(head, state.view, state.token, state.direction) for head in heads}
     queries, keys = session.units(lens_state.head, state.view)
     units = (queries, keys) if state.direction == "to" else (keys, queries)
-    layers, names = session.ranking.by_call(sorted(heads)), session.names[: session.recorded_count]
     return LaidOutLens(
         screen=screen,
         state=lens_state,
@@ -106,7 +105,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
         rows={head: row for head, row in rows.items() if row is not None},
         units=units,
         quantity=session.quantity(state.view),
-        pane=lens_pane(layers, names, len(units[1]), lens_state, screen.size),
+        pane=open_lens_pane(session, lens_state, screen.size),
     )
 
 

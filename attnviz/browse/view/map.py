@@ -6,7 +6,7 @@ from functools import cached_property
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import NUMBER_CELL, MapPane, map_pane
+from attnviz.browse.moves.layout import NUMBER_CELL, MapPane, open_map_pane
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
@@ -78,7 +78,7 @@ def lay_out(screen: Screen, state: State) -> OpenHead:
     view = session.view_of(state.head, state.view)
     head_state = replace(state, view=view)
     queries, keys = session.units(state.head, view)
-    shape, row = session.shape(state.head, view), session.row(state.head, view, min(state.query, len(queries) - 1))
+    row = session.row(state.head, view, min(state.query, len(queries) - 1))
     return OpenHead(
         screen=screen,
         state=head_state,
@@ -86,8 +86,8 @@ def lay_out(screen: Screen, state: State) -> OpenHead:
         keys=keys,
         row=row,
         strongest_keys=row.strongest_keys(view),
-        pane=map_pane(shape, head_state, size, screen.colors),
-        whole_pane=map_pane(shape, replace(head_state, zoom=0, row=0, column=0), size, screen.colors),
+        pane=open_map_pane(session, head_state, size, screen.colors),
+        whole_pane=open_map_pane(session, replace(head_state, zoom=0, row=0, column=0), size, screen.colors),
     )
 
 

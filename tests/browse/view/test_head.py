@@ -6,12 +6,12 @@ import pytest
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import listed_lines, side_column
+from attnviz.browse.moves.layout import listed_lines
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import side_part, why_lines
 from attnviz.browse.view.map import lay_out
 from attnviz.maps.recording import Recording
-from tests.browse.examples import after, click, long_recording, screen_of, wide_recording
+from tests.browse.examples import after, click, long_recording, screen_of, side_column, wide_recording
 
 
 def told(screen: Screen, state: State, room: int = 20) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import filter_heads, find
-from attnviz.browse.moves.layout import map_column, map_lines, open_map_levels, open_map_pane
+from attnviz.browse.moves.layout import map_lines, open_map_levels, open_map_pane
 from attnviz.browse.moves.place import read_place
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
@@ -18,7 +18,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.text.tokens import Tokens
-from tests.browse.examples import TRUE_COLOR, after, screen_of, shown_lines
+from tests.browse.examples import TRUE_COLOR, after, map_column, screen_of, shown_lines
 from tests.browse.player import CHARACTER
 from tests.conftest import dense_maps
 
