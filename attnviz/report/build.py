@@ -51,6 +51,10 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     if options.reduce is None:
         report = heatmaps.build_report(recording, options, original, answer.heads)
         report = answer.added_to(report, options)
+        units = options.grouping.units
+        if options.medium.sorts_heads and units != TOKENS:  # a page, which holds no smaller units
+            way_back = f"Rows and columns are {units}; without {option('by', units)} the page has single tokens."
+            report = replace(report, remarks=(way_back, *report.remarks))
         if options.look.notes is None or isinstance(report, ExactNumbers):
             return report
         from attnviz.report.maps.story import chapters

@@ -2,10 +2,12 @@
 
 import pytest
 
+from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
+from attnviz.text.selection import Grouping
 from tests.report.examples import drawn
 
 
@@ -18,3 +20,12 @@ def test_first_heads_of_an_order_are_combined(recording: Recording) -> None:
     first = drawn(build_report(recording, ReportOptions(reduce="mean", sort="entropy", top=1)))
     other = drawn(build_report(recording, ReportOptions(reduce="mean", sort="-entropy", top=1)))
     assert first.panels[0].title != other.panels[0].title
+
+
+@pytest.mark.parametrize(
+    ("suffix", "by", "said"), [(".html", "words", True), (".html", "tokens", False), (".png", "words", False)]
+)
+def test_a_page_of_units_says_how_to_see_single_tokens(recording: Recording, suffix: str, by: str, said: bool) -> None:
+    options = options_for_medium(ReportOptions(grouping=Grouping(by=by)), suffix)
+    remarks = build_report(recording, options).remarks
+    assert ("Rows and columns are words; without by='words' the page has single tokens." in remarks) == said
