@@ -50,7 +50,8 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Shows ``what`` on stderr while the block runs, if that is a terminal without a bar and it takes two seconds."""
-    if active_bars or not sys.stderr.isatty():
+    # A full-screen program replaces stderr by a stream that has no descriptor.
+    if active_bars or not sys.stderr.isatty() or sys.stderr.fileno() < 0:
         yield
         return
     has_ended = threading.Event()

@@ -52,6 +52,12 @@ def test_a_long_step_says_what_it_does_even_if_the_output_is_discarded(
         assert told.wait(PATIENCE)
     line = "attnviz: reading \\x1b[31m …"
     assert capfd.readouterr() == ("", f"\r{line}\r{' ' * len(line)}\r")
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: -1)
+    told.clear()
+    with working("what a full-screen program draws over"):
+        assert [thread.name for thread in threading.enumerate() if "tell" in thread.name] == []
+    assert not told.is_set()
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2)
     monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", PATIENCE)
     with working("nothing"):
         pass

@@ -68,7 +68,10 @@ def load_model(
 
     dtype = getattr(torch, settings.dtype)
     with _forbid_pickles_and_network():
-        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with working(f"reading the configuration of {folder.name}"):
+            config = transformers.AutoConfig.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
         _use_torch_attention(config)
         needs_language_head = bool(settings.generate) or (with_head and _has_head(config, LANGUAGE_HEADS))
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)

@@ -38,7 +38,8 @@ KINDS_OF_SETTINGS = {  # by file
     "preprocessor_config.json": {"stride|hop_length|chunk_length|n_fft|feature_size": _STEPS},
 }
 MAX_LAYERS = 1024
-MAX_COUNT = 1_000_000  # of heads, experts, labels and everything else that a configuration counts
+MAX_LABELS = 100_000
+MAX_COUNT = 1_000_000  # of heads, experts and everything else that a configuration counts
 LAYER_SETTINGS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth|first_k_dense_replace")
 KERNEL_SUFFIX = "_implementation"  # the end of settings that choose the code of attention or experts
 REPEATED_TYPES = "attention_types"  # of GPT-Neo: [[["global", "local"], 12]], which its configuration expands
@@ -117,10 +118,13 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
     """
     for key, value in _named_values(config):
         limit = MAX_LAYERS if LAYER_SETTINGS.fullmatch(key) else MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
+        limit = MAX_LABELS if key == "num_labels" else limit
         counts = value if isinstance(value, list) else [value]
         largest_count = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest_count > limit:
             raise AttnvizError(f"config.json of {name!r} has {key} {largest_count:g}, above the limit of {limit}")
+        if key in ("id2label", "label2id") and isinstance(value, dict) and len(value) > MAX_LABELS:
+            raise AttnvizError(f"config.json of {name!r} has {len(value)} {key}, above the limit of {MAX_LABELS}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} has {key} for more than {MAX_LAYERS} layers, the limit")
 

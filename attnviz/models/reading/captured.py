@@ -10,6 +10,7 @@ import numpy as np
 from attnviz.base.arrays import array_of
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import is_out_of_memory, refuse_without_memory
+from attnviz.base.progress import working
 from attnviz.maps.visibility import shared_or_per_head
 from attnviz.models.reading.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
@@ -61,7 +62,12 @@ def record_module(
         values=values,
     )
     block = CaptureBlock(module, options)
-    with refusals_of_broken(module, prepared.inputs, failure), torch.inference_mode(), block:
+    with (
+        working("running the model"),
+        refusals_of_broken(module, prepared.inputs, failure),
+        torch.inference_mode(),
+        block,
+    ):
         output = module(**prepared.inputs)
     if prepared.check is None:
         return block.recording()
