@@ -201,7 +201,7 @@ class Capture:
             if is_within(path, common_part) and not any(is_within(path, module) for module in attended)
         ]
         may_loop = len(attended) == 1 and not any(
-            self.modules.is_numbered(prefix) for path in attended for prefix in prefixes(path)
+            self.modules.sibling_number(prefix) is not None for path in attended for prefix in prefixes(path)
         )
         is_shared = any(table.weight is layer.weight for table in tables)
         misses_projections = self.search is not None and bool(self.search.pending)
