@@ -30,6 +30,7 @@ POINTS_HEIGHT, CHART_HEIGHT, TEXT_LINE = 5.6, 2.1, 0.27
 AREAS = (18.0, 160.0)  # smallest and largest area of a point, in square points
 MAX_NAMED_POINTS = 12  # number of heads whose points are labelled: those farthest from others
 MAX_LINES = 2  # lines of text per example
+POINTS_AT_ONCE = 128  # whose distances to all points are in memory together
 LAYER = "layer"
 EQUAL_SIZE = 0.2  # of points without a metric of sizes: 0 is the smallest area, 1 the largest
 TOP_SPACE = 0.2  # between the caption and the first card
@@ -209,9 +210,13 @@ class SurveySheet:
         positions = np.stack(
             [_scaled_to_unit(x_values[heads_with_points]), _scaled_to_unit(y_values[heads_with_points])], axis=1
         )
-        distances = np.hypot(*(positions[:, None] - positions[None]).transpose(2, 0, 1))
-        # The nearest point to each point is itself, at distance 0; the next three count.
-        isolation = np.sort(distances, axis=1)[:, 1 : 1 + min(3, max(1, len(heads_with_points) - 1))].sum(axis=1)
+        isolation = np.empty(len(positions))
+        for start in range(0, len(positions), POINTS_AT_ONCE):
+            block = slice(start, start + POINTS_AT_ONCE)
+            distances = np.hypot(*(positions[block, None] - positions).transpose(2, 0, 1))
+            # The nearest point to each point is itself, at distance 0; the next three count.
+            nearest = np.sort(distances, axis=1)[:, 1 : 1 + min(3, max(1, len(positions) - 1))]
+            isolation[block] = nearest.sum(axis=1)
         for index in np.argsort(-isolation, kind="stable")[:MAX_NAMED_POINTS]:
             head = heads_with_points[index]
             axes.annotate(

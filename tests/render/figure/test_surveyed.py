@@ -1,20 +1,25 @@
 """The heads of a survey as a figure: points where their numbers are, and cards with their texts."""
 
 import io
+import tracemalloc
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.figure.draw import figure
-from attnviz.render.figure.surveyed import fonts_of
+from attnviz.render.figure.surveyed import SurveySheet, fonts_of
 from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import SurveyedHeads
 from attnviz.report.survey.survey_card import survey_card_report
+from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
 
@@ -39,6 +44,26 @@ def test_points_lie_where_the_means_are_and_their_bars_reach_as_far_as_the_inter
     margin = SURVEY.margins[0, NAMES.index("previous")]
     np.testing.assert_allclose(bars[0][:, 0], [across[0] - margin, across[0] + margin])
     assert {text.get_text() for text in axes.texts} == {"0.0", "0.1", "1.0"}
+
+
+def test_naming_the_points_of_many_heads_takes_memory_for_some_of_their_distances() -> None:
+    whole = report(axes="previous,sink")
+    count = 2500
+    rows = tuple(HeadRow((HeadName(layer, 0),)) for layer in range(count))
+    random = np.random.default_rng(0)
+    values = random.normal(size=(count, len(whole.frame.measures)))
+    values[count // 2] = 50  # far from all others
+    frame = HeadFrame(rows=rows, measures=whole.frame.measures, values=values)
+    sheet = SurveySheet(replace(whole, frame=frame), fonts_of(whole))
+    named = list[str]()
+    axes: Any = SimpleNamespace(annotate=lambda name, place, **style: named.append(name))
+    tracemalloc.start()
+    sheet.name_points(axes, values[:, 0], values[:, 1], np.ones(count, dtype=bool))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert named[0] == f"{count // 2}.0"
+    assert len(named) == 12
+    assert peak < 8 * count**2  # a single array of all distances
 
 
 def test_a_card_writes_its_texts_and_frames_the_query() -> None:
