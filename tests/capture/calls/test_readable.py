@@ -193,34 +193,26 @@ def test_plain_subclass_of_a_tensor_is_read(x: Tensor) -> None:
     assert unreadable_kind(x.as_subclass(Named)) is None
 
 
-def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda patch, broken: patch.setitem(RECOGNIZERS, "softmax", broken),
+        lambda patch, broken: patch.setattr(DataFlow, "follow_call", broken),
+    ],
+    ids=["calls", "the flow of data"],
+)
+def test_error_of_ours_waits_for_the_end_of_the_block(breaks: Any, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise KeyError("a bug of ours")
 
-    monkeypatch.setitem(RECOGNIZERS, "softmax", broken)
+    breaks(monkeypatch, broken)
     model, outputs = Attention(), []
-    with (
-        pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'"),
-        attnviz.record(model),
-    ):
+    refused = pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'")
+    with refused, attnviz.record(model):
         outputs.append(model(x))
     assert torch.equal(outputs[0], model(x))
     with pytest.raises(ZeroDivisionError), attnviz.record(model):
         _ = model(x) / (1 / 0)
-
-
-def test_error_while_the_flow_of_data_is_followed_is_no_secret(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: object) -> None:
-        raise KeyError("a bug of ours")
-
-    monkeypatch.setattr(DataFlow, "follow_call", broken)
-    model, outputs = Attention(), []
-    with (
-        pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'"),
-        attnviz.record(model),
-    ):
-        outputs.append(model(x))
-    assert torch.equal(outputs[0], model(x))
 
 
 def test_refusal_waits_for_the_end_of_the_block(x: Tensor) -> None:
