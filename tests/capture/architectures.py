@@ -7,6 +7,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from tests.small_models import GROUPED, SMALL
+
 QUERIES, SHORT, CONTEXT = 9, 6, 7  # tokens: of the texts, of the padded one, of what an encoder reads
 
 
@@ -34,18 +36,6 @@ class Entry:
         return self.name + (f"-{self.attention}" if self.attention else "") + ("" if self.eager else "-fidelity")
 
 
-SMALL = {
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 6}
 SEQ = {
     "vocab_size": 50,
     "d_model": 24,

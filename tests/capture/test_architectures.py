@@ -11,7 +11,8 @@ import attnviz
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from tests import room
-from tests.capture.architectures import ARCHITECTURES, QUERIES, REFORMER, SEQ, SMALL, Entry, build, inputs_of
+from tests.capture.architectures import ARCHITECTURES, QUERIES, REFORMER, SEQ, Entry, build, inputs_of
+from tests.small_models import SMALL
 
 pytestmark = pytest.mark.slow
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.small_models import GROUPED, SMALL
+
 # What a file of effects holds.
 EFFECTS: dict[str, Any] = {
     "format": "attnviz effects",
@@ -18,18 +20,6 @@ EFFECTS: dict[str, Any] = {
 
 WIDTH, HEADS, LAYERS, TOKENS = 24, 4, 2, 9
 SIZE = WIDTH // HEADS
-SMALL: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": WIDTH,
-    "intermediate_size": 32,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": SIZE}
 GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
 OPT = SMALL | {"ffn_dim": 32, "word_embed_proj_dim": WIDTH}
 MIXTRAL = GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2}

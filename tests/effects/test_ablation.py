@@ -18,7 +18,8 @@ from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
 from attnviz.text.head_name import KnownHead
-from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
+from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH
+from tests.small_models import GROUPED, SMALL
 
 BLOOM = {"vocab_size": 50, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
 DISTILBERT = {"vocab_size": 50, "dim": WIDTH, "hidden_dim": 32, "n_layers": LAYERS, "n_heads": HEADS}

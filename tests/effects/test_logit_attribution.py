@@ -12,7 +12,8 @@ from torch.nn import functional
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.models.trained import held_out_repeats, load_model
-from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
+from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH
+from tests.small_models import GROUPED, SMALL
 
 TOKEN, POSITION = 7, 5
 IDS = torch.arange(TOKENS)[None] * 7 % 47 + 3

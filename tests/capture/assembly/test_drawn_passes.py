@@ -16,21 +16,11 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 import attnviz
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from tests.small_models import GROUPED
 from tests.today import SEED
 
 WORDS = 40
-COMMON: dict[str, Any] = {
-    "vocab_size": WORDS,
-    "hidden_size": 24,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-}
+COMMON = GROUPED | {"vocab_size": WORDS, "max_position_embeddings": 64, "eos_token_id": None}
 GEMMA4: dict[str, Any] = COMMON | {
     "vocab_size_per_layer_input": WORDS,
     "hidden_size_per_layer_input": 8,

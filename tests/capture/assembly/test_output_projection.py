@@ -16,18 +16,11 @@ from attnviz.capture.assembly.output_projection import norms_after, rows_of
 from attnviz.capture.assembly.windows import Windows
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
+from tests.small_models import GROUPED, SMALL
 
 TEXTS, TOKENS, WIDTH, HEADS = 2, 9, 24, 4
-SMALL: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": WIDTH,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": HEADS,
-    "max_position_embeddings": 40,
-}
 GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": 2, "n_head": HEADS, "n_positions": 40}
-MODELS = {"GPT2": GPT2, "Bert": SMALL, "Llama": SMALL | {"num_key_value_heads": 2, "head_dim": 6}}
+MODELS = {"GPT2": GPT2, "Bert": SMALL, "Llama": GROUPED}
 IDS = torch.arange(TEXTS * TOKENS).reshape(TEXTS, TOKENS) * 7 % 50
 
 

@@ -17,20 +17,10 @@ from attnviz.capture.assembly.step_rows import StepRows
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from tests.small_models import GROUPED
 
 WORDS, WIDTH, HEADS, WRITTEN = 61, 24, 4, 6
-SMALL: dict[str, Any] = {
-    "vocab_size": WORDS,
-    "hidden_size": WIDTH,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "eos_token_id": None,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-}
+CACHED = GROUPED | {"vocab_size": WORDS, "max_position_embeddings": 64, "eos_token_id": None}
 T5: dict[str, Any] = {
     "vocab_size": WORDS,
     "d_model": WIDTH,
@@ -45,8 +35,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=WORDS, n_embd=WIDTH, n_layer=2, n_head=HEADS, n_positions=64, **ENDLESS)
     ),
-    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
-    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**SMALL, sliding_window=4)),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**CACHED)),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**CACHED, sliding_window=4)),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
 }
 ENDLESS: dict[str, Any] = {"eos_token_id": None, "bos_token_id": 1, "pad_token_id": 0}
@@ -358,7 +348,7 @@ def test_a_model_for_drafts_is_left_out_and_said() -> None:
 
 
 def test_layers_that_read_keys_of_others_have_the_rows_that_they_computed() -> None:
-    settings: dict[str, Any] = SMALL | {
+    settings: dict[str, Any] = CACHED | {
         "num_hidden_layers": 4,
         "vocab_size_per_layer_input": WORDS,
         "hidden_size_per_layer_input": 8,

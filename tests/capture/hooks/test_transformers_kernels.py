@@ -16,7 +16,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
-from tests.capture.architectures import EXPERTS, GROUPED, SHORT, Entry, build, inputs_of
+from tests.capture.architectures import EXPERTS, SHORT, Entry, build, inputs_of
+from tests.small_models import GROUPED
 
 pytestmark = pytest.mark.slow
 

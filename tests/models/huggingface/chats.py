@@ -7,6 +7,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tests.small_models import GROUPED
+
 SIGNS = [
     "<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
     "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]",
@@ -60,17 +62,6 @@ LEARNED = [
     "system user assistant model tool You are brief. What is the height of the tower? The tower is 330 m high.",
     'I look it up. {"name": "search", "arguments": {"query": "tower"}} 330 m. It rains in Paris today, and all day.',
 ] * 4
-SMALL: dict[str, Any] = {
-    "hidden_size": 24,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 FAMILIES = {
     "chatml": ("LlamaConfig", "LlamaForCausalLM"),
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
@@ -105,6 +96,8 @@ def chat_model(folder: Path, style: str, positions: int = 512) -> str:
     torch.manual_seed(0)
     tokenizer = chat_tokenizer(style)
     config, model = (getattr(transformers, name) for name in FAMILIES[style])
-    model(config(**SMALL, vocab_size=len(tokenizer), max_position_embeddings=positions)).save_pretrained(folder)
+    model(config(**GROUPED | {"vocab_size": len(tokenizer), "max_position_embeddings": positions})).save_pretrained(
+        folder
+    )
     tokenizer.save_pretrained(folder)
     return str(folder)

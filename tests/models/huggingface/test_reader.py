@@ -28,20 +28,17 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
+from tests import small_models
 
 pytestmark = pytest.mark.slow
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()
 WHOLE = slice(None)
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
-SMALL: dict[str, Any] = {
+SMALL = small_models.SMALL | {
     "vocab_size": len(WORDS),
-    "hidden_size": 24,
-    "intermediate_size": 32,
     "num_hidden_layers": 3,
-    "num_attention_heads": 4,
     "max_position_embeddings": 12,
-    "pad_token_id": 0,
     "bos_token_id": 2,
     "eos_token_id": 3,
 }

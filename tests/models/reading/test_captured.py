@@ -18,20 +18,9 @@ from attnviz.models.reading.captured import LayerCalls, computation_of
 from attnviz.models.reading.computation import Computation
 from attnviz.models.reading.example import Prepared
 from attnviz.text.tokens import Tokens
+from tests.small_models import GROUPED, SMALL
 
 WIDTH, HEADS, TOKENS, LAYER = 24, 4, 7, 1
-SMALL: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": WIDTH,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": HEADS,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 6}
 GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": 2, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
 MODELS = {
     "Bert": (SMALL, "encoder.layer.1.attention.output.dense"),
