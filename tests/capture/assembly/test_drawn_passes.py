@@ -282,7 +282,8 @@ class OwnCache(nn.Module):
         seen = (self.positions[read] <= at[:, None]) & (self.positions[read] >= 0)
         self.last = parts[0], parts[1], seen, self.positions[read].clone()
         if self.by_hand:
-            return ((queries @ keys.mT) * 8**-0.5).masked_fill(~seen, -torch.inf).softmax(-1) @ values
+            mixed: Tensor = ((queries @ keys.mT) * 8**-0.5).masked_fill(~seen, -torch.inf).softmax(-1) @ values
+            return mixed
         return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
 
 
