@@ -14,10 +14,10 @@ from attnviz.explain.tables import (
     Table,
     cut_table,
     join_heads,
-    projection_example,
     raw_scores,
     shape,
-    sum_example,
+    sum_of_products,
+    with_decimals,
 )
 from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.colors import ColorScale
@@ -173,6 +173,9 @@ def explain_projections(head: HeadView) -> Step:
         f"{name[0].upper()} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}"
         for (name, values), axis in zip(joined_heads.items(), ("queries", "keys", "keys"), strict=True)
     ]
+    bias = float(computation.query_bias[0]) if computation.query_bias is not None else None
+    products = sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
+    result = with_decimals(float(joined_heads["queries"][0, 0]))
     return Step(
         title="Queries, keys and values",
         sentence="Three weight matrices turn the features of each token into three vectors: a query, what the token "
@@ -184,7 +187,7 @@ def explain_projections(head: HeadView) -> Step:
         after=", ".join(shapes),
         tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined_heads.items()),
         examples=(
-            projection_example(computation),
+            f"Q of “{queries[0]}”, feature 0 = {products} = {result}",
             *(("K and V are computed from X of the context.",) if computation.cross else ()),
         ),
     )
@@ -253,6 +256,9 @@ def explain_sum(head: HeadView) -> Step:
     computation = head.computation
     weights, values = computation.dropped_weights[head.number], computation.values[head.number]
     mixed_values = computation.mixed_values[head.number]
+    first_feature = head.number * mixed_values.shape[1]
+    products = sum_of_products(weights[-1], values[:, 0])
+    result = with_decimals(float(mixed_values[-1, 0]))
     return Step(
         title="Weighted sum of values",
         sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
@@ -262,8 +268,8 @@ def explain_sum(head: HeadView) -> Step:
         before=f"weights {shape(queries=weights.shape[0], keys=weights.shape[1])}, "
         f"V {shape(keys=values.shape[0], features=values.shape[1])}",
         after=shape(queries=mixed_values.shape[0], features=mixed_values.shape[1]),
-        tables=(head.features("C", mixed_values, computation.tokens.labels, head.number * mixed_values.shape[1]),),
-        examples=(sum_example(head.computation, head.number),),
+        tables=(head.features("C", mixed_values, computation.tokens.labels, first_feature),),
+        examples=(f"C of “{computation.tokens.labels[-1]}”, feature {first_feature} = {products} = {result}",),
     )
 
 

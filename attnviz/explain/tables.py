@@ -197,26 +197,6 @@ def variance_table(width: int, line_width: int) -> Table:
     return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
 
 
-def projection_example(computation: Computation) -> str:
-    """Returns an equation: the first feature of the first query as a sum of products."""
-    bias = None if computation.query_bias is None else float(computation.query_bias[0])
-    result = float(join_heads(computation.queries)[0, 0])
-    products = _sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
-    return f"Q of “{computation.tokens.labels[0]}”, feature 0 = {products} = {_four_decimals(result)}"
-
-
-def score_example(computation: Computation, head: int) -> str:
-    """Returns an equation: the first query's unscaled score with one key, as a sum of products.
-
-    The key is the one of the first ``MAX_TERMS`` whose score is largest in absolute value.
-    """
-    row, column = 0, int(np.argmax(np.abs(raw_scores(computation, head)[0, :MAX_TERMS])))
-    products = _sum_of_products(computation.queries[head, row], computation.keys[head, column])
-    result = _four_decimals(float(raw_scores(computation, head)[row, column]))
-    query, key = computation.tokens.labels[row], computation.key_tokens.labels[column]
-    return f"q of “{query}” · k of “{key}” = {products} = {result}"
-
-
 def weight_example(computation: Computation, head: int) -> str:
     """Returns an equation: the largest weight of a query, as a share of exponentials.
 
@@ -237,67 +217,25 @@ def weight_example(computation: Computation, head: int) -> str:
     exponentials = np.exp(shifted_scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
     ellipsis = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
-    result = _four_decimals(float(computation.weights[head, row, column]))
-    note = f"; {_four_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
+    result = with_decimals(float(computation.weights[head, row, column]))
+    note = f"; {with_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({_four_decimals(shifted_scores[column])}) / ({terms}{ellipsis}) = "
+        f"exp({with_decimals(shifted_scores[column])}) / ({terms}{ellipsis}) = "
         f"{np.exp(shifted_scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
     )
 
 
-def image_example(computation: Computation, head: int) -> str:
-    """Returns a sentence with the patches of most weight of the last query, and the place of the first.
-
-    The keys must have patches of an image.
-    """
-    tokens, weights = computation.key_tokens, computation.weights[head, -1]
-    patches = np.flatnonzero(np.isin(tokens.medium, tokens.image_indices))
-    strongest_patches = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
-    left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
-    patch_list = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest_patches)
-    return (
-        f"“{computation.tokens.labels[-1]}” looks most at {patch_list}. The first of these patches is at x {left} to "
-        f"{right}, y {top} to {bottom} of its image."
-    )
-
-
-def masking_example(computation: Computation, head: int) -> str:
-    """Returns a sentence: masking after the softmax and dividing by the sum gives the same weights, but for rounding.
-
-    It names the largest difference.
-    """
-    exponentials = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
-    masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * computation.visible_to(head)
-    # the tiny divisor avoids 0 / 0 in a row that sees no key
-    renormalized_weights = masked_weights / np.maximum(
-        masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny
-    )
-    difference = float(np.abs(renormalized_weights - computation.weights[head]).max())
-    return (
-        "Masking after the softmax gives the same weights: take the softmax of all scores, set masked weights to 0 and "
-        f"divide each row by its sum. The largest difference is {difference:.1e}."
-    )
-
-
-def sum_example(computation: Computation, head: int) -> str:
-    """Returns an equation: the first feature of the last query's output as a sum of products."""
-    products = _sum_of_products(computation.dropped_weights[head, -1], computation.values[head, :, 0])
-    result = _four_decimals(float(computation.mixed_values[head, -1, 0]))
-    first_feature = head * computation.mixed_values.shape[2]
-    return f"C of “{computation.tokens.labels[-1]}”, feature {first_feature} = {products} = {result}"
-
-
-def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
+def sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
     """Returns a dot product as text: the first `MAX_TERMS` terms, the number of terms if it is larger, and any bias."""
     terms = [
-        f"{_four_decimals(float(factor))} × {_four_decimals(float(other_factor))}"
+        f"{with_decimals(float(factor))} × {with_decimals(float(other_factor))}"
         for factor, other_factor in zip(left, right, strict=True)
     ]
     ellipsis = f" + … ({len(terms)} products)" if len(terms) > MAX_TERMS else ""
-    return " + ".join(terms[:MAX_TERMS]) + ellipsis + ("" if bias is None else f" + bias {_four_decimals(bias)}")
+    return " + ".join(terms[:MAX_TERMS]) + ellipsis + ("" if bias is None else f" + bias {with_decimals(bias)}")
 
 
-def _four_decimals(value: float) -> str:
-    """Returns a number with four decimals, and − as its minus sign."""
-    return f"{value:.4f}".replace("-", "−")
+def with_decimals(value: float, decimals: int = 4) -> str:
+    """Returns a number with four or other decimals, and − as its minus sign."""
+    return f"{value:.{decimals}f}".replace("-", "−")

@@ -10,15 +10,15 @@ from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import option
 from attnviz.explain.inputs import HeadView
 from attnviz.explain.tables import (
+    MAX_TERMS,
     Matrix,
     Step,
     cut_table,
-    image_example,
-    masking_example,
-    score_example,
     shape,
+    sum_of_products,
     variance_table,
     weight_example,
+    with_decimals,
 )
 from attnviz.text.places import find_place
 
@@ -32,7 +32,12 @@ REMOVED_SETS = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
 def explain_scores(head: HeadView) -> Step:
     """Explains scores as dot products of queries and keys."""
-    queries, keys = head.raw_scores.shape
+    computation, scores = head.computation, head.raw_scores
+    queries, keys = scores.shape
+    # The first query and the key of the first few whose score is largest
+    column = int(np.argmax(np.abs(scores[0, :MAX_TERMS])))
+    products = sum_of_products(computation.queries[head.number, 0], computation.keys[head.number, column])
+    query, key = computation.tokens.labels[0], computation.key_tokens.labels[column]
     return Step(
         title="Scores",
         sentence="The score of a query and a key is their dot product: it is large where the key offers what the query "
@@ -41,8 +46,8 @@ def explain_scores(head: HeadView) -> Step:
         latex=r"S = Q K^\top",
         before=f"Q {shape(queries=queries, features=head.width)}, K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
-        tables=(head.cells("q·k", head.raw_scores),),
-        examples=(score_example(head.computation, head.number),),
+        tables=(head.cells("q·k", scores),),
+        examples=(f"q of “{query}” · k of “{key}” = {products} = {with_decimals(float(scores[0, column]))}",),
     )
 
 
@@ -101,10 +106,10 @@ def explain_composition(head: HeadView) -> Step:
     key = int(computation.weights[head.number, -1].argmax())
     key_label = computation.key_tokens.labels[key]
     values_by_part = list(zip(computation.key_parts, parts[:-1, key], strict=True))
-    terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in values_by_part)
+    terms = " + ".join(f"{with_decimals(value, 2)} ({name})" for name, value in values_by_part)
     examples = [
         f"“{computation.tokens.labels[-1]}” to “{key_label}” (token {key}): score {terms} = "
-        f"{_two_decimals(parts[-1, key])}, weight {float(computation.weights[head.number, -1, key]):.2f}"
+        f"{with_decimals(parts[-1, key], 2)}, weight {float(computation.weights[head.number, -1, key]):.2f}"
     ]
     head_terms = [(value, name) for name, value in values_by_part if name in computation.earlier_weights]
     if head_terms:  # the earlier head that adds most to this score has copied a token
@@ -181,11 +186,28 @@ def explain_softmax(head: HeadView) -> Step:
         f"{rows} sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
     if head.computation.key_tokens.image_indices:
-        examples.append(image_example(head.computation, head.number))
+        tokens, last_weights = head.computation.key_tokens, weights[-1]
+        patches = np.flatnonzero(np.isin(tokens.medium, tokens.image_indices))
+        strongest_patches = patches[np.argsort(-last_weights[patches], kind="stable")[:MAX_TERMS]]
+        left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
+        patch_list = ", ".join(f"{tokens.labels[patch]} {last_weights[patch]:.1%}" for patch in strongest_patches)
+        examples.append(
+            f"“{head.computation.tokens.labels[-1]}” looks most at {patch_list}. The first of these patches is at x "
+            f"{left} to {right}, y {top} to {bottom} of its image."
+        )
     if (head.visible.sum(axis=1) == 1).any():
         examples.append("A query that sees only one key gives it weight 1, whatever its score.")
     if has_hidden_keys:
-        examples.append(masking_example(head.computation, head.number))
+        scores = head.computation.scores[head.number]
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+        masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * head.visible
+        # the tiny divisor avoids 0 / 0 in a row that sees no key
+        masked_sums = np.maximum(masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        difference = float(np.abs(masked_weights / masked_sums - weights).max())
+        examples.append(
+            "Masking after the softmax gives the same weights: take the softmax of all scores, set masked weights to 0 "
+            f"and divide each row by its sum. The largest difference is {difference:.1e}."
+        )
     return Step(
         title="Softmax",
         sentence="The softmax turns each row of scores into weights that sum to 1. A weight is the share of its "
@@ -239,11 +261,6 @@ def score_parts(head: HeadView) -> FloatArray:
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
     part_scores = np.stack([part[head.number] @ query for part in computation.key_parts.values()])
     return np.asarray(np.concatenate([part_scores, part_scores.sum(axis=0, keepdims=True)]), dtype=np.float32)
-
-
-def _two_decimals(value: float) -> str:
-    """Returns a number with two decimals, and − as its minus sign."""
-    return f"{value:.2f}".replace("-", "−")
 
 
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:

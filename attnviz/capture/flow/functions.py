@@ -279,16 +279,12 @@ def is_view(source: Tensor, result: Tensor) -> bool:
     if source.dtype != result.dtype:
         return False
     try:
-        return _is_alias(source, result) or _address(source) == _address(result)
+        return _is_alias(source, result) or source.untyped_storage().data_ptr() == result.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return False
 
 
 _is_alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
-
-
-def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 MAX_CACHED = 4096  # for all models together

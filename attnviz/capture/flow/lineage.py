@@ -49,7 +49,7 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
         sizes = list(zip(source.shape, source.stride(), strict=True))
         sizes_of_view = list(zip(result.shape, result.stride(), strict=True))
         return next((axis for axis in range(source.dim()) if sizes[:axis] + sizes[axis + 1 :] == sizes_of_view), None)
-    if not _same_rank(source, result):
+    if source.dim() != result.dim():
         return None
     shorter_axes = [axis for axis, size in enumerate(result.shape) if size != source.shape[axis]]
     if len(shorter_axes) != 1 or result.stride(shorter_axes[0]) != source.stride(shorter_axes[0]):
@@ -63,7 +63,7 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
     Returns ``None`` if the view begins between two places of the axis, or ends beyond its last place.
     """
     step, offset = source.stride(axis), result.storage_offset() - source.storage_offset()
-    rows = result.shape[axis] if _same_rank(source, result) else 1
+    rows = result.shape[axis] if source.dim() == result.dim() else 1
     if step <= 0 or offset % step or offset // step + rows > source.shape[axis]:
         return None
     memory = source.untyped_storage().data_ptr()
@@ -79,7 +79,7 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     if missing_axes not in (0, 1) or result.dim() < 1 or not result.numel():
         return None
     step, offset = source.stride(0), result.storage_offset() - source.storage_offset()
-    view_of_rows = result if _same_rank(source, result) else result[None]
+    view_of_rows = result if source.dim() == result.dim() else result[None]
     # The place of a row's last element, counted from its first, must lie in the same row of the source.
     width = sum(
         (size - 1) * stride for size, stride in zip(view_of_rows.shape[1:], view_of_rows.stride()[1:], strict=True)
@@ -150,7 +150,3 @@ def have_separate_inputs(queries: Lineage, keys: Lineage, are_projections: bool)
 def _first_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """Returns the first ``MAX_PIECES`` different pieces; those of one lineage go from the latest to the earliest."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
-
-
-def _same_rank(source: Tensor, result: Tensor) -> bool:
-    return source.dim() == result.dim()

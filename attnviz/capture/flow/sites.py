@@ -189,23 +189,17 @@ class ModuleIndex:
     def sibling_number(self, path: str) -> int | None:
         """Returns the number at the end of a path, as of ``block_3``, from 0; ``None`` if it counts no siblings."""
         if path not in self._own_numbers:
-            self._own_numbers[path] = self._parsed_sibling_number(path)
+            parent, _, name = path.rpartition(".")
+            match = NUMBERED_NAME.match(name)
+            number = int(name) if name.isdecimal() else None
+            if number is None and match is not None:
+                siblings = self.modules[parent].named_children() if parent in self.modules else ()
+                sibling_matches = [NUMBERED_NAME.match(sibling_name) for sibling_name, _ in siblings]
+                numbers = [int(sibling[2]) for sibling in sibling_matches if sibling and sibling[1] == match[1]]
+                counts_from = 1 if min(numbers, default=0) == 1 else 0
+                number = int(match[2]) - counts_from if len(numbers) > 1 else None
+            self._own_numbers[path] = number
         return self._own_numbers[path]
-
-    def _parsed_sibling_number(self, path: str) -> int | None:
-        """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings."""
-        parent, _, name = path.rpartition(".")
-        if name.isdecimal():
-            return int(name)
-        match = NUMBERED_NAME.match(name)
-        if match is None:
-            return None
-        stem, number = match.groups()
-        siblings = self.modules[parent].named_children() if parent in self.modules else ()
-        sibling_matches = [NUMBERED_NAME.match(sibling_name) for sibling_name, _ in siblings]
-        numbers = [int(sibling[2]) for sibling in sibling_matches if sibling and sibling[1] == stem]
-        counts_from = 1 if min(numbers, default=0) == 1 else 0
-        return int(number) - counts_from if len(numbers) > 1 else None
 
     def _has_other_matrices(self, path: str, attention_path: str, attention: type[nn.Module]) -> bool:
         """True if a module around an attention module has matrices outside of the attention in it."""
