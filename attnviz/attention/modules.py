@@ -402,7 +402,15 @@ def _combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | Non
     batch, _, queries, keys = scores.shape
     masks = []
     if visible is not None:
-        _refuse_mask(visible, scores)
+        mask_shape, scores_shape = tuple(visible.shape), tuple(scores.shape)
+        fits = len(mask_shape) in (2, 4) and all(
+            size in (1, scores_size) for size, scores_size in zip(mask_shape[::-1], scores_shape[::-1], strict=False)
+        )
+        if not fits:
+            raise AttnvizError(
+                f"a mask of shape {mask_shape} does not fit scores of shape {scores_shape}; give (queries, keys), "
+                f"here {scores_shape[-2:]}, or a shape that broadcasts to (batch, heads, queries, keys)"
+            )
         masks.append(visible.to(scores.device).bool())
     if padding is not None:
         if padding.shape != (batch, keys):
@@ -414,16 +422,3 @@ def _combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | Non
     for mask in masks:
         visible_cells = mask if visible_cells is None else visible_cells & mask
     return visible_cells
-
-
-def _refuse_mask(visible: Tensor, scores: Tensor) -> None:
-    """Raises AttnvizError unless the mask has two or four axes, each of length 1 or as long as that of the scores."""
-    mask_shape, scores_shape = tuple(visible.shape), tuple(scores.shape)
-    fits = len(mask_shape) in (2, 4) and all(
-        size in (1, scores_size) for size, scores_size in zip(mask_shape[::-1], scores_shape[::-1], strict=False)
-    )
-    if not fits:
-        raise AttnvizError(
-            f"a mask of shape {mask_shape} does not fit scores of shape {scores_shape}; give (queries, keys), "
-            f"here {scores_shape[-2:]}, or a shape that broadcasts to (batch, heads, queries, keys)"
-        )

@@ -97,7 +97,7 @@ class Capture:
                 chunks = self.chunks
                 is_added = False
                 if chunks is not None:
-                    may_continue = chunks.continues(queries.pieces) or chunks.may_add_step(observed_call)
+                    may_continue = chunks.continues(queries.pieces) or (chunks.is_step and observed_call.may_be_step)
                     call = observed_call.build() if chunks.site.module == caller.name and may_continue else None
                     is_added = call is not None and (
                         chunks.add(call, queries, observed_call.keys) or chunks.add_step(call)

@@ -143,13 +143,6 @@ class _PassPlan:
         heads = len(self.factors.queries)
         return (slice(start, min(start + self.heads_at_once, heads)) for start in range(0, heads, self.heads_at_once))
 
-    def indicators(self, keys: slice) -> tuple[slice, Tensor]:
-        """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block."""
-        first, last = (int(self.edges.searchsorted(key, side="right")) - 1 for key in (keys.start, keys.stop - 1))
-        block_numbers = torch.arange(first, first + self.kernel_width, device=self.blocks.device)
-        values = self.blocks[keys, None] == block_numbers
-        return slice(first, last + 1), values.to(self.factors.keys.dtype)
-
     def pieces(self, queries: slice) -> Iterator[slice]:
         """Yields runs of the keys that these queries see, cut at the ends of chunks and where the mask begins to
         hide.
@@ -214,8 +207,11 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
     if not plan.factors.mask.coverage(rows, piece):
         first_within = piece.start - plan.factors.mask.offset - rows.start
         first_after = first_within + keys.shape[2]
-    pixels, values = plan.indicators(piece)
-    values = values.expand(*keys.shape)
+    # Values are one-hot: 1 at the block of the key, so that the kernel sums the weights of each block.
+    first, last = (int(plan.edges.searchsorted(key, side="right")) - 1 for key in (piece.start, piece.stop - 1))
+    pixels = slice(first, last + 1)
+    block_numbers = torch.arange(first, first + plan.kernel_width, device=plan.blocks.device)
+    values = (plan.blocks[piece, None] == block_numbers).to(plan.factors.keys.dtype).expand(*keys.shape)
     results = []
     if first_within:  # these queries see none of the keys
         logsumexp = torch.full((keys.shape[1], first_within), -math.inf, dtype=plan.factors.dtype, device=keys.device)

@@ -194,18 +194,14 @@ class TilePlan:
         queries[:, -2] = negative_logsumexp[self.row_order] * BITS
         columns = np.asarray(factors.keys[key_head, self.keys])
         keys[:, :-2] = columns if self.column.repeats is None else columns[self.column_order]
-        keys[:, -1] = self._score_terms(head_index)[self.column_order] * BITS
-        return LoadedHead(head_index, queries, keys)
-
-    def _score_terms(self, head_index: int) -> FloatArray:
-        """Returns the term that is added to all scores of each key, ``(keys,)``; ``HIDDEN`` for padding."""
-        bias, padding = self.factors.bias.by_key, self.factors.mask.padding
+        # The term that is added to all scores of a key: its bias, or HIDDEN for padding.
         terms = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
-        if bias is not None:
-            terms += bias[head_index, self.keys]
-        if padding is not None:
-            terms[~padding[self.keys]] = HIDDEN
-        return terms
+        if factors.bias.by_key is not None:
+            terms += factors.bias.by_key[head_index, self.keys]
+        if factors.mask.padding is not None:
+            terms[~factors.mask.padding[self.keys]] = HIDDEN
+        keys[:, -1] = terms[self.column_order] * BITS
+        return LoadedHead(head_index, queries, keys)
 
     def _band(self, row: Tile) -> Band:
         """Returns the queries of ``row`` with tiles of exactly the blocks of keys that any of them may see."""

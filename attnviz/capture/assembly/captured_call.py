@@ -117,6 +117,10 @@ def capture_call(
     if rules is None:
         map_type = PooledMaps if is_long(queries, keys) and not dense else DenseMaps
     _refuse_size(source, len(call_heads), map_type, site)
+    kernel_call = call if isinstance(call, FactoredCall) else call.factors if isinstance(call, DenseCall) else None
+    key_heads = None
+    if kernel_call is not None and kernel_call.shape == call.shape and kernel_call.keys.shape[1] < call.shape[1]:
+        key_heads = tuple(_key_heads_of(kernel_call, call_heads))
     captured_call = CapturedCall(
         site=site,
         heads=heads,
@@ -127,7 +131,7 @@ def capture_call(
         fields=[],
         marks=key_marks(call),
         note="; ".join(filter(None, (call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""))),
-        key_heads=_shared_key_heads(call, call_heads),
+        key_heads=key_heads,
         ids=ids,
     )
     if rules is not None:
@@ -135,7 +139,14 @@ def capture_call(
     elif map_type is PooledMaps:
         fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, captured_call))
     else:
-        fields = _dense_fields(call, call_heads, site)
+        maps = call.maps(call_heads)
+        scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
+        _refuse_infinite(weights.sum(), site)
+        visible = np.ascontiguousarray(maps.visible.cpu().numpy())
+        fields = [
+            {"scores": scores[item], "weights": weights[item], "visible": shared_or_per_head(visible[item])}
+            for item in range(batch)
+        ]
         if with_factors and site.head is None:  # the heads of a layer that are separate calls are kept without factors
             fields = _with_factors(fields, call, call_heads)
     return replace(captured_call, fields=fields, fidelity=call.fidelity(call_heads))
@@ -227,28 +238,9 @@ def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, A
     return {"scores": scores, "weights": weights, "visible": visible}
 
 
-def _shared_key_heads(call: AttentionCall, heads: list[int]) -> tuple[int, ...] | None:
-    """Returns the number of the key head that each of these heads reads; ``None`` if no two heads share one."""
-    factors = call if isinstance(call, FactoredCall) else call.factors if isinstance(call, DenseCall) else None
-    if factors is None or factors.shape != call.shape or factors.keys.shape[1] == call.shape[1]:
-        return None
-    return tuple(_key_heads_of(factors, heads))
-
-
 def _key_heads_of(call: FactoredCall, heads: Sequence[int]) -> list[int]:
     heads_per_key_head = call.shape[1] // call.keys.shape[1]
     return [head // heads_per_key_head for head in heads]
-
-
-def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    maps = call.maps(heads)
-    scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
-    _refuse_infinite(weights.sum(), site)
-    visible = np.ascontiguousarray(maps.visible.cpu().numpy())
-    return [
-        {"scores": scores[item], "weights": weights[item], "visible": shared_or_per_head(visible[item])}
-        for item in range(len(scores))
-    ]
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
@@ -277,30 +269,27 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
             _refuse_infinite(maps.weights.sum(), site)
             scores, weights = _to_numpy(maps.scores[:, 0]), _to_numpy(maps.weights[:, 0])
             visible = maps.visible[:, 0].cpu().numpy()
-            texts = zip(scores, weights, visible, strict=True)
-            head_metrics.append([_head_metrics(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
+            metrics_of_texts = []
+            for item in range(len(weights)):
+                queries, keys = tokens(item)
+                dense_maps = DenseMaps(
+                    layer=site.layer,
+                    module=site.module,
+                    heads=(0,),
+                    query_tokens=queries,
+                    key_tokens=keys,
+                    kind=site.kind,
+                    scores=scores[item][None],
+                    weights=weights[item][None],
+                    visible=np.ascontiguousarray(visible[item]),
+                )
+                metrics_of_texts.append(all_metrics(dense_maps))
+            head_metrics.append(metrics_of_texts)
             yield weights, visible
 
     pooled_fields = pool_heads(weights_and_visible())
     text_metrics = map(concatenated_metrics, zip(*head_metrics, strict=True))
     return [text | {"metrics": metrics} for text, metrics in zip(pooled_fields, text_metrics, strict=True)]
-
-
-def _head_metrics(
-    scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
-) -> CapturedMetrics:
-    maps = DenseMaps(
-        layer=site.layer,
-        module=site.module,
-        heads=(0,),
-        query_tokens=tokens[0],
-        key_tokens=tokens[1],
-        kind=site.kind,
-        scores=scores[None],
-        weights=weights[None],
-        visible=np.ascontiguousarray(visible),
-    )
-    return all_metrics(maps)
 
 
 def _factored_fields(
@@ -374,23 +363,23 @@ def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int
     is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
     refined_logsumexp = logsumexp.clone() if is_coarse.any() else logsumexp
     for head in torch.nonzero(is_coarse.any(-1).any(0))[:, 0].tolist():
-        exact_call = _call_in_float64(_single_head(call, head, key_heads[head]))
+        head_alone = _single_head(call, head, key_heads[head])
+        device = call.queries.device
+        if device.type in DEVICES_WITHOUT_FLOAT64:
+            device = torch.device("cpu")
+        exact_call = replace(
+            head_alone,
+            queries=head_alone.queries.to(device).double(),
+            keys=head_alone.keys.to(device).double(),
+            mask=None if head_alone.mask is None else head_alone.mask.to(device),
+            position_biases=tuple(
+                bias._replace(numbers=bias.numbers.to(device)) for bias in head_alone.position_biases
+            ),
+        )
         rows = torch.nonzero(is_coarse[:, head].any(0))[:, 0]
         exact_logsumexp = _row_logsumexp(exact_call, rows.to(exact_call.queries.device))
         refined_logsumexp[:, head, rows] = exact_logsumexp.to(refined_logsumexp)
     return refined_logsumexp
-
-
-def _call_in_float64(call: FactoredCall) -> FactoredCall:
-    """Returns the call with queries and keys in float64, on the CPU if its device lacks that dtype."""
-    device = torch.device("cpu") if call.queries.device.type in DEVICES_WITHOUT_FLOAT64 else call.queries.device
-    return replace(
-        call,
-        queries=call.queries.to(device).double(),
-        keys=call.keys.to(device).double(),
-        mask=None if call.mask is None else call.mask.to(device),
-        position_biases=tuple(bias._replace(numbers=bias.numbers.to(device)) for bias in call.position_biases),
-    )
 
 
 def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:

@@ -45,12 +45,6 @@ class _Sample(NamedTuple):
     visible: Tensor  # ``(batch, 1, rows, keys)``, bool
     queries: int  # the number of all queries
 
-    def last_rows_of_first_head(self, rows: int) -> "_Sample":
-        scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
-        return self._replace(
-            rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
-        )
-
 
 class _Fit(NamedTuple):
     """A fit of the scores of a sample."""
@@ -90,11 +84,28 @@ def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) 
     factors_product = product
     if not are_exact(call.logits):  # autocast rounds queries and keys before the product
         factors_product = Product(*(tensor.to(call.logits.dtype) for tensor in product))
-    sample = _sample(call, factors_product, visible, heads)
-    small_sample = sample.last_rows_of_first_head(LAST_QUERIES)
+
+    count = call.shape[2]
+    spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
+    rows = torch.unique(torch.cat([spaced_rows, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
+    queries = pick_heads(factors_product.queries[:, :, rows], heads, call.shape[1]).double().cpu()
+    keys = pick_heads(factors_product.keys, heads, call.shape[1]).double().cpu()
+    visible_rows = visible[:, :, rows].cpu()
+    scores = call.logits[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
+    products = (queries @ keys.transpose(-1, -2)).masked_fill_(~visible_rows, 0)
+    sample = _Sample(rows.cpu(), scores, products, visible_rows, count)
+
+    # The last rows of one head reject most biases at low cost.
+    last_rows = slice(-LAST_QUERIES, None)
+    small_sample = _Sample(
+        sample.rows[last_rows],
+        scores[:1, :1, last_rows],
+        products[:1, :1, last_rows],
+        visible_rows[:1, :, last_rows],
+        count,
+    )
     small_limit = _score_tolerance(call) * (1 + small_sample.scores.abs())
     for by_distance in ((), (False,), (True,), (False, True)):  # no bias, one by key, one by distance, both
-        # A small sample rejects most biases at low cost.
         if not bool((_fit(small_sample, by_distance).residuals.abs() <= small_limit).all()):
             continue
         for factors in _candidate_factors(call, factors_product, visible, _fit(sample, by_distance), heads):
@@ -153,18 +164,6 @@ def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequ
             weights = call.probabilities[:, [head], rows].amax(-1).float()
             logsumexp[:, [head], rows] = largest_scores - weights.log()
     return replace(factors, logsumexp=logsumexp if _is_exact(call) else None)
-
-
-def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> _Sample:
-    count = call.shape[2]
-    spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
-    rows = torch.unique(torch.cat([spaced_rows, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
-    queries = pick_heads(product.queries[:, :, rows], heads, call.shape[1]).double().cpu()
-    keys = pick_heads(product.keys, heads, call.shape[1]).double().cpu()
-    visible_rows = visible[:, :, rows].cpu()
-    scores = call.logits[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
-    products = (queries @ keys.transpose(-1, -2)).masked_fill_(~visible_rows, 0)
-    return _Sample(rows.cpu(), scores, products, visible_rows, count)
 
 
 def _largest_scores_if_equal(

@@ -217,7 +217,7 @@ class StepRows:
         is_self, queries = call.site.kind == "self", call.shape[2]
         if place.is_whole_map:
             return StepRows.begin(call)
-        earlier = self.before(place.position, is_self=is_self)
+        earlier = self if place.position >= self.end else self.before(place.position, is_self=is_self)
         part = RowsOfCall(replace(call, marks=None), tuple(range(call.shape[0])), place, queries)
         marks = earlier.marks if call.marks is not None else None
         if is_self and marks is not None and call.marks is not None:

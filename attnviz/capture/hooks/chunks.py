@@ -44,10 +44,6 @@ class Chunks:
         key_starts = [_key_starts(call, observed_call.keys.pieces)]
         return cls(site, observed_call.shape, [_with_copies(call)], first_pieces, key_starts, is_step=is_step)
 
-    def may_add_step(self, observed_call: ObservedCall) -> bool:
-        """True if these chunks and a call may both be single steps of a recurrent decoder."""
-        return self.is_step and observed_call.may_be_step
-
     def add_step(self, call: AttentionCall) -> bool:
         """Adds a call as the next step if it is one query over the same keys and values; returns True if it did.
 
