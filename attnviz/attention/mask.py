@@ -129,6 +129,14 @@ class Mask:
         start, stop = (np.asarray(np.clip(end, 0, keys)) for end in self._spans_of_positions(rows))
         return start, np.maximum(start, stop)
 
+    def last_keys(self, queries: int, keys: int) -> IntArray:
+        """Returns the last key that each query sees, ``(queries,)``; -1 for none. Explicit cells do not count here."""
+        starts, stops = self.key_spans(slice(0, queries), keys)
+        real = np.arange(keys) if self.padding is None else np.where(self.padding[:keys], np.arange(keys), -1)
+        last_real = np.append(np.maximum.accumulate(real), -1)  # up to each key; -1 before the first
+        last_of_span = np.where(last_real[stops - 1] >= starts, last_real[stops - 1], -1)
+        return np.asarray(np.maximum(last_of_span, last_real[min(self.prefix, keys) - 1]))
+
     def reach(self, queries: slice, keys: int) -> slice:
         """Returns the shortest run of keys that contains each key that the rules allow any of these queries.
 

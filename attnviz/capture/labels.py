@@ -13,7 +13,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import number_ranges
-from attnviz.capture.assembly.captured_call import CapturedCall, position_of_first_query, seen_keys
+from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries, seen_keys
 from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.tokens import Tokens, visible_label
 
@@ -201,7 +201,7 @@ class GivenLabels:
         query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
         sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)
         if call.site.kind == "self" and queries <= keys:
-            start = position_of_first_query(call, item)
+            start = position_of_queries(call, item)
             span = slice(start, start + queries)
             ids[span] = query_ids
             return [_Axis(is_real, ids, span, extra, sources)]

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, IntArray
+
 BY_HEAD = "by_head"  # key in a file's header, true if heads see different cells
 
 
@@ -15,6 +17,26 @@ def shared_or_per_head(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray
     first_array = arrays[0]
     are_equal = all(np.array_equal(first_array, array) for array in arrays[1:])
     return first_array if are_equal else np.asarray(arrays)
+
+
+def last_visible_keys(visible: BoolArray) -> IntArray:
+    """Returns the last key that each query sees, ``(queries,)``, by the visible cells; -1 if it sees none."""
+    last_keys = visible.shape[1] - 1 - visible[:, ::-1].argmax(axis=1)
+    return np.asarray(np.where(visible.any(axis=1), last_keys, -1))
+
+
+def position_of_first_query(last_keys: IntArray, keys: int) -> int:
+    """Returns the place of the first query among the keys of self-attention, given the last key that each query sees.
+
+    Queries are the last keys, as after a cache, but unused places of a cache and padding may follow them. So the last
+    query that sees further than all before it is taken to see up to its own key.
+    """
+    earlier_keys = keys - len(last_keys)
+    sees_further = last_keys > np.maximum.accumulate(np.append(-1, last_keys))[:-1]
+    if earlier_keys <= 0 or not sees_further.any():
+        return earlier_keys
+    query = int(np.flatnonzero(sees_further)[-1])
+    return min(max(int(last_keys[query]) - query, 0), earlier_keys)
 
 
 def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:

@@ -44,7 +44,7 @@ from attnviz.metrics.patches import (
 )
 from attnviz.metrics.patterns import REST_METRICS, Pattern, find_patterns, is_sink, numbers_beside_sink
 from attnviz.metrics.query_grid import NumberedTokens, QueryGrid, is_sequence
-from attnviz.metrics.row_blocks import GridRows, blind_queries_at_end, blocks_of_rows
+from attnviz.metrics.row_blocks import GridRows, blocks_of_rows, first_position
 
 STRIPES = 3  # keys that count as vertical stripes
 
@@ -507,7 +507,7 @@ def rest_of_heads(
     sinks, has_sink = measured.columns.received.argmax(axis=-1), is_sink(sink_share(measured.columns))
     all_queries = slice(0, len(maps.query_tokens))
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
-    blind_queries = blind_queries_at_end(maps, heads[0])
+    first = first_position(maps, heads[0])
     for sink in set(sinks[has_sink].tolist()):
         columns = slice(max(0, sink - 1), sink + 1)  # induction looks at the key before a cell
         grid = QueryGrid(
@@ -519,7 +519,7 @@ def rest_of_heads(
             cross=not maps.has_common_places,
             in_sequence=is_sequence(maps.key_tokens),
             first_column=columns.start,
-            blind_queries_at_end=blind_queries,
+            first_position=first,
         )
         chosen = np.flatnonzero((sinks == sink) & has_sink)
         weights = maps.window(tuple(heads[index] for index in chosen), all_queries, slice(sink, sink + 1)).weights

@@ -141,7 +141,7 @@ class QueryGrid(Grid):
     cross: bool  # True if the keys come from another input, so that positions cannot be compared
     in_sequence: bool = True  # True if the keys are in a sequence
     first_column: int = 0  # the index of the first key of ``visible``
-    blind_queries_at_end: int = 0  # how many of the last queries see no key
+    first_position: int | None = None  # the place of the first query among all keys; ``None`` if queries are the last
 
     @cached_property
     def keys(self) -> IntArray:
@@ -160,10 +160,7 @@ class QueryGrid(Grid):
         A cache of a fixed size ends with keys that nobody sees, which come after the queries.
         """
         earlier_keys = len(self.key_tokens) - len(self.query_tokens)
-        if earlier_keys > 0:
-            unseen_at_end = int(self.visible_keys[::-1].argmax()) - self.blind_queries_at_end
-            earlier_keys = max(0, earlier_keys - max(0, unseen_at_end))
-        return self.queries + earlier_keys
+        return self.queries + (earlier_keys if self.first_position is None else self.first_position)
 
     @property
     def span(self) -> slice:

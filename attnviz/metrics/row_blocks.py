@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.layer_maps import CellMaps, Window, is_long
+from attnviz.maps.visibility import last_visible_keys, position_of_first_query
 from attnviz.metrics.grid import Rows
 from attnviz.metrics.query_grid import CountedCells, NumberedTokens, QueryGrid, is_sequence
 
@@ -196,7 +197,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
     A grid whose queries see no key has one key.
     """
     factors, key_count = maps.cell_factors(), len(maps.key_tokens)
-    visible_keys, blind_queries = _visible_keys(maps, head, spans), blind_queries_at_end(maps, head)
+    visible_keys, first = _visible_keys(maps, head, spans), first_position(maps, head)
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         # The mask of factors bounds the visible keys, so that visibility is computed for fewer of them.
@@ -211,16 +212,21 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
             key_tokens=key_tokens,
             cross=not maps.has_common_places,
             in_sequence=is_sequence(maps.key_tokens),
-            blind_queries_at_end=blind_queries,
+            first_position=first,
         )
 
 
-def blind_queries_at_end(maps: CellMaps, head: int) -> int:
-    """Returns how many of the last queries see no key; 0 without earlier keys, where positions do not depend on it."""
-    if len(maps.key_tokens) <= len(maps.query_tokens):
-        return 0  # so that the cells of a map without a cache are not read once more
-    sees_key = maps.visible_key_counts(head, slice(0, len(maps.query_tokens))) > 0
-    return int(sees_key[::-1].argmax())
+def first_position(maps: CellMaps, head: int) -> int:
+    """Returns the place of the first query among the keys, as `position_of_first_query` finds it."""
+    queries, keys = len(maps.query_tokens), len(maps.key_tokens)
+    factors = maps.cell_factors()
+    if keys <= queries:
+        return keys - queries  # so that the cells of a map without a cache are not read once more
+    if factors is None or factors.mask.explicit is not None:
+        last_keys = last_visible_keys(maps.visibility(head, slice(0, queries), slice(0, keys)))
+    else:
+        last_keys = factors.mask.last_keys(queries, keys)
+    return position_of_first_query(last_keys, keys)
 
 
 def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:

@@ -28,7 +28,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, Window, is_long
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
-from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
+from attnviz.maps.visibility import last_visible_keys, position_of_first_query, shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
 from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
@@ -211,20 +211,17 @@ def seen_keys(call: CapturedCall, item: int) -> BoolArray:
     return seen if seen.any() else np.ones(keys, dtype=bool)
 
 
-def position_of_first_query(call: CapturedCall, item: int) -> int:
+def position_of_queries(call: CapturedCall, item: int) -> int:
     """Returns the number of keys before the first query in a text of self-attention, such as those of a cache."""
     _, _, queries, keys = call.shape
-    earlier_keys, fields = keys - queries, call.fields[item] if call.fields else {}
-    if not earlier_keys or not fields or call.map_type is PooledMaps:
-        return earlier_keys
-    if call.map_type is FactoredMaps:
-        mask = fields["factors"].mask
-        return mask.offset if mask.causal else earlier_keys
-    # Unused places of a cache may follow the queries, so that a causal mask decides.
-    visible = fields["visible"].reshape(-1, queries, keys).any(axis=0)
-    last_keys = keys - 1 - visible[:, ::-1].argmax(axis=1)
-    positions = (last_keys - np.arange(queries))[visible.any(axis=1)]
-    return int(min(earlier_keys, positions.max(initial=0)))
+    fields = call.fields[item] if call.fields else {}
+    if not fields or call.map_type is PooledMaps:
+        return keys - queries
+    mask = fields["factors"].mask if call.map_type is FactoredMaps else None
+    if mask is not None and mask.explicit is None:
+        return position_of_first_query(mask.last_keys(queries, keys), keys)
+    visible = fields["visible"].reshape(-1, queries, keys).any(axis=0) if mask is None else mask.explicit
+    return position_of_first_query(last_visible_keys(visible), keys)
 
 
 def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:
