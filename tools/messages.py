@@ -37,7 +37,9 @@ def messages(source: str, speaking: bool) -> list[Message]:
     """
     tree = ast.parse(source)
     helps = _command_helps(tree)
-    return sorted({*helps, *_literals(tree, "text" if speaking else "", _docstrings(tree))})
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    docstrings: set[ast.expr] = {value for value in statements if isinstance(value, ast.Constant)}
+    return sorted({*helps, *_literals(tree, "text" if speaking else "", docstrings)})
 
 
 def _command_helps(tree: ast.Module) -> Iterator[Message]:
@@ -47,12 +49,6 @@ def _command_helps(tree: ast.Module) -> Iterator[Message]:
             "command" in ast.unparse(decorator) for decorator in node.decorator_list
         ):
             yield Message(node.lineno, "command", ast.get_docstring(node) or "")
-
-
-def _docstrings(tree: ast.Module) -> set[ast.expr]:
-    """Returns the syntax nodes of all docstrings."""
-    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
-    return {value for value in values if isinstance(value, ast.Constant)}
 
 
 def _literals(node: ast.AST, kind: str, docstrings: set[ast.expr]) -> Iterator[Message]:

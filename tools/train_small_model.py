@@ -8,7 +8,7 @@ current one (Elhage et al. 2021, "A Mathematical Framework for Transformer Circu
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +119,7 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
     names, visible, tokens = (
         ("previous", "induction"),
         np.tri(ids.shape[1], dtype=bool),
-        [tokens_of_ids(text_tokens) for text_tokens in ids],
+        [replace(Tokens.numbered(len(text_ids)), ids=text_ids.numpy().astype(np.int64)) for text_ids in ids],
     )
     numbers = [
         [
@@ -141,12 +141,6 @@ def to_byte_planes(weights: torch.Tensor) -> torch.Tensor:
     In this order, the wheel compresses the bytes to nine tenths of their size.
     """
     return weights.contiguous().view(torch.uint8).reshape(*weights.shape, 4).movedim(-1, 0).contiguous()
-
-
-def tokens_of_ids(ids: torch.Tensor) -> Tokens:
-    """Returns tokens with some ids and without a text."""
-    tokens = Tokens.numbered(len(ids))
-    return Tokens(**{**vars(tokens), "ids": ids.numpy().astype(np.int64)})
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -37,12 +36,6 @@ def _tested_version(name: str) -> str:
     return next(line.partition("==")[2] for line in lines if line.startswith(f"{name}=="))
 
 
-def _lowest_requirements() -> Iterator[str]:
-    """Yields the requirements to install, each with its exact version."""
-    yield from (f"{name}=={version}" for name, version in lowest_versions().items())
-    yield from (f"{name}=={_tested_version(name)}" for name in TEST_TOOLS)
-
-
 def main(folder: Path, which: str, tests: list[str]) -> int:
     """Installs the versions in an environment, runs tests in it, and returns their exit status."""
     python, interpreter = folder / "bin" / "python", sys.executable if which == "lowest" else which
@@ -51,7 +44,8 @@ def main(folder: Path, which: str, tests: list[str]) -> int:
     install = [str(python), "-m", "pip", "install", "-q"]
     pytest = [str(python), "-m", "pytest", "-q", *tests]
     if which == "lowest":
-        subprocess.run([*install, *_lowest_requirements()], check=True)
+        versions = lowest_versions() | {name: _tested_version(name) for name in TEST_TOOLS}
+        subprocess.run([*install, *(f"{name}=={version}" for name, version in versions.items())], check=True)
         subprocess.run([*install, "--no-deps", "-e", str(ROOT)], check=True)
         pytest += ["-W", "ignore"]  # old versions warn of what newer ones no longer do
     else:

@@ -114,9 +114,9 @@ def _public_name(name: str) -> str:
     """Returns the section of a public name; a class is listed with its methods, an exception without them."""
     value = getattr(attnviz, name)
     has_methods = isinstance(value, type) and not issubclass(value, Exception)
-    options = ":members:\n:inherited-members: Module\n" if has_methods else ""
+    options = "   :members:\n   :inherited-members: Module\n" if has_methods else ""
     directive = "autoclass" if isinstance(value, type) else "autofunction"
-    return f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: attnviz.{name}\n{indented(options)}```\n"
+    return f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: attnviz.{name}\n{options}```\n"
 
 
 def _value(path: str) -> str:
@@ -125,8 +125,3 @@ def _value(path: str) -> str:
     title = name[re.search("[A-Z]", name).start() :]  # type: ignore[union-attr]
     directive = "automethod" if "." in title else "autoclass"
     return f"### {title}\n\n```{{eval-rst}}\n.. {directive}:: {path}\n```\n"
-
-
-def indented(lines: str) -> str:
-    """Returns lines as the options of a directive."""
-    return "".join(f"   {line}\n" for line in lines.splitlines())
