@@ -1,13 +1,10 @@
 """Draws a recording on the terminal, as a file, a matplotlib figure or a notebook's page, or returns its numbers."""
 
-import html
 from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Real
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args, get_type_hints
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.options import declared_options, refuse_unmet_needs
@@ -22,14 +19,10 @@ from attnviz.text.selection import Grouping, GroupingOptions, Selection, Selecti
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attnviz.metrics.head_frame import HeadFrame
-    from attnviz.report.picture.report import ExactNumbers, HeadList, Report
+    from attnviz.report.picture.report import Report
 
-FRAME_HEIGHT = 720  # pixels of the page in a notebook
-NOTEBOOK_SIZE = "10MB"  # limit of a page, since a notebook keeps every page that it has shown
 TYPES: dict[type, tuple[type, str]] = {str: (str, "text"), int: (Real, "a number"), float: (Real, "a number")}
 FILES = ("notes", "effects", "names")  # options that name a file, by a string or a path
-TABLE = ".csv"  # suffix of the files that have the same columns
 
 
 class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
@@ -93,21 +86,6 @@ def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
     from attnviz.render.figure.draw import figure as draw_figure
 
     return draw_figure(build(recording, ".png", options))
-
-
-def page_frame(recording: Recording) -> str | None:
-    """Returns the recording's page in an ``<iframe>``, as HTML for a notebook.
-
-    Returns ``None`` if this installation has no renderer for pages.
-    """
-    if PAGE not in FORMATS:
-        return None
-    report = build(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
-    page = html.escape(draw_report(report, PAGE).decode(), quote=True)
-    return (
-        f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '
-        f'style="width: 100%; height: {FRAME_HEIGHT}px; border: 0" srcdoc="{page}"></iframe>'
-    )
 
 
 def report_options(options: DrawOptions) -> ReportOptions:
@@ -182,35 +160,3 @@ def _refuse_ineffective_options(options: DrawOptions, suffix: str) -> None:
     declarations = declared_options(Rank) | declared_options(Reduction)
     refuse_unmet_needs(options, declarations, {name for name, value in options.items() if value is not None})
     refuse_ineffective(options, suffix)
-
-
-def head_table(recording: Recording, **options: Unpack["DrawOptions"]) -> dict[str, NDArray[Any]]:
-    """Returns the columns of ``attnviz heads RECORDING -o heads.csv`` by name, ``(heads,)`` each.
-
-    Args:
-        recording: the recording to measure.
-        options: the options of ``attnviz heads`` by name, such as ``heads``, ``sort``, ``filter``, ``top`` and ``of``.
-
-    Raises:
-        AttnvizError: for an unknown option, or a value that does not suit the recording.
-    """
-    from attnviz.render.data import columns_of_heads
-    from attnviz.report.heads.head_atlas import heads_report
-
-    report = cast("HeadList", heads_report((recording,), options_for_medium(report_options(options), TABLE)))
-    return columns_of_heads(cast("HeadFrame", report.results))
-
-
-def cell_table(recording: Recording, **options: Unpack["DrawOptions"]) -> dict[str, NDArray[Any]]:
-    """Returns the columns of ``attnviz show RECORDING -o numbers.csv`` by name, ``(cells,)`` each.
-
-    Args:
-        recording: the recording whose cells are listed.
-        options: the options of ``attnviz show`` by name, such as ``heads``, ``queries``, ``keys`` and ``of``.
-
-    Raises:
-        AttnvizError: for an unknown option, or a value that does not suit the recording.
-    """
-    from attnviz.render.data import columns_of_cells
-
-    return columns_of_cells(cast("ExactNumbers", build(recording, TABLE, options)))

@@ -136,11 +136,7 @@ def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
 
 
 class _RecordBlock(AbstractContextManager[DrawableRecording]):
-    """The context manager that ``record`` returns: it enters its block once, and yields the recording.
-
-    Args:
-        block: the block that observes the model.
-    """
+    """The context manager that ``record`` returns: it enters its block once, and yields the recording."""
 
     def __init__(self, block: CaptureBlock) -> None:
         self.block, self.recording = block, _LiveRecording(block.model)

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnviz.maps.recording import Recording
 
@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attnviz.api.drawing import DrawOptions
+    from attnviz.metrics.head_frame import HeadFrame
+    from attnviz.report.picture.report import ExactNumbers, HeadList
+
+FRAME_HEIGHT = 720  # pixels of the page in a notebook
+NOTEBOOK_SIZE = "10MB"  # limit of a page, since a notebook keeps every page that it has shown
+PAGE, TABLE = ".html", ".csv"  # of the files that have the same page, and the same columns
 
 
 class DrawableRecording(Recording):
@@ -111,9 +117,12 @@ class DrawableRecording(Recording):
             >>> table["head"].tolist(), table["entropy"].shape
             ([0, 1], (2,))
         """
-        from attnviz.api import drawing
+        from attnviz.api.drawing import options_for_medium, report_options
+        from attnviz.render.data import columns_of_heads
+        from attnviz.report.heads.head_atlas import heads_report
 
-        return drawing.head_table(self, **options)
+        report = heads_report((self,), options_for_medium(report_options(options), TABLE))
+        return columns_of_heads(cast("HeadFrame", cast("HeadList", report).results))
 
     def cell_table(self, **options: Unpack["DrawOptions"]) -> "dict[str, NDArray[Any]]":
         """Returns the columns that ``attnviz show -o FILE.csv`` writes, by name, ``(cells,)`` each.
@@ -135,14 +144,24 @@ class DrawableRecording(Recording):
             ['Life', 'is', 'Life', 'is']
         """
         from attnviz.api import drawing
+        from attnviz.render.data import columns_of_cells
 
-        return drawing.cell_table(self, **options)
+        return columns_of_cells(cast("ExactNumbers", drawing.build(self, TABLE, options)))
 
     def _repr_html_(self) -> str | None:
-        """Returns the page of the recording as HTML, which notebooks show; ``None`` as `page_frame` does."""
+        """Returns the page of the recording in a frame, which notebooks show; ``None`` where pages cannot be drawn."""
+        import html
+
         from attnviz.api import drawing
 
-        return drawing.page_frame(self)
+        if PAGE not in drawing.FORMATS:
+            return None
+        report = drawing.build(self, PAGE, {"max_size": NOTEBOOK_SIZE})
+        page = html.escape(drawing.draw_report(report, PAGE).decode(), quote=True)
+        return (
+            f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width: 100%; height: {FRAME_HEIGHT}px; border: 0" srcdoc="{page}"></iframe>'
+        )
 
 
 def drawable(recording: Recording) -> DrawableRecording:

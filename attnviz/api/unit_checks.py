@@ -177,9 +177,7 @@ class _Check:
         return losses, float(log_probabilities.sum())
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: Units) -> "Float64Array | None":
-        """Returns the score of each earlier unit by `calibrated_score`, with ``CONTENT_FREE`` as the neutral
-        question.
-        """
+        """Returns the score of each earlier unit by `calibrated_score`; ``CONTENT_FREE`` is the neutral question."""
         question_label, neutral_example = (
             self.example.question_label(self.unit_name),
             self.example.with_question(CONTENT_FREE),

@@ -157,11 +157,7 @@ def _folders(incomplete: str) -> list[str]:
 
 
 def _complete_heads(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the heads of the command line's recording, as ``layer.head``, that begin with the typed text.
-
-    After a comma, only the text behind it is completed. Returns no heads if the command line names no readable
-    recording.
-    """
+    """Returns the heads of the command line's recording, as ``layer.head``, that begin with the typed text."""
     from attnviz.maps.heads import head_name
     from attnviz.maps.saved import load
 

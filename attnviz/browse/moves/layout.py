@@ -262,11 +262,7 @@ def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: 
 
 
 def _map_forms(size: Size, colors: int) -> tuple[_CellForm, ...]:
-    """Returns the ways to draw cells on this terminal, from the smallest cell to the largest.
-
-    The smallest are squares of pixels; half blocks if the terminal has no pixels; characters if it has few colours.
-    Then come cells of two columns, the same with key labels, and cells with numbers.
-    """
+    """Returns the ways to draw cells on this terminal, from the smallest cell to the largest."""
     label_lines = min(MAX_KEY_LABEL_LINES, max(1, map_lines(size) // 5))  # at most a fifth of the pane
     larger_forms = (
         _CellForm(cell_width=2, rows_a_line=1, header_lines=1),

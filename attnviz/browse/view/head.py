@@ -59,13 +59,10 @@ def head_body(screen: Screen, state: State) -> tuple[str, ScreenPart, Line]:
 
 
 def _row_text(head: OpenHead) -> ShadedTokens:
-    """Returns the keys, shaded by the cursor's row.
-
-    Weights over an image are scaled to the largest: it has so many patches that no weight of a usual row is far from 0.
-    """
+    """Returns the keys, shaded by the cursor's row."""
     session, view, values = head.screen.session, head.state.view, head.row.numbers(head.state.view)
     quantity, scale = head.panel.quantity, head.scale
-    if head.keys.tokens.image_indices and quantity is PERCENT:
+    if head.keys.tokens.image_indices and quantity is PERCENT:  # so many patches that no weight is far from 0
         block = CellBlock(values[None], head.row.visible[None])
         scale = session.scale(replace(view, own_scale=True), [block], head.state.theme)
     description = f"{quantity.name} of {head.query} in {session.title(head.state.head)}"
@@ -111,10 +108,7 @@ def side_part(head: OpenHead) -> ScreenPart:
 
 
 def _heads_part(open_head: OpenHead) -> ScreenPart:
-    """Returns the list of heads around the open one, each with mark, name, sort number and pattern, and a rule.
-
-    A narrow screen has no list.
-    """
+    """Returns the list of heads around the open one, each with mark, name, sort number and pattern, and a rule."""
     lines, width = listed_lines(open_head.screen.size), side_width(open_head.screen.size)
     if not lines:
         return ScreenPart([])

@@ -172,10 +172,7 @@ def _header(lens: LaidOutLens) -> ScreenPart:
 
 
 def _head_line(lens: LaidOutLens, head: int) -> ScreenPart:
-    """Returns the line of a head: marks, name, the number that sorts heads or else the pattern, and its row of cells.
-
-    A click on the name chooses the head, and opens the head that is chosen; a click on a cell also chooses its token.
-    """
+    """Returns the line of a head: marks, name, its sort number or else its pattern, and its row of cells."""
     session, state, pane = lens.screen.session, lens.state, lens.pane
     columns, is_chosen = pane.columns, head == state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")

@@ -44,10 +44,7 @@ def text_pane(tokens: ShadedTokens, screen: Screen, max_lines: int) -> ScreenPar
 
 
 def _images_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart | None:
-    """Returns the images side by side, as large as the pane allows; ``None`` if there are none or they are too small.
-
-    The words of a prompt stand beside the images, under the shares of the row on each image and on the words.
-    """
+    """Returns the images side by side, as large as the pane allows; ``None`` if they are too small, or none."""
     keys = tokens.units.tokens
     if not tokens.units.has_unit_for_each_token or not keys.image_indices:
         return None
@@ -83,10 +80,7 @@ def _images_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart
 
 
 def _image_part(tokens: ShadedTokens, image_index: int, columns: int, lines: int, screen: Screen) -> ScreenPart:
-    """Returns an image under the weights of its patches, in pixels, half blocks, or shades with few colours.
-
-    Frames mark the query's and the cursor's patch, except in shades. A spectrogram has its seconds below it.
-    """
+    """Returns an image under the weights of its patches, in pixels, half blocks, or shades with few colours."""
     keys, queries = tokens.units.tokens, tokens.queries or tokens.units
     image, in_image = keys.media[image_index], keys.medium == image_index
     assert isinstance(image, Image)

@@ -79,10 +79,7 @@ def _mean_row_text(screen: Screen, state: State) -> ShadedTokens:
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> ScreenPart:
-    """Returns a tile: the head's effect, name, sort number and pattern above its thumbnail, or above an ellipsis.
-
-    A click chooses the head, and opens the head that is chosen.
-    """
+    """Returns a tile: the head's effect, name, sort number and pattern above its thumbnail, or above an ellipsis."""
     session, is_chosen = screen.session, head == state.head
     effect = _effect_spans(screen, head)
     width = grid.columns - (2 if effect else 0)  # an effect has two columns

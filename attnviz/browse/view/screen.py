@@ -119,11 +119,7 @@ def compose(screen: Screen, state: State) -> ScreenPart:
 
 
 def _title(screen: Screen, state: State, body_title: str) -> ScreenPart:
-    """Returns the title line: at the left the body's title and the toggles, at the right the model and the text.
-
-    The toggles are the quantity, then each one that is not at its default. A filter or an order whose numbers are not
-    measured yet is followed by an ellipsis.
-    """
+    """Returns the title line: at the left the body's title and the toggles, at the right the model and the text."""
     session, view = screen.session, state.view
     weights_name = "weights" if "weight" in session.weight_quantity.name else "contributions"
     if state.has_open_head:

@@ -75,10 +75,7 @@ def text_part(
 def _wrapped_tokens(
     tokens: ShadedTokens, columns: int, max_lines: int, chosen_units: Sequence[int] | None
 ) -> list[list[_Piece]]:
-    """Returns the tokens wrapped to lines; if there are more than ``max_lines``, those around the cursor.
-
-    Each piece of a line has the index of its token, ``None`` for a space. A label wider than the pane is cut.
-    """
+    """Returns the tokens wrapped to lines; if there are more than ``max_lines``, those around the cursor."""
     units, cursor, width = tokens.units, tokens.cursor, columns - 2
     shown_units = range(len(units)) if chosen_units is None else chosen_units
     cursor_index = bisect_left(shown_units, cursor)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.api.drawing import head_table
+from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
@@ -163,8 +163,8 @@ def test_a_filter_chooses_texts_of_a_batch_for_maps_and_for_means() -> None:
         assert isinstance(report, Heatmaps | Thumbnails)
         assert [name for name in "abc" if name in report.title] == list(names)
         alone = replace(batch, maps=tuple(batch.maps["abc".index(name)] for name in names))
-        means = head_table(batch, filter=f"text:{texts} previous>=0")
-        for column, values in head_table(alone, filter="previous>=0").items():
+        means = drawable(batch).head_table(filter=f"text:{texts} previous>=0")
+        for column, values in drawable(alone).head_table(filter="previous>=0").items():
             np.testing.assert_array_equal(means[column], values)
     for refused in (full_report, lambda recording, options: heads_report((recording,), options)):
         with pytest.raises(AttnvizError, match=r"no text 7; there are 0-2 \(counted from 0\)"):
