@@ -5,7 +5,7 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import IO, Any
 
@@ -251,7 +251,14 @@ def _write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> 
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         file.write(printable_json(text).encode() + b"\n")
         return
-    rows = _table_rows(results) if isinstance(results, HeadFrame) else results.as_rows()
+    rows: Sequence[Sequence[Any]]
+    if isinstance(results, HeadFrame):
+        columns = {name: values.tolist() for name, values in columns_of_heads(results).items()}
+        for name in ("module", "pattern"):
+            columns[name] = list(map(spreadsheet_text, columns[name]))
+        rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    else:
+        rows = results.as_rows()
     text_file = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text_file, lineterminator="\n")
     writer.writerows([_cell_text(cell) for cell in row] for row in rows)
@@ -263,14 +270,6 @@ def _cell_text(value: object) -> str:
     if isinstance(value, float):
         return repr(float(value)) if math.isfinite(value) else ""
     return str(value)
-
-
-def _table_rows(table: HeadFrame) -> Iterator[list[Any]]:
-    columns = {name: values.tolist() for name, values in columns_of_heads(table).items()}
-    for name in ("module", "pattern"):
-        columns[name] = list(map(spreadsheet_text, columns[name]))
-    yield list(columns)
-    yield from map(list, zip(*columns.values(), strict=True))
 
 
 def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:

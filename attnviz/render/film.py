@@ -29,7 +29,18 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
         draw.write(film.frames[index], ".png", png_file)
         pictures.append(Image.open(png_file).convert("RGB"))
     size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
-    first_picture, *other_pictures = _with_one_palette([_padded(picture, size) for picture in pictures])
+    padded_pictures = [_padded(picture, size) for picture in pictures]
+
+    # One palette for all, made from a few of them.
+    sample_count = min(len(padded_pictures), MAX_SAMPLES)
+    samples = [padded_pictures[index * len(padded_pictures) // sample_count] for index in range(sample_count)]
+    sheet = Image.new("RGB", (size[0], size[1] * sample_count))
+    for sample_index, sample in enumerate(samples):
+        sheet.paste(sample, (0, sample_index * size[1]))
+    palette = sheet.quantize(COLORS, dither=Image.Dither.NONE)
+    first_picture, *other_pictures = (
+        picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in padded_pictures
+    )
     milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
     film_file = io.BytesIO()
     first_picture.save(
@@ -54,15 +65,3 @@ def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
     area = Image.new("RGB", size, corner)
     area.paste(picture, (0, 0))
     return area
-
-
-def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
-    from PIL import Image
-
-    sample_count = min(len(pictures), MAX_SAMPLES)
-    samples = [pictures[sample_index * len(pictures) // sample_count] for sample_index in range(sample_count)]
-    sheet = Image.new("RGB", (samples[0].width, samples[0].height * sample_count))
-    for sample_index, picture in enumerate(samples):
-        sheet.paste(picture, (0, sample_index * picture.height))
-    palette = sheet.quantize(COLORS, dither=Image.Dither.NONE)
-    return [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]

@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING
@@ -274,7 +273,13 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
                 max(int(count * cell), 1) / dpi for count, cell in zip(panel.values.shape, frame.cell, strict=True)
             )
             places.append(Place(panel, Box(x, top - height, width, height)))
-    lines += _column_titles(numbers, number_points, left, frame, dpi, scale, ruler)
+    if numbers:  # of the heads over the columns, as many as do not touch
+        stride = math.ceil(1.2 * ruler.longest_width(numbers, number_points) * dpi / frame.step[1])  # with a gap
+        lines.append(TextLine(left - NAME_GAP * scale - ruler.width("head", number_points), 0, "head", number_points))
+        for column in range(0, len(numbers), stride):
+            center = left + (column * frame.step[1] + frame.side[1] / 2) / dpi
+            x = center - ruler.width(numbers[column], number_points) / 2
+            lines.append(TextLine(x, 0, numbers[column], number_points))
     return Content(
         width=left + (frame.step[1] * frame.columns - frame.gap) / dpi,
         height=header + frame.step[0] * frame.rows / dpi,
@@ -284,19 +289,6 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
         title_points=title_points,
         number_points=number_points if numbers else 0.0,
     )
-
-
-def _column_titles(
-    numbers: list[str], points: float, left: float, frame: _Frame, dpi: int, scale: float, ruler: Ruler
-) -> Iterator[TextLine]:
-    """Yields "head" and head numbers over the columns, as many as do not touch; nothing if columns have no numbers."""
-    if not numbers:
-        return
-    stride = math.ceil(1.2 * ruler.longest_width(numbers, points) * dpi / frame.step[1])  # with a gap
-    yield TextLine(left - NAME_GAP * scale - ruler.width("head", points), 0, "head", points)
-    for column in range(0, len(numbers), stride):
-        middle = left + (column * frame.step[1] + frame.side[1] / 2) / dpi
-        yield TextLine(middle - ruler.width(numbers[column], points) / 2, 0, numbers[column], points)
 
 
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:

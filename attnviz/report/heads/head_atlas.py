@@ -1,6 +1,6 @@
 """Builds the report of a table of heads: a list with bars, or the atlas, a map of layers by heads for each metric."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -212,25 +212,22 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     user_chooses_rows = options.all or options.sort or options.filter or options.top is not None
     if not isinstance(report, HeadList) or fits is None or user_chooses_rows or fits(report):
         return report
-    return next(filter(fits, _shorter_lists(report, table, source, shown_metrics)), report)
 
-
-def _shorter_lists(
-    full_list: HeadList, table: HeadFrame, source: About, shown_metrics: tuple[Measure, ...]
-) -> Iterator[HeadList]:
-    """Yields lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all
-    heads.
-    """
+    # Lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all heads.
     patterns = pattern_counts(row.first_pattern for row in table.rows)
-    caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
+    short_caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
     sortable_names = ("previous", "border", *(metric.name for metric in shown_metrics))
-    metric = next((metric for name in sortable_names for metric in table.applicable if metric.name == name), None)
-    sort_advice = f", {option('sort', metric.name)} sorts by {metric.meaning}" if metric else ""
-    remark = f"{option('all', True)} lists every head{sort_advice}."
-    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown_metrics), *source.urgent))
+    sortable = next((each for name in sortable_names for each in table.applicable if each.name == name), None)
+    sort_advice = f", {option('sort', sortable.name)} sorts by {sortable.meaning}" if sortable else ""
+    advice = f"{option('all', True)} lists every head{sort_advice}."
+    short_remarks = (advice, *_metric_meanings(shown_metrics), *source.urgent)
     clearest_rows = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
-    for count in range(min(len(clearest_rows) - 1, full_list.look.height or 0), 0, -1):
-        yield replace(template, summary=_summary(table.take(clearest_rows[:count]), shown_metrics))
+    for list_length in range(min(len(clearest_rows) - 1, report.look.height or 0), 0, -1):
+        summary = _summary(table.take(clearest_rows[:list_length]), shown_metrics)
+        shorter_list = replace(report, caption=short_caption, remarks=short_remarks, summary=summary)
+        if fits(shorter_list):
+            return shorter_list
+    return report
 
 
 def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
