@@ -125,7 +125,15 @@ def fit_screen(
         finds_repeats = any(row.first_pattern.name in OF_REPEATS for row in summaries.frame.rows)
         extents = _extents(length, max_cells, finds_repeats)
     for extent in extents:
-        shown_heads = [_restricted_head(head, extent) for head in clearest_heads[: extent.heads]]
+        shown_heads = []
+        for head in clearest_heads[: extent.heads]:
+            queries, keys = head.queries, head.keys
+            if extent.part == "last queries":
+                queries = slice(max(queries.start, queries.stop - extent.rows), queries.stop)
+            elif extent.part == "first tokens":
+                queries = slice(queries.start, min(queries.stop, queries.start + extent.rows))
+                keys = slice(keys.start, min(keys.stop, keys.start + extent.rows))
+            shown_heads.append(replace(head, queries=queries, keys=keys))
         panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
         panels = titled_panels(recording, shown_heads, [PERCENT], panel_options, summaries.notes)
         colored_panels = share_scales(panels, options.look)
@@ -222,19 +230,6 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
     yield from (
         _Extent(1, rows, "last queries", numbers=has_numbers) for rows in smaller_rows for has_numbers in (True, False)
     )
-
-
-def _restricted_head(head: ChosenHead, extent: _Extent) -> ChosenHead:
-    """Returns the head with only its last queries, or its first queries and keys, as the extent says."""
-    if extent.part == "last queries":
-        start, stop = head.queries.start, head.queries.stop
-        return replace(head, queries=slice(max(start, stop - extent.rows), stop))
-    if extent.part == "first tokens":
-        queries, keys = (
-            slice(span.start, min(span.stop, span.start + extent.rows)) for span in (head.queries, head.keys)
-        )
-        return replace(head, queries=queries, keys=keys)
-    return head
 
 
 def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:

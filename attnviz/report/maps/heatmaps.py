@@ -263,6 +263,12 @@ def _thumbnails(
         panels += head_panels(head, [PERCENT], thumbnail_options, heading, group)
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index] if summaries is None else summaries.clearest[0]
+    layer = example.maps.layer
+    many_heads = sum(head.maps.layer == layer for head in heads) > MAX_UNCHOSEN_MAPS
+    heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
+    opening = (
+        f"Use {option('heads', example.name)} to open one head, {option('layers', layer)}{heads_option} for a layer."
+    )
     colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO, title_limits=False)
     return drawn(
         Thumbnails,
@@ -273,7 +279,7 @@ def _thumbnails(
         (
             *order_remarks(options.sort),
             *(() if summaries is None else (summaries.sentence,)),
-            *(() if options.medium.one_page else (_opening_remark(heads, example),)),
+            *(() if options.medium.one_page else (opening,)),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored_panels),
         ),
@@ -292,14 +298,6 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
         return ()
     end_first = "smallest" if sort.startswith("-") else "largest"
     return (f"Sorted by {sort.removeprefix('-')}, {end_first} first; the number after each head is its value.",)
-
-
-def _opening_remark(heads: list[ChosenHead], example: ChosenHead) -> str:
-    """Returns the remark that names the options to open the head ``example``, and to open its layer."""
-    layer = example.maps.layer
-    many_heads = sum(head.maps.layer == layer for head in heads) > MAX_UNCHOSEN_MAPS
-    heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
-    return f"Use {option('heads', example.name)} to open one head, {option('layers', layer)}{heads_option} for a layer."
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_rows: bool) -> ReportOptions:
