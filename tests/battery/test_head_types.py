@@ -1,11 +1,13 @@
 """The battery on the trained model, whose heads are known, and on models that can do less."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import TextProgress
 from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types, students_t
 from attnviz.battery.probed_model import open_probed
 from attnviz.models.reading.settings import ModelSettings
@@ -37,8 +39,12 @@ def test_heads_of_the_trained_model_are_found_beyond_their_controls(trained: Hea
     assert set(trained.skipped) == {"successor", "delimiter", "first token", "name mover", "S-inhibition"}
 
 
-def test_a_random_model_has_no_head_of_a_type_beyond_chance() -> None:
+def test_a_random_model_has_no_head_of_a_type_and_the_bar_moves_by_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[TextProgress]()
+    monkeypatch.setattr("attnviz.battery.head_types.track_texts", lambda what: nullcontext(shown.append))
     types = head_types(random_gpt2())
+    assert [progress.texts for progress in shown] == [16, 32, 48, 64]  # 32 texts repeat, 32 are their controls
+    assert [progress.share for progress in shown] == [0.25, 0.5, 0.75, 1.0]
     assert types.scores.column("induction").max() < 0.3
     assert types.scores.names == ("previous", "duplicate", "induction")
     assert types.skipped["retrieval"] == "no text with a needle suits the model"
