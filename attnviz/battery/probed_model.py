@@ -137,7 +137,11 @@ class ProbedModel:
         for texts in texts_of_length.values():
             for start in range(0, len(texts), BATCH_TEXTS):
                 batch = texts[start : start + BATCH_TEXTS]
-                shares = [_share_of_each_cell([probes[index] for index in indices]) for indices in batch]
+                shares = list[Tensor]()  # of each cell's weight in the score of each probe: (probes, queries * keys)
+                for indices in batch:
+                    cells = torch.from_numpy(np.stack([probes[index].cells for index in indices])).float()
+                    counted_queries = (cells != 0).any(-1).sum(-1)
+                    shares.append(cells.flatten(1) / counted_queries[:, None])
 
                 def receive(
                     site: CallSite,
@@ -168,13 +172,6 @@ class ProbedModel:
 
         self.run([self.framed(self.ordinary_ids[:4])], receive)  # any tokens do; 4 are enough for later keys
         return any(sees_later_key)
-
-
-def _share_of_each_cell(probes: Sequence[Probe]) -> Tensor:
-    """Returns the share that each cell's weight has in the score of each probe, ``(probes, queries * keys)``."""
-    cells = torch.from_numpy(np.stack([probe.cells for probe in probes])).float()
-    counted_queries = (cells != 0).any(-1).sum(-1)
-    return cells.flatten(1) / counted_queries[:, None]
 
 
 def open_probed(settings: ModelSettings) -> ProbedModel:

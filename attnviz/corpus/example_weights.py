@@ -21,7 +21,6 @@ from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_batch import measure_batch, measure_picture, open_survey_model, self_attention
 from attnviz.corpus.token_classes import class_masks
-from attnviz.maps.layer_maps import CellMaps
 from attnviz.media.image import Image
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
@@ -49,7 +48,13 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
     A request is missing from the result if the model makes no self-attention call of its head.
     """
     model = _open_model(survey)
-    _refuse_unknown_tokens(survey, model)
+    rows_of_tables = [part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)]
+    no_ids = np.zeros(0, dtype=np.int64)  # for a survey without example texts
+    ids = np.concatenate([no_ids, *(text.tokens.ids for text in survey.examples.texts.values())])
+    if rows_of_tables and not ((ids >= 0) & (ids < max(rows_of_tables))).all():
+        raise AttnvizError(
+            f"the model {survey.model!r} lacks tokens of the survey's texts; use the model that was surveyed"
+        )
     _refuse_other_model(survey, model)
     weights: dict[WeightsRequest, FloatArray] = {}
     requests_of_text: dict[int, list[WeightsRequest]] = {}
@@ -65,19 +70,6 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
 def _open_model(survey: Survey) -> Reader:
     window = survey.settings.get("window")
     return open_survey_model(survey.model_settings, Selection(), window if isinstance(window, int) else None)
-
-
-def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
-    embeddings = [part for part in model.module.modules() if isinstance(part, nn.Embedding)]
-    if not embeddings:
-        return
-    vocabulary_size = max(embedding.num_embeddings for embedding in embeddings)
-    no_ids = np.zeros(0, dtype=np.int64)  # for a survey without example texts
-    ids = np.concatenate([no_ids, *(text.tokens.ids for text in survey.examples.texts.values())])
-    if not ((ids >= 0) & (ids < vocabulary_size)).all():
-        raise AttnvizError(
-            f"the model {survey.model!r} lacks tokens of the survey's texts; use the model that was surveyed"
-        )
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
@@ -163,6 +155,8 @@ class _DrawnPictures(NamedTuple):
 
 def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _DrawnPictures:
     """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither."""
+    from PIL import Image as Pillow
+
     sources = {request.text: survey.examples.texts[request.text].source for request in requests}
     missing = [source for source in sources.values() if not Path(source).is_file()]
     if sources and len(missing) == len(sources):
@@ -174,44 +168,32 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _Dra
         if source in missing:
             continue
         calls = self_attention(reader.record(Example(image=Path(source)), Selection()))
-        _refuse_other_numbers(survey, number, calls)
-        tokens[number] = _with_small_picture(calls[0].query_tokens)
+        measurements, examples = measure_picture(calls, survey.metrics), survey.examples
+        heads, metrics, ranks = np.nonzero(examples.ids == number)
+        values = measurements.numbers.values[0][heads, metrics]
+        if measurements.heads != tuple(head._replace(part="") for head in survey.heads) or not np.allclose(
+            values, examples.values[heads, metrics, ranks], rtol=TOLERANCE, atol=TOLERANCE
+        ):
+            source = examples.texts[number].source
+            raise AttnvizError(f"{source!r} gives other numbers than when it was surveyed; restore it and the model")
+
+        # Each image is reduced to at most `SIDE` pixels a side, and its places stay.
+        media = list(calls[0].query_tokens.media)
+        for index, medium in enumerate(media):
+            if isinstance(medium, Image):
+                picture = Pillow.fromarray(medium.pixels)
+                picture.thumbnail((SIDE, SIDE))
+                media[index] = replace(medium, pixels=np.array(picture))
+        tokens[number] = replace(calls[0].query_tokens, media=tuple(media))
+
         calls_of_layers = {(maps.layer, maps.module): maps for maps in calls}
         for request in requests:
-            if request.text == number:
-                head = survey.heads[request.head]
-                weights[request] = _weights_of_picture(calls_of_layers[head.layer, head.module], head.head, request)
+            if request.text != number:
+                continue
+            head = survey.heads[request.head]
+            maps = calls_of_layers[head.layer, head.module]
+            queries = slice(0, len(maps.query_tokens)) if request.queries is None else slice(*request.queries)
+            window = maps.window((head.head,), queries, slice(*request.keys))
+            rows = np.where(window.visible, window.weights[0], np.float32(0))
+            weights[request] = rows if request.queries is not None else rows.mean(axis=0, keepdims=True)
     return _DrawnPictures(weights, tokens, missing)
-
-
-def _refuse_other_numbers(survey: Survey, number: int, calls: Sequence[CellMaps]) -> None:
-    measurements = measure_picture(calls, survey.metrics)
-    examples = survey.examples
-    heads, metrics, ranks = np.nonzero(examples.ids == number)
-    values = measurements.numbers.values[0]
-    if measurements.heads != tuple(head._replace(part="") for head in survey.heads) or not np.allclose(
-        values[heads, metrics], examples.values[heads, metrics, ranks], rtol=TOLERANCE, atol=TOLERANCE
-    ):
-        source = examples.texts[number].source
-        raise AttnvizError(f"{source!r} gives other numbers than when it was surveyed; restore it and the model")
-
-
-def _with_small_picture(tokens: Tokens) -> Tokens:
-    """Returns tokens with each image reduced to at most `SIDE` pixels a side; their places stay."""
-    from PIL import Image as Pillow
-
-    def small(image: Image) -> Image:
-        picture = Pillow.fromarray(image.pixels)
-        picture.thumbnail((SIDE, SIDE))
-        return replace(image, pixels=np.array(picture))
-
-    media = tuple(small(medium) if isinstance(medium, Image) else medium for medium in tokens.media)
-    return replace(tokens, media=media)
-
-
-def _weights_of_picture(maps: CellMaps, head: int, request: WeightsRequest) -> FloatArray:
-    """Returns requested weights of one head, ``(queries, keys)``, or ``(1, keys)`` for the mean over queries."""
-    queries = slice(0, len(maps.query_tokens)) if request.queries is None else slice(*request.queries)
-    window = maps.window((head,), queries, slice(*request.keys))
-    weights = np.where(window.visible, window.weights[0], np.float32(0))
-    return weights if request.queries is not None else np.asarray(weights.mean(axis=0, keepdims=True))

@@ -132,7 +132,18 @@ def _corpus_files(path: str) -> list[str]:
     if not resolved_path.exists() and _cached_dataset(path).is_dir():
         resolved_path = _cached_dataset(path)
     if resolved_path.is_dir():
-        return _files_in_folder(resolved_path, path)
+        readable_files = sorted(
+            file for file in resolved_path.rglob("*") if file.is_file() and file.suffix.lower() in READERS
+        )
+        original_files = [
+            file for file in readable_files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))
+        ]
+        if not original_files:
+            raise AttnvizError(
+                f"no texts or pictures in the folder {path!r}; give files that end in "
+                f"{or_list((*READERS, *IMAGE_SUFFIXES))}"
+            )
+        return list(map(str, original_files))
     is_pattern = not resolved_path.exists() and any(character in path for character in "*?[")
     files = [resolved_path]
     if is_pattern:
@@ -148,19 +159,6 @@ def _corpus_files(path: str) -> list[str]:
         if file.suffix.lower() not in READERS:
             raise AttnvizError(f"{str(file)!r} has an unknown suffix; give files that end in {or_list(READERS)}")
     return list(map(str, files))
-
-
-def _files_in_folder(folder: Path, name: str) -> list[str]:
-    readable_files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
-    original_files = [
-        file for file in readable_files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))
-    ]
-    if not original_files:
-        raise AttnvizError(
-            f"no texts or pictures in the folder {name!r}; give files that end in "
-            f"{or_list((*READERS, *IMAGE_SUFFIXES))}"
-        )
-    return list(map(str, original_files))
 
 
 def _cached_dataset(name: str) -> Path:

@@ -36,7 +36,7 @@ from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry, TensorFile, Tensors
+    from attnviz.base.tensor_file import TensorFile, Tensors
 
 MAX_NUMBER = 10**6  # of a layer or a head
 MAX_ENTROPY = 64.0  # bits: the entropy of a row is at most log2 of its keys, and none has 2**64 keys
@@ -78,12 +78,8 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     )
     yield len(set(names)) == len(names), "two heads have the same name"
     metric_maxima = np.array([LARGEST[metric.unit] for metric in survey.metrics])
-    yield from _tally_checks(survey.tallies, metric_maxima)
-    yield from _example_checks(survey.examples, metric_maxima)
 
-
-def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check of counts and sums, True if they pass it, with the reason for a refusal if they do not."""
+    tallies = survey.tallies
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
     yield all((array >= 0).all() for array in (*counts, tallies.beside_count)), "a count is negative"
     text_counts = (tallies.count, tallies.beside_count)
@@ -104,20 +100,7 @@ def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tup
     yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
     yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
 
-
-def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) -> bool:
-    """True if each sum is possible for ``counts`` numbers between 0 and ``largest``, except for rounding."""
-    total = sums.total
-    return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
-
-
-def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
-    """Returns, for each number, True if it is between 0 and ``largest``, except for rounding."""
-    return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
-
-
-def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields the result of each check of the example texts, with the reason for a refusal."""
+    examples = survey.examples
     has_text = examples.ids != NO_TEXT
     named_texts = {*examples.text_numbers, *examples.sampled.tolist()}
     yield named_texts <= examples.texts.keys(), "a text of its examples is missing"
@@ -134,6 +117,17 @@ def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator
     queries = examples.places[has_text]  # -1 for no query
     are_in_text = (queries >= -1) & (queries < lengths[text_indices])
     yield bool(are_in_text.all()), "an example's query is outside its text"
+
+
+def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) -> bool:
+    """True if each sum is possible for ``counts`` numbers between 0 and ``largest``, except for rounding."""
+    total = sums.total
+    return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
+
+
+def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
+    """Returns, for each number, True if it is between 0 and ``largest``, except for rounding."""
+    return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
 
 
 def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
@@ -220,7 +214,12 @@ def from_tensors(file: "Tensors") -> Survey:
         )
     entry = file.header.entry("survey")
     classes = {name: entry.entry("classes").line(name) for name in entry.required_value("classes", dict)}
-    heads, names = _heads(entry), entry.lines("metrics")
+    heads, names = list[KnownHead](), entry.lines("metrics")
+    for value in entry.required_value("heads", list):
+        if not (isinstance(value, list) and [type(item) for item in value] == [int, int, str]):
+            raise entry.refusal("has 'heads' that are not lists of layer, head and module")
+        layer, head, module = value
+        heads.append(KnownHead(layer, head, module=module))
     known_metrics = {metric.name: metric for metric in (*picture_metrics(), *surveyed_metrics(classes))}
     metrics = tuple(known_metrics[name] for name in names if name in known_metrics)
     if not metrics or len(set(names)) < len(names):
@@ -233,7 +232,7 @@ def from_tensors(file: "Tensors") -> Survey:
     # An unknown metric only needs a column here, so that the arrays have their shapes; it is dropped below.
     column_metrics = [known_metrics.get(name, metrics[0]) for name in names]
     survey = Survey(
-        heads=heads,
+        heads=tuple(heads),
         metrics=metrics,
         tallies=_tallies(file, len(heads), column_metrics),
         examples=_examples(file, len(heads), len(names)),
@@ -252,16 +251,6 @@ def from_tensors(file: "Tensors") -> Survey:
         survey = replace(survey, tallies=tallies, examples=examples)
     refuse_inconsistent(survey, file.what)
     return survey
-
-
-def _heads(entry: "Entry") -> tuple[KnownHead, ...]:
-    heads = []
-    for value in entry.required_value("heads", list):
-        if not (isinstance(value, list) and [type(item) for item in value] == [int, int, str]):
-            raise entry.refusal("has 'heads' that are not lists of layer, head and module")
-        layer, head, module = value
-        heads.append(KnownHead(layer, head, module=module))
-    return tuple(heads)
 
 
 def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:

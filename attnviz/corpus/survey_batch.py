@@ -126,7 +126,12 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     block.capture.finish()
     if not calls:
         block.recording()  # raises an error that says why there are no calls
-    _refuse_absent(block, options.selection)
+    counts: dict[int, int] = {}
+    for site, count in block.capture.head_counts.items():
+        counts[site.layer] = max(counts.get(site.layer, 0), count)
+    refuse_missing(options.selection.chosen_layers, tuple(counts), "layer")
+    for layer in options.selection.chosen_layers or counts:
+        refuse_missing(options.selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
     calls.sort(key=lambda call: (call[0].layer, call[0].module, call[1]))
     heads = tuple(
         KnownHead(site.layer, head, module=printable(site.module))
@@ -140,15 +145,6 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     labels = {label_number(label): label for tokens in texts.texts for label in tokens.labels}
     sink_labels = {number: label for number, label in labels.items() if number in sink_numbers}
     return BatchMeasurements(heads, numbers, sink_labels)
-
-
-def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
-    counts: dict[int, int] = {}
-    for site, count in block.capture.head_counts.items():
-        counts[site.layer] = max(counts.get(site.layer, 0), count)
-    refuse_missing(selection.chosen_layers, tuple(counts), "layer", block.capture.silent_layers)
-    for layer in selection.chosen_layers or counts:
-        refuse_missing(selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
 
 
 def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
@@ -174,8 +170,15 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
     places = np.full(values.shape, -1, dtype=np.int64)
     places[..., row_metrics] = along_heads([numbers.places for numbers in call_numbers])
     for number, metric in enumerate(metrics):
-        if metric.columns is not None:
-            values[..., number] = np.concatenate([_column_metric(metric, numbers) for numbers in call_numbers], axis=1)
+        if metric.columns is None:
+            continue
+        columns = []
+        for numbers in call_numbers:
+            received_weights = numbers.received.double().cpu().numpy()
+            column = metric.columns(Columns(received_weights, numbers.visible_keys.cpu().numpy()))
+            # NaN for a text in which no query sees two keys
+            columns.append(np.where(np.isnan(received_weights).any(axis=-1), np.nan, column))
+        values[..., number] = np.concatenate(columns, axis=1)
     return TextNumbers(
         values=values,
         places=places,
@@ -187,14 +190,6 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
         entropies=along_heads([numbers.entropies for numbers in call_numbers]),
         rows=counts_per_head([numbers.rows for numbers in call_numbers]),
     )
-
-
-def _column_metric(metric: Metric, numbers: CallNumbers) -> Any:
-    """Returns a metric of columns, ``(texts, heads)``; NaN for a text in which no query sees two keys."""
-    assert metric.columns is not None
-    received_weights = numbers.received.double().cpu().numpy()
-    values = metric.columns(Columns(received_weights, numbers.visible_keys.cpu().numpy()))
-    return np.where(np.isnan(received_weights).any(axis=-1), np.nan, values)
 
 
 def label_number(label: str) -> int:

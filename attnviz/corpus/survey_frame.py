@@ -139,56 +139,57 @@ def table_rows(survey: Survey) -> Iterator[Row]:
     is from ``first`` to ``last``).
     """
     frame = survey_frame(survey, range(len(survey.heads)))
+    tallies, offsets, positions = survey.tallies, offset_spans(), position_spans()
+    weights, scores, entropies = tallies.weights.total, tallies.scores.total, tallies.entropies.total
     for index, head in enumerate(survey.heads):
         head_columns = {"layer": head.layer, "head": head.head, "module": head.module}
-        for row in (*_metric_rows(frame, index), *_offset_rows(survey, index), *_position_rows(survey, index)):
-            yield row | head_columns
 
+        head_numbers = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}  # each by the metric's name
+        for measure in frame.measures:
+            numbers = {kind: number_of_metric[measure.name] for kind, number_of_metric in head_numbers.items()}
+            if numbers["counts"]:
+                yield {
+                    "kind": "metric",
+                    "name": measure.name,
+                    "unit": measure.unit,
+                    "count": numbers["counts"],
+                    "mean": numbers["values"],
+                    "spread": finite_number(numbers["spreads"]),
+                    "margin_95": finite_number(numbers["margins"]),
+                    **dict(zip(DECILE_COLUMNS, numbers["deciles"], strict=True)),
+                    **head_columns,
+                }
 
-def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
-    """Yields a row for each metric of a head that is defined in at least one text; none if no metric is."""
-    head_numbers = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}  # each by the metric's name
-    for measure in frame.measures:
-        numbers = {kind: number_of_metric[measure.name] for kind, number_of_metric in head_numbers.items()}
-        if numbers["counts"]:
-            yield {
-                "kind": "metric",
-                "name": measure.name,
-                "unit": measure.unit,
-                "count": numbers["counts"],
-                "mean": numbers["values"],
-                "spread": finite_number(numbers["spreads"]),
-                "margin_95": finite_number(numbers["margins"]),
-                **dict(zip(DECILE_COLUMNS, numbers["deciles"], strict=True)),
-            }
+        for (first, last), weight, score, count in zip(
+            offsets, weights[index], scores[index], tallies.pairs[index].tolist(), strict=True
+        ):
+            if count:
+                yield {
+                    "kind": "offset",
+                    "name": "weight",
+                    "unit": "share",
+                    "first": first,
+                    "last": last,
+                    "count": count,
+                    "mean": float(weight / count),
+                    "mean_score": float(score / count),
+                    **head_columns,
+                }
 
-
-def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of offsets ``key - query`` with at least one pair: a head's mean weight and score."""
-    tallies = survey.tallies
-    weights, scores = tallies.weights.total[index], tallies.scores.total[index]
-    for (first, last), weight, score, count in zip(
-        offset_spans(), weights, scores, tallies.pairs[index].tolist(), strict=True
-    ):
-        if count:
-            means = {"mean": float(weight / count), "mean_score": float(score / count)}
-            yield {
-                "kind": "offset",
-                "name": "weight",
-                "unit": "share",
-                "first": first,
-                "last": last,
-                "count": count,
-            } | means
-
-
-def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of positions with at least one query: a head's mean entropy."""
-    entropies, counts = survey.tallies.entropies.total[index], survey.tallies.rows[index].tolist()
-    for (first, last), entropy, count in zip(position_spans(), entropies, counts, strict=True):
-        if count:
-            mean = {"count": count, "mean": float(entropy / count)}
-            yield {"kind": "position", "name": "entropy", "unit": "bits", "first": first, "last": last} | mean
+        for (first, last), entropy, count in zip(
+            positions, entropies[index], tallies.rows[index].tolist(), strict=True
+        ):
+            if count:
+                yield {
+                    "kind": "position",
+                    "name": "entropy",
+                    "unit": "bits",
+                    "first": first,
+                    "last": last,
+                    "count": count,
+                    "mean": float(entropy / count),
+                    **head_columns,
+                }
 
 
 def _metadata(survey: Survey) -> dict[str, Any]:

@@ -191,17 +191,15 @@ def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[Boo
         return json.dumps(spans)
 
     text_spans = json.loads(run_bounded(find_matches, f"looking for {' and '.join(classes)}"))
-    return [
-        np.stack([_overlaps(tokens, spans) for spans in class_spans])
-        for tokens, class_spans in zip(texts, text_spans, strict=True)
-    ]
-
-
-def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
-    """Returns a mask of the tokens that share a character with a match, ``(tokens,)``."""
-    is_matched = np.zeros(len(tokens.text) + 1, dtype=np.int64)
-    for start, stop in spans:
-        is_matched[start:stop] = 1
-    matches_before = np.concatenate([[0], np.cumsum(is_matched)])
-    starts, stops = tokens.offsets.T
-    return np.asarray(matches_before[stops] > matches_before[starts])
+    masks = []
+    for tokens, class_spans in zip(texts, text_spans, strict=True):
+        starts, stops = tokens.offsets.T
+        mask = np.zeros((len(classes), len(tokens)), dtype=bool)
+        for class_mask, spans in zip(mask, class_spans, strict=True):
+            is_matched = np.zeros(len(tokens.text) + 1, dtype=np.int64)
+            for start, stop in spans:
+                is_matched[start:stop] = 1
+            matches_before = np.concatenate([[0], np.cumsum(is_matched)])
+            class_mask[:] = matches_before[stops] > matches_before[starts]
+        masks.append(mask)
+    return masks

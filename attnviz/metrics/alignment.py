@@ -113,7 +113,15 @@ def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ..
     rows = slice(span.start - 1, span.stop)  # the row before a token predicts it; the last row predicts the end
     all_rows, frames = slice(0, len(first_maps.query_tokens)), slice(0, len(times))
     weights = np.concatenate([cell_maps(maps).window((head,), all_rows, frames).weights for maps, head in heads])
-    return _timed_words(first_maps.query_tokens, span, times[first_frames(weights, rows)])
+    tokens, starts = first_maps.query_tokens, times[first_frames(weights, rows)]
+    words = []
+    for word_number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
+        positions = [position for position in span if tokens.words[position] == word_number]
+        lettered_positions = [position for position in positions if _letters(_text_of(tokens, position, position))]
+        spoken_positions = lettered_positions or positions
+        start, end = starts[spoken_positions[0] - span.start], starts[spoken_positions[-1] + 1 - span.start]
+        words.append(TimedWord(_text_of(tokens, positions[0], positions[-1]).strip(), float(start), float(end)))
+    return tuple(words)
 
 
 def first_frames(weights: FloatArray | Float64Array, rows: slice = slice(None)) -> IntArray:
@@ -129,7 +137,12 @@ def first_frames(weights: FloatArray | Float64Array, rows: slice = slice(None)) 
     shares = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     deviation = np.maximum(shares.std(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     standard_scores: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
-    cost = -_median_filtered(standard_scores).mean(axis=0)[rows]
+
+    # The running median of `MEDIAN_FRAMES` values along the frames, which are reflected at both ends.
+    margin = min(MEDIAN_FRAMES // 2, weights.shape[-1] - 1)
+    padded_scores = np.pad(standard_scores, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded_scores, 2 * margin + 1, axis=-1)
+    cost = -np.median(windows, axis=-1).mean(axis=0)[rows]
     path_rows, frames = warping_path(cost)
     is_first = np.diff(path_rows, prepend=-1) > 0
     return frames[is_first]
@@ -156,23 +169,19 @@ def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
         above_left = path_costs[diagonal - 2, :-1] if diagonal > 1 else np.inf
         above, left = path_costs[diagonal - 1, :-1], path_costs[diagonal - 1, 1:]
         path_costs[diagonal, 1:] = diagonal_costs[diagonal] + np.minimum(np.minimum(above_left, above), left)
-    return _least_cost_path(path_costs, columns)
 
-
-def _least_cost_path(path_costs: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
-    """Returns rows and columns of the path of least cost, ``(steps,)`` each, from the first cell to the last."""
-    rows = path_costs.shape[1] - 1
+    # Back from the last cell to the first.
     row, column = rows - 1, columns - 1
     cells = [(row, column)]
     while row > 0 or column > 0:
         diagonal = row + column
-        above_left = path_costs[diagonal - 2, row] if row > 0 and column > 0 else np.inf
-        above = path_costs[diagonal - 1, row] if row > 0 else np.inf
-        left = path_costs[diagonal - 1, row + 1]
+        cost_above_left = path_costs[diagonal - 2, row] if row > 0 and column > 0 else np.inf
+        cost_above = path_costs[diagonal - 1, row] if row > 0 else np.inf
+        cost_left = path_costs[diagonal - 1, row + 1]
         # Of equal costs Whisper takes the step across.
-        if above_left < above and above_left < left:
+        if cost_above_left < cost_above and cost_above_left < cost_left:
             row, column = row - 1, column - 1
-        elif column == 0 or (above < above_left and above < left):
+        elif column == 0 or (cost_above < cost_above_left and cost_above < cost_left):
             row -= 1
         else:
             column -= 1
@@ -223,29 +232,10 @@ def _letters(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
-def _median_filtered(rows: Float64Array) -> Float64Array:
-    """Returns the running median of `MEDIAN_FRAMES` values along the last axis, which is reflected at both ends."""
-    margin = min(MEDIAN_FRAMES // 2, rows.shape[-1] - 1)
-    padded_rows = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded_rows, 2 * margin + 1, axis=-1)
-    return np.median(windows, axis=-1)
-
-
 def _text_span(tokens: Tokens) -> range:
     """Returns the positions from the first to the last token that is not special."""
     positions = np.flatnonzero(~tokens.special)
     return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
-
-
-def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    words = []
-    for word_number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
-        positions = [position for position in span if tokens.words[position] == word_number]
-        lettered_positions = [position for position in positions if _letters(_text_of(tokens, position, position))]
-        spoken_positions = lettered_positions or positions
-        start, end = starts[spoken_positions[0] - span.start], starts[spoken_positions[-1] + 1 - span.start]
-        words.append(TimedWord(_text_of(tokens, positions[0], positions[-1]).strip(), float(start), float(end)))
-    return tuple(words)
 
 
 def _text_of(tokens: Tokens, first: int, last: int) -> str:

@@ -4,7 +4,7 @@ Rollout follows Abnar and Zuidema 2020, "Quantifying Attention Flow in Transform
 layer's heads and models the residual connection as an identity matrix with a fixed share of every row.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -41,7 +41,12 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
     Returns:
         Maps with one head, number 0, in the layer of the last head.
     """
-    _refuse_different_tokens(heads)
+    if len({maps.item for maps, _ in heads}) > 1:
+        raise AttnvizError(f"{option('reduce')} takes one text, and this recording has several; record them one by one")
+    if len({(maps.kind, maps.query_tokens.labels, maps.key_tokens.labels) for maps, _ in heads}) > 1:
+        raise AttnvizError(
+            f"{option('reduce')} takes heads over the same tokens; choose layers of one kind with {option('layers')}"
+        )
     if method == "rollout":
         return rollout(heads, residual)
     maps, last_maps = heads[0][0], heads[-1][0]
@@ -95,13 +100,30 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
     product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
     """
-    _refuse_unconnected(heads)
+    maps, last_maps = heads[0][0], heads[-1][0]
+    if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
+        raise AttnvizError(
+            f"rollout follows self-attention from layer to layer; use {option('reduce', 'mean')} or max here"
+        )
     layers = sorted({maps.layer for maps, _ in heads})
+    if layers != list(range(layers[0], layers[-1] + 1)):
+        raise AttnvizError(
+            f"rollout needs layers that follow one another, not {number_ranges(layers)}; choose 0-{layers[-1]}"
+        )
+    if len(maps.query_tokens) > MAX_ROLLOUT_TOKENS:
+        raise AttnvizError(
+            f"rollout multiplies whole maps, and {len(maps.query_tokens)} tokens are too many; "
+            f"give at most {MAX_ROLLOUT_TOKENS}, or use {option('reduce', 'mean')} or max, which take any length"
+        )
     heads_by_layer = ([head for head in heads if head[0].layer == layer] for layer in layers)
     matrices = (_mixing_matrix(layer_heads, residual) for layer_heads in heads_by_layer)  # one in memory at a time
-    weights, visible = _layer_product(matrices, tracks_paths=residual == 0)
-    maps, last_maps = heads[0][0], heads[-1][0]
-    window = _repeated_window(weights, visible, 1)
+    weights = next(matrices)
+    reached_cells = (weights > 0).astype(np.float32)  # by a path of attention; with a residual, where a weight is
+    for matrix in matrices:
+        weights = matrix @ weights
+        if residual == 0:
+            reached_cells = ((matrix > 0).astype(np.float32) @ reached_cells > 0).astype(np.float32)
+    window = _repeated_window(weights, reached_cells > 0 if residual == 0 else weights > 0, 1)
     return DenseMaps(
         layer=last_maps.layer,
         module=combined_name("rollout", [head_name(*head) for head in heads]),
@@ -115,19 +137,6 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
         weights=window.weights,
         visible=window.visible,
     )
-
-
-def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tuple[Float64Array, BoolArray]:
-    """Returns the product of the layers' matrices, and True for its cells that a path of attention reaches."""
-    product = next(layers)
-    reached_cells = (product > 0).astype(np.float32)
-    for layer in layers:
-        product = layer @ product
-        if tracks_paths:
-            reached_cells = ((layer > 0).astype(np.float32) @ reached_cells > 0).astype(np.float32)
-    if tracks_paths:
-        return product, reached_cells > 0
-    return product, product > 0
 
 
 def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
@@ -154,30 +163,3 @@ def _repeated_window(weights: Float64Array, visible: BoolArray, heads: int) -> W
     shape = (heads, *weights.shape)
     scores = np.broadcast_to(np.float32(np.nan), shape)
     return Window(scores, np.broadcast_to(weights.astype(np.float32), shape), visible)
-
-
-def _refuse_different_tokens(heads: Heads) -> None:
-    if len({maps.item for maps, _ in heads}) > 1:
-        raise AttnvizError(f"{option('reduce')} takes one text, and this recording has several; record them one by one")
-    if len({(maps.kind, maps.query_tokens.labels, maps.key_tokens.labels) for maps, _ in heads}) > 1:
-        raise AttnvizError(
-            f"{option('reduce')} takes heads over the same tokens; choose layers of one kind with {option('layers')}"
-        )
-
-
-def _refuse_unconnected(heads: Heads) -> None:
-    maps, _ = heads[0]
-    if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
-        raise AttnvizError(
-            f"rollout follows self-attention from layer to layer; use {option('reduce', 'mean')} or max here"
-        )
-    layers = sorted({maps.layer for maps, _ in heads})
-    if layers != list(range(layers[0], layers[-1] + 1)):
-        raise AttnvizError(
-            f"rollout needs layers that follow one another, not {number_ranges(layers)}; choose 0-{layers[-1]}"
-        )
-    if len(maps.query_tokens) > MAX_ROLLOUT_TOKENS:
-        raise AttnvizError(
-            f"rollout multiplies whole maps, and {len(maps.query_tokens)} tokens are too many; "
-            f"give at most {MAX_ROLLOUT_TOKENS}, or use {option('reduce', 'mean')} or max, which take any length"
-        )

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
@@ -380,7 +380,24 @@ def measure(
         metrics = _measured_metrics(cell_maps(source), names, heads, stride)
     else:
         indices = source.head_indices(heads)
-    return [_numbers_of_head(source, head, metrics, index, names) for head, index in zip(heads, indices, strict=True)]
+    head_numbers = []
+    for head, index in zip(heads, indices, strict=True):
+        values = dict(zip(metrics.names, metrics.values[index].tolist(), strict=True))
+        counts = dict(zip(metrics.names, metrics.counts[index].tolist(), strict=True))
+        sink = int(metrics.sinks[index])
+        numbers = HeadNumbers(
+            layer=source.layer,
+            head=head,
+            keys=int(metrics.keys[index]),
+            # a metric that was not measured is NaN with the count 0
+            values={name: values.get(name, np.nan) for name in METRICS if name in names},
+            counts={name: counts.get(name, 0) for name in METRICS if name in names},
+            sink=sink,
+            sink_label=source.key_tokens.labels[sink],
+            beside_sink=dict(zip(REST_METRICS, metrics.beside_sink[index].tolist(), strict=True)),
+        )
+        head_numbers.append(numbers)
+    return head_numbers
 
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
@@ -388,25 +405,6 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
     metrics = _measured_metrics(maps, metric_names([maps]), maps.heads)
     values, beside_sink = metrics.values.astype(np.float32), metrics.beside_sink.astype(np.float32)
     return replace(metrics, values=values, beside_sink=beside_sink)
-
-
-def _numbers_of_head(
-    maps: LayerMaps, head: int, metrics: CapturedMetrics, index: int, names: tuple[str, ...]
-) -> HeadNumbers:
-    """Returns the metrics of a head at an index; a metric that was not measured is NaN with the count 0."""
-    values = dict(zip(metrics.names, metrics.values[index].tolist(), strict=True))
-    counts = dict(zip(metrics.names, metrics.counts[index].tolist(), strict=True))
-    sink = int(metrics.sinks[index])
-    return HeadNumbers(
-        layer=maps.layer,
-        head=head,
-        keys=int(metrics.keys[index]),
-        values={name: values.get(name, np.nan) for name in METRICS if name in names},
-        counts={name: counts.get(name, 0) for name in METRICS if name in names},
-        sink=sink,
-        sink_label=maps.key_tokens.labels[sink],
-        beside_sink=dict(zip(REST_METRICS, metrics.beside_sink[index].tolist(), strict=True)),
-    )
 
 
 def _measured_metrics(
@@ -427,7 +425,13 @@ def metrics_of_queries(
     """Returns the metrics of heads that share their visible cells, given those of their queries."""
     has_choice = measured.visible_counts > 0
     query_count = int(has_choice.sum())
-    means, mean_counts = query_means(measured.numbers, has_choice, names)
+    is_counted = has_choice & ~np.isnan(measured.numbers)
+    with_number = np.count_nonzero(is_counted, axis=-1)
+    mean_counts = np.zeros_like(with_number)
+    for index, metric in enumerate(_query_metrics(names).values()):
+        mean_counts[index] = metric.counted_queries(with_number[index], query_count)
+    totals = np.sum(measured.numbers, axis=-1, where=is_counted)
+    means = np.where(mean_counts > 0, totals / np.maximum(mean_counts, 1), np.nan)
     row_metrics = [METRICS[name].columns is None for name in names]
     values = np.full((len(heads), len(names)), np.nan)
     counts = np.full(values.shape, query_count, dtype=np.int64)  # metrics of columns count all queries
@@ -486,7 +490,14 @@ def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             received_weights[rows.head_range, : weights.shape[-1]] += weights
             counts[grid.queries], visible_keys[:] = grid.visible_counts * grid.has_choice, grid.visible_keys
 
-    _process_rows(maps, heads, add, stride)
+    factors = maps.cell_factors() if stride == 1 else None
+    if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
+        from attnviz.metrics import torch_rows
+
+        torch_rows.process_rows(maps, factors, heads, add)
+    else:
+        for rows in blocks_of_rows(maps, heads, stride):
+            add(rows)
     return MeasuredQueries(
         numbers, Columns(received_weights / max(1, int(np.count_nonzero(counts))), visible_keys), counts
     )
@@ -541,32 +552,6 @@ def sink_cells(grid: Grid, metrics: Iterable[Metric], mask_of: Callable[[Cells],
     }
 
 
-def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
-    factors = maps.cell_factors() if stride == 1 else None
-    if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
-        from attnviz.metrics import torch_rows
-
-        torch_rows.process_rows(maps, factors, heads, work)
-        return
-    for rows in blocks_of_rows(maps, heads, stride):
-        work(rows)
-
-
 def _query_metrics(names: tuple[str, ...]) -> dict[str, Metric]:
     """Returns the named metrics that have a number for each query, by name."""
     return {name: METRICS[name] for name in names if METRICS[name].columns is None}
-
-
-def query_means(numbers: Float64Array, has_choice: BoolArray, names: tuple[str, ...]) -> tuple[Float64Array, IntArray]:
-    """Returns means over queries, ``(metrics, heads)``, NaN over none, and the number of queries in each mean.
-
-    Args:
-        has_choice: ``(queries,)``, True for queries that count.
-    """
-    is_counted = has_choice & ~np.isnan(numbers)
-    with_number, all_queries = np.count_nonzero(is_counted, axis=-1), int(has_choice.sum())
-    counts = np.zeros_like(with_number)
-    for index, metric in enumerate(_query_metrics(names).values()):
-        counts[index] = metric.counted_queries(with_number[index], all_queries)
-    totals = np.sum(numbers, axis=-1, where=is_counted)
-    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan), counts

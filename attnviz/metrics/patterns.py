@@ -192,14 +192,11 @@ def pattern_counts(patterns: Iterable[Pattern]) -> str:
     by_name: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         by_name.setdefault(pattern.name, []).append(pattern)
-    return ", ".join(_count_phrase(by_name[name]) for name in ORDER if name in by_name)
-
-
-def _count_phrase(patterns: list[Pattern]) -> str:
-    """Returns the number of heads with one pattern and its name: ``2 previous token``."""
-    name = patterns[0].name
-    if name != "sink":
-        return f"{len(patterns)} {name}"
-    [(token, count)] = Counter(pattern.token for pattern in patterns).most_common(1)
-    on_token = f" on {token}" if count == len(patterns) else f" ({count} on {token})"
-    return f"{len(patterns)} sink{'s' if len(patterns) > 1 else ''}{on_token}"
+    phrases = [f"{len(by_name[name])} {name}" for name in ORDER if name in by_name and name != "sink"]
+    if "sink" in by_name:
+        count = len(by_name["sink"])
+        [(token, count_on_token)] = Counter(pattern.token for pattern in by_name["sink"]).most_common(1)
+        on_token = f" on {token}" if count_on_token == count else f" ({count_on_token} on {token})"
+        place = sum(name in by_name for name in ORDER[: ORDER.index("sink")])
+        phrases.insert(place, f"{count} sink{'s' if count > 1 else ''}{on_token}")
+    return ", ".join(phrases)

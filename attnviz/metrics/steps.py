@@ -13,7 +13,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import refuse_missing_units
 from attnviz.maps.heads import chosen_heads, head_name
-from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
+from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest_unit, unit_frame
 from attnviz.text.characters import SENTENCES
@@ -76,8 +76,8 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     if selection.chosen_layers is None and selection.heads is None:
         strongest = None if units == TOKENS else strongest_unit(unit_frame(heads, units)[1])
         if strongest is not None:  # the head in which a unit stands out most
-            shares, index, _ = strongest
-            heads = [(shares.maps, shares.heads[index])]
+            call_shares, index, _ = strongest
+            heads = [(call_shares.maps, call_shares.heads[index])]
     axes = {(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}
     if len(axes) > 1:
         raise AttnvizError(
@@ -85,7 +85,41 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
         )
     queries = step_queries(heads[0][0].query_tokens, selection.queries)
     refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
-    return _measured_steps(heads, units, queries)
+
+    first_maps = heads[0][0]
+    keys = Units.of(first_maps.key_tokens, units)
+    sink = sink_tokens(keys, units)
+    first_written = int(queries[0]) + 1
+    begins_written = first_written if first_maps.kind == "self" else len(first_maps.key_tokens)
+    is_written = np.arange(len(first_maps.key_tokens)) >= begins_written
+    columns, labels, starts = _key_columns(keys, sink, units, begins_written)
+    if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
+        raise AttnvizError(
+            f"{len(heads)} heads x {len(queries)} steps x {len(labels)} {units} are too many; "
+            f"choose fewer heads, as in {option('heads', '0.1')}"
+        )
+    weight_sums = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
+    own = is_written & ~sink if first_maps.kind == "self" else None
+    rows = [_HeadRows(cell_maps(maps), head, queries, columns, own) for maps, head in heads]
+    numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]
+    shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers_by_head, strict=True))
+    strongest_keys, strongest_weights = _strongest_keys(weight_sums / np.float32(len(heads)), sink)
+    return DecodingSteps(
+        heads=tuple(head_name(maps, head) for maps, head in heads),
+        by=units,
+        query_tokens=first_maps.query_tokens,
+        key_tokens=first_maps.key_tokens,
+        queries=queries,
+        prompt=first_written,
+        units=labels,
+        unit_starts=starts,
+        shares=shares[..., : len(labels)],
+        sink=shares[..., len(labels) :].sum(axis=-1),
+        on_written=on_written,
+        change=change,
+        strongest_keys=strongest_keys,
+        strongest_weights=strongest_weights,
+    )
 
 
 def step_queries(tokens: Tokens, chosen_span: Span = ALL_QUERIES) -> IntArray:
@@ -133,43 +167,6 @@ def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
         row, later_keys = slice(query, query + 1), slice(query + 1, len(layer_maps.key_tokens))
         if layer_maps.kind == "self" and layer_maps.visibility(layer_maps.heads[0], row, later_keys).any():
             raise AttnvizError("steps need a model that writes from left to right, and this one sees later tokens too")
-
-
-def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
-    first_maps = heads[0][0]
-    keys = Units.of(first_maps.key_tokens, by)
-    sink = sink_tokens(keys, by)
-    first_written = int(queries[0]) + 1
-    begins_written = first_written if first_maps.kind == "self" else len(first_maps.key_tokens)
-    is_written = np.arange(len(first_maps.key_tokens)) >= begins_written
-    columns, labels, starts = _key_columns(keys, sink, by, begins_written)
-    if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
-        raise AttnvizError(
-            f"{len(heads)} heads x {len(queries)} steps x {len(labels)} {by} are too many; "
-            f"choose fewer heads, as in {option('heads', '0.1')}"
-        )
-    weight_sums = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
-    own = is_written & ~sink if first_maps.kind == "self" else None
-    rows = [_HeadRows(cell_maps(maps), head, queries, columns, own) for maps, head in heads]
-    numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]
-    shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers_by_head, strict=True))
-    strongest_keys, strongest_weights = _strongest_keys(weight_sums / np.float32(len(heads)), sink)
-    return DecodingSteps(
-        heads=tuple(head_name(maps, head) for maps, head in heads),
-        by=by,
-        query_tokens=first_maps.query_tokens,
-        key_tokens=first_maps.key_tokens,
-        queries=queries,
-        prompt=first_written,
-        units=labels,
-        unit_starts=starts,
-        shares=shares[..., : len(labels)],
-        sink=shares[..., len(labels) :].sum(axis=-1),
-        on_written=on_written,
-        change=change,
-        strongest_keys=strongest_keys,
-        strongest_weights=strongest_weights,
-    )
 
 
 def _key_columns(

@@ -123,10 +123,38 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
         heads_by_call.setdefault(id(maps), (maps, []))[1].append(head)
     shares_or_none = [unit_shares(maps, by, tuple(numbers)) for maps, numbers in heads_by_call.values()]
     shares = tuple(call_shares for call_shares in shares_or_none if call_shares is not None)
-    units = _units_of_columns(shares)
-    values = [_measure_columns(call_shares, units) for call_shares in shares]
-    share_measures = (Measure(name, name, "share", f"weight on {name}") for name in _column_names(units))
-    measures = (*_unit_measures(by, shares[0].last_by if shares else by), *share_measures)
+
+    # The earlier units with the largest shares have columns.
+    largest_shares: dict[NumberedUnit, float] = {}
+    for call_shares in shares:
+        units_of_call = _numbered_units(call_shares)
+        for index in call_shares.earlier_units.tolist():
+            share = float(call_shares.shares[:, index].max())
+            largest_shares[units_of_call[index]] = max(largest_shares.get(units_of_call[index], 0.0), share)
+    chosen_units = sorted(largest_shares, key=lambda unit: -largest_shares[unit])[:MAX_UNIT_COLUMNS]
+    units = tuple(unit for unit in largest_shares if unit in chosen_units)
+
+    values = []
+    for call_shares in shares:
+        most_distinct = call_shares.earlier_units[call_shares.excess.argmax(axis=1)]
+        lift = call_shares.lift[np.arange(len(call_shares.heads)), most_distinct]
+        absent = np.full(len(call_shares.heads), np.nan)
+        indices = {unit: index for index, unit in enumerate(_numbered_units(call_shares))}
+        columns = [call_shares.shares[:, indices[unit]] if unit in indices else absent for unit in units]
+        values.append(np.stack([call_shares.retrieval, lift, call_shares.lookback, *columns], axis=1))
+
+    last_by = shares[0].last_by if shares else by
+    unit_noun, last_noun = singular(by), singular(last_by)
+    earlier_noun = "ones" if last_by == by else "parts" if unit_noun == "part" else by
+    meanings = {
+        RETRIEVAL: f"weight of the last {last_noun} on earlier {earlier_noun}, without sink and marks",
+        LIFT: f"share of the {unit_noun} that stands out over its share of the keys",
+        LOOKBACK: f"mean weight of a key before the last {last_noun} over its sum with that of a key in it",
+    }
+    measures = (
+        *(Measure(name, name, "times" if name == LIFT else "share", meaning) for name, meaning in meanings.items()),
+        *(Measure(name, name, "share", f"weight on {name}") for name in _column_names(units)),
+    )
     frame = HeadFrame(
         rows=tuple(HeadRow.of(call_shares.maps, head) for call_shares in shares for head in call_shares.heads),
         measures=measures,
@@ -170,50 +198,8 @@ def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, i
     return [(maps, head) for _, maps, head in entries]
 
 
-def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
-    unit_noun, last_noun = singular(by), singular(last_by)
-    earlier_noun = "ones" if last_by == by else "parts" if unit_noun == "part" else by
-    return (
-        Measure(
-            RETRIEVAL,
-            RETRIEVAL,
-            "share",
-            f"weight of the last {last_noun} on earlier {earlier_noun}, without sink and marks",
-        ),
-        Measure(LIFT, LIFT, "times", f"share of the {unit_noun} that stands out over its share of the keys"),
-        Measure(
-            LOOKBACK,
-            LOOKBACK,
-            "share",
-            f"mean weight of a key before the last {last_noun} over its sum with that of a key in it",
-        ),
-    )
-
-
-def _measure_columns(shares: UnitShares, units: tuple[NumberedUnit, ...]) -> Float64Array:
-    """Returns retrieval, lift, lookback and the shares of these units, ``(heads, measures)``."""
-    most_distinct = shares.earlier_units[shares.excess.argmax(axis=1)]
-    columns = [shares.retrieval, shares.lift[np.arange(len(shares.heads)), most_distinct], shares.lookback]
-    absent = np.full(len(shares.heads), np.nan)
-    indices = {unit: index for index, unit in enumerate(_numbered_units(shares))}
-    columns += [shares.shares[:, indices[unit]] if unit in indices else absent for unit in units]
-    return np.stack(columns, axis=1)
-
-
 def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
     return tuple(zip(shares.numbers.tolist(), shares.labels, strict=True))
-
-
-def _units_of_columns(shares: tuple[UnitShares, ...]) -> tuple[NumberedUnit, ...]:
-    """Returns the earlier units with the largest shares, at most `MAX_UNIT_COLUMNS`."""
-    largest_shares: dict[NumberedUnit, float] = {}
-    for call_shares in shares:
-        units = _numbered_units(call_shares)
-        for index in call_shares.earlier_units.tolist():
-            share = float(call_shares.shares[:, index].max())
-            largest_shares[units[index]] = max(largest_shares.get(units[index], 0.0), share)
-    chosen_units = sorted(largest_shares, key=lambda unit: -largest_shares[unit])[:MAX_UNIT_COLUMNS]
-    return tuple(unit for unit in largest_shares if unit in chosen_units)
 
 
 def _column_names(units: tuple[NumberedUnit, ...]) -> list[str]:
