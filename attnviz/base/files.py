@@ -48,7 +48,10 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
             with open(temporary_path, "xb", opener=create) as file:
                 _take_lock(file.fileno())
                 if replaced_status is not None:
-                    _copy_access(temporary_path, replaced_status)
+                    if hasattr(os, "chown"):
+                        with suppress(OSError):
+                            os.chown(temporary_path, replaced_status.st_uid, replaced_status.st_gid)
+                    os.chmod(temporary_path, stat.S_IMODE(replaced_status.st_mode) & 0o777)  # read, write and execute
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -138,14 +141,6 @@ def _exists_error(path: Path) -> AttnvizError:
 def _write_error(path: Path, error: OSError | ValueError) -> AttnvizError:
     """Returns the refusal for an error that writing to ``path`` raised."""
     return AttnvizError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}")
-
-
-def _copy_access(path: Path, replaced_status: os.stat_result) -> None:
-    """Gives the file at ``path`` the permissions, and if allowed the owner, of the file that it replaces."""
-    if hasattr(os, "chown"):
-        with suppress(OSError):
-            os.chown(path, replaced_status.st_uid, replaced_status.st_gid)
-    os.chmod(path, stat.S_IMODE(replaced_status.st_mode) & 0o777)  # read, write and execute
 
 
 def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:

@@ -1,6 +1,8 @@
-"""Finds torch's devices on this machine, checks dtypes, and measures free memory."""
+"""Finds torch's devices on this machine, and measures free memory."""
 
+import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option, or_list
@@ -102,8 +104,21 @@ def available_memory() -> int | None:
     It is the minimum over the machine, the control groups (limits of a container), and the limits of the process
     (``ulimit -v``, ``ulimit -d``).
     """
-    counts = (_machine_memory(), *_group_memory(), *_process_memory())
-    free_bytes = [count for count in counts if count is not None]
+    free_bytes = _group_memory()
+    free_kilobytes = _fields_of("/proc/meminfo").get("MemAvailable")
+    if free_kilobytes is not None:
+        free_bytes.append(free_kilobytes * 1024)  # "kB" in /proc are 1024 bytes
+    else:  # all of the machine's memory, if only that is known
+        with suppress(AttributeError, OSError, ValueError):
+            free_bytes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(ImportError):  # Windows has no limits of address space and data segment
+        import resource
+
+        kilobytes_used = _fields_of("/proc/self/status")
+        for resource_number, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+            limit = resource.getrlimit(resource_number)[0]
+            if limit != resource.RLIM_INFINITY:
+                free_bytes.append(limit - kilobytes_used.get(field, 0) * 1024)
     return max(min(free_bytes), 0) if free_bytes else None
 
 
@@ -114,19 +129,6 @@ def refuse_without_memory(needed_bytes: int, what: str, advice: str) -> None:
         raise AttnvizError(
             f"{what} would take {needed_bytes / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB is free; {advice}"
         )
-
-
-def _machine_memory() -> int | None:
-    """Returns the free bytes of the machine's main memory; all its bytes if only those are known, else ``None``."""
-    import os
-
-    free_kilobytes = _fields_of("/proc/meminfo").get("MemAvailable")
-    if free_kilobytes is not None:
-        return free_kilobytes * 1024  # "kB" in /proc are 1024 bytes
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/cgroup") -> list[int]:
@@ -146,21 +148,6 @@ def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/c
                 # The kernel frees inactive pages of files on demand.
                 reclaimable = _fields_of(f"{group}/memory.stat").get("inactive_file", 0)
                 free_bytes.append(limit - used_bytes + reclaimable)
-    return free_bytes
-
-
-def _process_memory() -> list[int]:
-    """Returns the free bytes under each limit of this process (address space, data segment); empty if it has none."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limits
-        return []
-    kilobytes_used = _fields_of("/proc/self/status")
-    free_bytes = []
-    for resource_number, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        limit = resource.getrlimit(resource_number)[0]
-        if limit != resource.RLIM_INFINITY:
-            free_bytes.append(limit - kilobytes_used.get(field, 0) * 1024)  # kB of 1024 bytes
     return free_bytes
 
 

@@ -107,7 +107,14 @@ def contributions_of(recording: Recording) -> Recording:
     if all(maps.quantity == "contribution" for maps in recording.maps):
         return recording
     maps = tuple(contribution_maps(maps) for maps in recording.maps)
-    return replace(recording, maps=maps, remarks=(REMARK, *_fidelity_remarks(recording), *recording.remarks))
+    remarks = [REMARK]
+    differences = [maps.value_norms_fidelity for maps in recording.maps if maps.value_norms_fidelity is not None]
+    if len(differences) == len(recording.maps):  # every layer was checked
+        precision = f"within {max(differences):.0e}" if max(differences) else "exactly"
+        remarks.append(
+            f"Checked: α f(x), summed over heads and keys, plus the bias equals each projection's output {precision}."
+        )
+    return replace(recording, maps=maps, remarks=(*remarks, *recording.remarks))
 
 
 def contribution_maps(maps: LayerMaps) -> LayerMaps:
@@ -153,16 +160,6 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
     if isinstance(maps, ContributionMaps) and maps.value_norms is not None:
         return replace(maps, value_norms=maps.value_norms / unit)
     raise AttnvizError(f"the text is too long for a page with contributions of joined tokens; leave out {option('by')}")
-
-
-def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns a sentence on the error of the sums of α f(x); none if a layer was not checked."""
-    differences = [maps.value_norms_fidelity for maps in recording.maps if maps.value_norms_fidelity is not None]
-    if len(differences) < len(recording.maps):
-        return ()
-    largest = max(differences)
-    precision = f"within {largest:.0e}" if largest else "exactly"
-    return (f"Checked: α f(x), summed over heads and keys, plus the bias equals each projection's output {precision}.",)
 
 
 @final

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from attnviz.base.arrays import FloatArray
     from attnviz.maps.recording import Recording
-    from attnviz.media.sound import Sound
     from attnviz.text.selection import AttentionPart, Selection
 
 INPUTS = ("input_features", "input_values")  # names of a speech model's input
@@ -88,7 +87,12 @@ class SoundReader(MediaReader):
         samples, rate = open_sound(example.sound)
         sound = sound_of(samples, rate, example.sound.name)
         with self.reading("cannot load"):
-            self._refuse_long(sound)
+            longest = getattr(self.loaded.extractor, "n_samples", None)
+            if longest is not None and sound.seconds > longest / self.rate:
+                raise AttnvizError(
+                    f"the sound lasts {sound.seconds:.1f} s, and {self.name} reads {longest / self.rate:.1f} s at "
+                    "once; cut it into parts"
+                )
             model_samples = resampled(samples, rate, self.rate)
             if len(model_samples) < MIN_SAMPLES:
                 raise AttnvizError(
@@ -161,15 +165,6 @@ class SoundReader(MediaReader):
         extractor_output = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
         features: torch.Tensor = extractor_output[self._input_name]
         return features.to(device=self.input_device, dtype=next(self.module.parameters()).dtype)
-
-    def _refuse_long(self, sound: "Sound") -> None:
-        """Raises AttnvizError if the sound is longer than the model's window; never if the model has no window."""
-        window = getattr(self.loaded.extractor, "n_samples", None)
-        if window is not None and sound.seconds > window / self.rate:
-            raise AttnvizError(
-                f"the sound lasts {sound.seconds:.1f} s, and {self.name} reads {window / self.rate:.1f} s at once; "
-                "cut it into parts"
-            )
 
     def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
         """Returns the ids that the decoder begins with, and the ids that it generates."""
