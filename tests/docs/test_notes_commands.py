@@ -250,8 +250,9 @@ def test_every_command_of_the_document_runs(
 def test_every_test_that_the_document_names_is_there() -> None:
     tests = Path(__file__).parents[1]
     sources = {str(path.relative_to(tests)): path.read_text(encoding="utf-8") for path in tests.rglob("test_*.py")}
-    for file, test in re.findall(r"`(?:([\w/]+\.py)::)?(test_\w+)`", NOTES):
-        assert any(f"def {test}(" in text for name, text in sources.items() if file in ("", name)), test
+    for file, test, row in re.findall(r"`(?:([\w/]+\.py)::)?(test_\w+)(?:\[(.+?)\])?`", NOTES):
+        named = [text for name, text in sources.items() if file in ("", name) and f"def {test}(" in text]
+        assert any(f'"{row}": (' in text or not row for text in named), (test, row)
 
 
 def test_the_documents_python_runs() -> None:
