@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # limit of a page, since a notebook keeps every page that it has shown
-PAGE, TABLE = ".html", ".csv"  # of the files that have the same page, and the same columns
+TABLE = ".csv"  # suffix of the files that have the columns of the tables
 
 
 class DrawableRecording(Recording):
@@ -153,11 +153,12 @@ class DrawableRecording(Recording):
         import html
 
         from attnviz.api import drawing
+        from attnviz.render.formats import FORMATS, PAGE, draw
 
-        if PAGE not in drawing.FORMATS:
+        if PAGE not in FORMATS:
             return None
         report = drawing.build(self, PAGE, {"max_size": NOTEBOOK_SIZE})
-        page = html.escape(drawing.draw_report(report, PAGE).decode(), quote=True)
+        page = html.escape(draw(report, PAGE).decode(), quote=True)
         return (
             f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '
             f'style="width: 100%; height: {FRAME_HEIGHT}px; border: 0" srcdoc="{page}"></iframe>'

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.api import drawing as api
 from attnviz.api.recording import DrawableRecording as Recording
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError, flag
@@ -290,7 +289,7 @@ class Frame(HTMLParser):
 
 def test_notebook_shows_the_page_in_a_frame(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     page = '<!doctype html><p title="a&quot;b">"</iframe><script>alert(1)</script>'
-    monkeypatch.setattr(api, "draw_report", lambda report, suffix: page.encode())
+    monkeypatch.setattr("attnviz.render.formats.draw", lambda report, suffix: page.encode())
     shown = recording._repr_html_()
     assert shown is not None
     assert shown.count("<") == 2
@@ -313,7 +312,7 @@ def test_notebook_without_a_page_shows_what_it_shows_of_any_value(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_page = {suffix: row for suffix, row in FORMATS.items() if suffix != ".html"}
-    monkeypatch.setattr(api, "FORMATS", without_page)
+    monkeypatch.setattr("attnviz.render.formats.FORMATS", without_page)
     assert recording._repr_html_() is None
 
 
