@@ -307,9 +307,19 @@ def _may_be_part(tensor: Tensor, weights: NDArray[np.float32]) -> bool:
 
 
 def _difference(attention: NDArray[np.float32], weights: NDArray[np.float32], rows: NDArray[np.bool_]) -> float:
+    """The largest difference from the last queries and keys, or from a block of the diagonal, such as one image."""
     queries, keys = attention.shape[1:]
-    difference = np.abs(attention - weights[:, -queries:, -keys:]) * rows[:, -queries:]
-    return float(np.max(difference, initial=0))
+    last = weights.shape[1] - queries, weights.shape[2] - keys
+    blocks = [(place, place) for place in range(min(last))] if queries == keys and min(last) else []
+    return min(
+        float(
+            np.max(
+                np.abs(attention - weights[:, row:, column:][:, :queries, :keys]) * rows[:, row:][:, :queries],
+                initial=0,
+            )
+        )
+        for row, column in (last, *blocks)
+    )
 
 
 def _halves_of_one_softmax(attentions: list[Tensor]) -> list[tuple[set[int], Tensor]]:
