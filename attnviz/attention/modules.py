@@ -181,11 +181,13 @@ class MultiHeadAttention(nn.Module):
         refuse_shapes(self.query.in_features, self.batch_first, tokens, context, value_tokens)
         if not self.batch_first:
             tokens, context, value_tokens = (features.transpose(0, 1) for features in (tokens, context, value_tokens))
+            if visible is not None and visible.ndim == 3:  # (queries, keys, batch) -> (batch, 1, queries, keys)
+                visible = visible.permute(2, 0, 1).unsqueeze(1)
         queries = self.split_heads(self.query(tokens))  # (batch, heads, queries, features of a head)
         keys = self.split_heads(self.key(context))  # (batch, heads, keys, features of a head)
         values = self.split_heads(self.value(value_tokens))  # (batch, heads, keys, value features of a head)
         scores = self.compute_scores(queries, keys)  # (batch, heads, queries, keys)
-        visible_cells = _combine_masks(scores, self.batched(visible), padding, self.causal)
+        visible_cells = _combine_masks(scores, visible, padding, self.causal)
         weights = self.normalize(scores, visible_cells)  # (batch, heads, queries, keys)
         weights_after_dropout = self.dropout(weights) if self.dropout.p else weights  # (batch, heads, queries, keys)
         head_outputs = weights_after_dropout @ values  # (batch, heads, queries, value features of a head)
@@ -207,18 +209,6 @@ class MultiHeadAttention(nn.Module):
         if scores.dtype in (torch.float16, torch.bfloat16) and not scores.isfinite().all():
             raise overflow_error("scores", str(scores.dtype).removeprefix("torch."))
         return scores
-
-    def batched(self, visible: Tensor | None) -> Tensor | None:
-        """Returns a mask ``(queries, keys, batch)`` as ``(batch, 1, queries, keys)``, and any other mask unchanged.
-
-        Modules that are ``batch_first`` take no mask of that shape: they return every mask unchanged.
-
-        Args:
-            visible: the mask; ``None`` if there is none.
-        """
-        if self.batch_first or visible is None or visible.ndim != 3:
-            return visible
-        return visible.permute(2, 0, 1).unsqueeze(1)
 
     def split_heads(self, features: Tensor) -> Tensor:
         """Returns the features of each head, ``(batch, heads, tokens, features of a head)``.

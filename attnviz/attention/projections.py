@@ -44,16 +44,6 @@ def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *
     return draw_linear(width, output_dim, has_bias(bias, "output"), init) if projected else nn.Identity()
 
 
-def _refuse_indivisible(embed_dim: int, num_heads: int) -> None:
-    """Raises AttnvizError if the features cannot be split equally among the heads, or a number is below 1."""
-    refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads)
-    if embed_dim % num_heads:
-        nearest_multiple = max(1, round(embed_dim / num_heads)) * num_heads
-        raise AttnvizError(
-            f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use embed_dim {nearest_multiple}"
-        )
-
-
 def refuse_not_positive(**widths: int) -> None:
     """Raises AttnvizError if a width or a count is below 1."""
     for name, width in widths.items():
@@ -88,6 +78,11 @@ def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Ten
 def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
     """Returns the widths of a query (and key) and of a value in each head."""
     if qk_dim is None or value_dim is None:
-        _refuse_indivisible(embed_dim, num_heads)
+        refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads)
+        if embed_dim % num_heads:
+            nearest_multiple = max(1, round(embed_dim / num_heads)) * num_heads
+            raise AttnvizError(
+                f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use embed_dim {nearest_multiple}"
+            )
     query_width, value_width = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
     return query_width, value_width

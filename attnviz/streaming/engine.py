@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import Float64Array, FloatArray
+from attnviz.base.arrays import FloatArray
 from attnviz.base.machine import pooling_device
 from attnviz.base.progress import track
 from attnviz.streaming.factors import Factors
@@ -33,7 +33,16 @@ def overview_of(
     totals = np.zeros((len(head_indices), *plan.shape))
     peaks = np.zeros((len(head_indices), *plan.shape), dtype=np.float32)
     if device is None:
-        _pool(plan, head_indices, totals, peaks)
+        buffer = np.empty(plan.largest_tile, dtype=np.float32)
+        for output_index, head_index in enumerate(head_indices):
+            head = plan.load(head_index)
+            for band in track(plan.bands, "pooling"):
+                for column, is_cut in zip(band.columns, band.is_cut, strict=True):
+                    weights = _tile_weights(plan, head, band.row, column, is_cut, buffer)
+                    pixels = output_index, column.blocks, band.row.blocks
+                    totals[pixels] = _reduced_to_blocks(np.add, weights, band.row, column)
+                    if maximum:
+                        peaks[pixels] = _reduced_to_blocks(np.maximum, weights, band.row, column)
     else:
         from attnviz.streaming import torch_pass
 
@@ -60,20 +69,6 @@ def write_product(device: str | None, queries: NDArray[Any], keys: NDArray[Any],
     from attnviz.streaming.torch_pass import tensor_of
 
     torch.mm(tensor_of(queries), tensor_of(keys).T, out=tensor_of(out))
-
-
-def _pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
-    """Writes the sums and, if the plan asks for them, the maxima of the weights in each part of a pixel, as numpy."""
-    buffer = np.empty(plan.largest_tile, dtype=np.float32)
-    for output_index, head_index in enumerate(head_indices):
-        head = plan.load(head_index)
-        for band in track(plan.bands, "pooling"):
-            for column, is_cut in zip(band.columns, band.is_cut, strict=True):
-                weights = _tile_weights(plan, head, band.row, column, is_cut, buffer)
-                pixels = output_index, column.blocks, band.row.blocks
-                totals[pixels] = _reduced_to_blocks(np.add, weights, band.row, column)
-                if plan.maximum:
-                    peaks[pixels] = _reduced_to_blocks(np.maximum, weights, band.row, column)
 
 
 def _tile_weights(

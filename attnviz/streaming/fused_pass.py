@@ -166,17 +166,6 @@ class _PieceWeights:
     weights: Tensor
     logsumexp: Tensor  # ``(heads, queries)``, over the keys of the piece; −inf if a query sees none of them
 
-    def block_sums(self, row_logsumexp: Tensor, band: Tile) -> Tensor:
-        """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``."""
-        row_shares = torch.exp(self.logsumexp - row_logsumexp)[..., None]  # of the keys of the piece, in each row
-        weights = self.weights[..., : self.pixels.stop - self.pixels.start] * row_shares
-        if band.repeats is None:
-            return weights.view(len(weights), *band.grid.shape, -1).sum(2)
-        queries = torch.from_numpy(band.grid - band.tokens.start).to(weights.device)  # (blocks, queries of a block)
-        cells = weights[:, queries]  # (heads, blocks, queries of a block, blocks of keys)
-        cells[:, torch.from_numpy(band.repeats).to(weights.device), -1] = 0  # the last query of a short block is a copy
-        return cells.sum(2)
-
 
 def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
     """Returns the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows."""
@@ -196,7 +185,15 @@ def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Ten
     row_logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
     totals = empty_logsumexp.new_zeros(len(empty_logsumexp), band.count, len(plan.edges) - 1)
     for result in piece_results:
-        totals[:, :, result.pixels] += result.block_sums(row_logsumexp, band)
+        row_shares = torch.exp(result.logsumexp - row_logsumexp)[..., None]  # of the keys of the piece, in each row
+        weights = result.weights[..., : result.pixels.stop - result.pixels.start] * row_shares
+        if band.repeats is None:
+            totals[:, :, result.pixels] += weights.view(len(weights), *band.grid.shape, -1).sum(2)
+            continue
+        rows = torch.from_numpy(band.grid - band.tokens.start).to(weights.device)  # (blocks, queries of a block)
+        cells = weights[:, rows]  # (heads, blocks, queries of a block, blocks of keys)
+        cells[:, torch.from_numpy(band.repeats).to(weights.device), -1] = 0  # the last query of a short block is a copy
+        totals[:, :, result.pixels] += cells.sum(2)
     return totals, logsumexp
 
 

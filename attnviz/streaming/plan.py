@@ -173,7 +173,20 @@ class TilePlan:
         self.column_order = self.column.grid.ravel() - keys.start
         self._hidden: dict[tuple[int, ...], FloatArray] = {}
         self._tiles: dict[tuple[int, int], Tile] = {}
-        self.bands = [self._band(row) for row in rows]
+        self.bands: list[Band] = []
+        for row in rows:
+            # Tiles of exactly the blocks of keys that any of the queries may see.
+            reach = self.rules.reach(row.tokens, self.keys.stop)
+            first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
+            stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
+            columns = []
+            for start in range(first, stop, self.step):
+                blocks = start, min(start + self.step, stop)
+                if blocks not in self._tiles:  # bands share tiles
+                    self._tiles[blocks] = self.column.part(slice(*blocks))
+                columns.append(self._tiles[blocks])
+            is_cut = [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns]
+            self.bands.append(Band(row, columns, is_cut))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -202,19 +215,6 @@ class TilePlan:
             terms[~factors.mask.padding[self.keys]] = HIDDEN
         keys[:, -1] = terms[self.column_order] * BITS
         return LoadedHead(head_index, queries, keys)
-
-    def _band(self, row: Tile) -> Band:
-        """Returns the queries of ``row`` with tiles of exactly the blocks of keys that any of them may see."""
-        reach = self.rules.reach(row.tokens, self.keys.stop)
-        first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
-        stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
-        columns = []
-        for start in range(first, stop, self.step):
-            blocks = start, min(start + self.step, stop)
-            if blocks not in self._tiles:  # bands share tiles
-                self._tiles[blocks] = self.column.part(slice(*blocks))
-            columns.append(self._tiles[blocks])
-        return Band(row, columns, [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns])
 
     def hidden(self, row: Tile, column: Tile) -> FloatArray:
         """Returns ``HIDDEN`` for each cell that the mask hides, else 0, ``(keys, queries)`` in the order of the tile.

@@ -114,23 +114,19 @@ def _bias_of_mask(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
     by_key[:, ~cells.any(axis=0)] = 0
     if _equals_mask(mask, cells, by_key[:, None]):
         return Bias(by_key=_repeated_for_heads(by_key, heads)) if by_key.any() else Bias()
-    by_distance = _bias_by_distance(mask, cells)
-    # Row q is a window of the distances, and the window of row q + 1 begins one distance earlier.
-    if _equals_mask(mask, cells, sliding_window_view(by_distance, cells.shape[1], axis=-1)[:, ::-1]):
-        return Bias(relative=_repeated_for_heads(by_distance, heads), origin=len(cells) - 1)
-    return Bias(explicit=_repeated_for_heads(np.where(cells, mask, np.float32(0)), heads))
 
-
-def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
-    """Returns a bias for each distance key − query, from ``1 − queries`` on, read from at most 64 sampled queries."""
+    # The bias of each distance key − query, from 1 − queries on, is read from at most 64 sampled queries.
     queries, keys = cells.shape
-    biases = np.zeros((len(mask), queries + keys - 1), dtype=np.float32)
+    by_distance = np.zeros((len(mask), queries + keys - 1), dtype=np.float32)
     rows = np.flatnonzero(cells.any(axis=1))
     samples = np.linspace(0, len(rows) - 1, SAMPLED_QUERIES).astype(np.int64) if len(rows) else rows
     for query in rows[samples].tolist():
         start, visible = queries - 1 - query, cells[query]
-        biases[:, start : start + keys][:, visible] = mask[:, query, visible]
-    return biases
+        by_distance[:, start : start + keys][:, visible] = mask[:, query, visible]
+    # Row q is a window of the distances, and the window of row q + 1 begins one distance earlier.
+    if _equals_mask(mask, cells, sliding_window_view(by_distance, cells.shape[1], axis=-1)[:, ::-1]):
+        return Bias(relative=_repeated_for_heads(by_distance, heads), origin=len(cells) - 1)
+    return Bias(explicit=_repeated_for_heads(np.where(cells, mask, np.float32(0)), heads))
 
 
 def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -78,6 +77,16 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
         bool(fields["weights"][:, rows >= 0][..., columns < 0].any())
         for fields, rows, columns in zip(call.fields, windows.queries, windows.keys, strict=True)
     )
+    fields = []
+    for text in range(texts):
+        parts = []
+        for window in np.flatnonzero(windows.texts == text).tolist():
+            rows, columns = windows.queries[window], windows.keys[window]
+            is_row, is_column = rows >= 0, columns >= 0  # without padding
+            arrays = (call.fields[window][name] for name in ("scores", "weights", "visible"))
+            cells = Window(*(array[..., is_row, :][..., is_column] for array in arrays))
+            parts.append((np.ix_(rows[is_row], columns[is_column]), cells))
+        fields.append(joined_cells((len(call.heads), queries, keys), parts))
     return replace(
         call,
         shape=(texts, call.shape[1], queries, keys),
@@ -85,7 +94,7 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
             largest_known(call.fidelity[window] for window in np.flatnonzero(windows.texts == text).tolist())
             for text in range(texts)
         ],
-        fields=[_whole_map_fields(call, windows, text) for text in range(texts)],
+        fields=fields,
         marks=None,
         note=call.note or (PADDED_WINDOWS if is_padding_seen else ""),
         windows=int((windows.texts == 0).sum()),  # the windows of the first text
@@ -148,18 +157,6 @@ def _layer_list(calls: Sequence[CapturedCall]) -> str:
 def _count_list(numbers: Iterable[int]) -> str:
     """Returns the different numbers among these, ascending, as a list in words: ``4 or 16``."""
     return or_list(sorted(set(numbers)))
-
-
-def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    _, queries, keys = windows.shape
-    parts = []
-    for window in np.flatnonzero(windows.texts == text).tolist():
-        rows, columns = windows.queries[window], windows.keys[window]
-        is_row, is_column = rows >= 0, columns >= 0  # without padding
-        arrays = (call.fields[window][name] for name in ("scores", "weights", "visible"))
-        cells = Window(*(array[..., is_row, :][..., is_column] for array in arrays))
-        parts.append((np.ix_(rows[is_row], columns[is_column]), cells))
-    return joined_cells((len(call.heads), queries, keys), parts)
 
 
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:

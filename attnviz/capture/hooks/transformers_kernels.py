@@ -69,11 +69,6 @@ def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable
     return partial(_call_observed, function)
 
 
-def _generation() -> Any:
-    """Returns the class with transformers' ways of decoding; ``None`` if it was not imported."""
-    return getattr(sys.modules.get("transformers.generation.utils"), "GenerationMixin", None)
-
-
 def _with_noted_drafts(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a replacement of assisted decoding that tells receivers when it runs, and how many tokens it kept."""
 
@@ -99,7 +94,11 @@ def _with_noted_drafts(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 TRANSFORMERS_PATCHES = (
-    Patch(_generation, "_assisted_decoding", _with_noted_drafts),
+    Patch(
+        lambda: getattr(sys.modules.get("transformers.generation.utils"), "GenerationMixin", None),
+        "_assisted_decoding",
+        _with_noted_drafts,
+    ),
     Patch(_interface_with_getter, "get_interface", _with_observed_getter),
     Patch(_kernel_table, "__getitem__", _with_observed_items),
 )
