@@ -402,21 +402,19 @@ def fitting_title(heading: Heading, points: float, max_lines: int, width: float,
             for lines in (form.lines, tuple(ruler.wrap(form.text, points, width))):
                 if len(lines) <= max_lines and ruler.longest_width(lines, points) <= width + ROUNDING_INCHES:
                     return "\n".join(lines)
-        return _title_and_note(forms[-1], points, width, ruler)
+
+        # The title and its note in a line each, both cut; the title alone if no word of the note fits.
+        shortest = forms[-1]
+        line, *notes = shortest.lines
+        note = notes[0] if notes else ""
+        if ruler.width(line, points) > width + ROUNDING_INCHES:
+            name = shortest.name if shortest.noun else shortest.subject  # "text 0.3" without its tower
+            line = ruler.cut(name, points, width + ROUNDING_INCHES)
+        first_word = note.partition(" ")[0]
+        if not note or ruler.width(first_word + ELLIPSIS, points) > width + ROUNDING_INCHES:
+            return line
+        return f"{line}\n{_cut_after_word(note, points, width, ruler)}"
     return _cut_after_word(forms[-1].text, points, width, ruler, min_words=2)
-
-
-def _title_and_note(heading: Heading, points: float, width: float, ruler: Ruler) -> str:
-    """Returns a title and its note in a line each, cut to the width; the title alone if no word of the note fits."""
-    line, *notes = heading.lines
-    note = notes[0] if notes else ""
-    if ruler.width(line, points) > width + ROUNDING_INCHES:
-        name = heading.name if heading.noun else heading.subject  # "text 0.3" without its tower
-        line = ruler.cut(name, points, width + ROUNDING_INCHES)
-    first_word = note.partition(" ")[0]
-    if not note or ruler.width(first_word + ELLIPSIS, points) > width + ROUNDING_INCHES:
-        return line
-    return f"{line}\n{_cut_after_word(note, points, width, ruler)}"
 
 
 def _cut_after_word(text: str, points: float, width: float, ruler: Ruler, min_words: int = 1) -> str:

@@ -139,10 +139,20 @@ def table_lines(summary: Summary | None, look: Look) -> list[Line]:
     """
     if summary is None:
         return []
-    columns = [
-        _table_column(column, summary, alignment == "<", look)
-        for column, alignment in enumerate(summary.align or ">" * len(summary.header))
-    ]
+    columns = []  # of cells of one width: the header, then texts with any bars
+    for number, alignment in enumerate(summary.align or ">" * len(summary.header)):
+        header, texts = summary.header[number], [row[number] for row in summary.rows]
+        bars = [row[number] for row in summary.bars] or [None] * len(texts)
+        has_negative = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
+        bar_width = BAR_COLUMNS * (1 + has_negative) + 1 if any(length is not None for length in bars) else 0
+        width = max(widest_label(texts), cell_len(header) - bar_width)
+        is_left = alignment == "<"
+        title = set_cell_size(header, width + bar_width) if is_left or bar_width else right_aligned(header, width)
+        cells = [[Span(title, style="bold")]]
+        for text, length in zip(texts, bars, strict=True):
+            span = Span(set_cell_size(text, width) if is_left else right_aligned(text, width))
+            cells.append([span, Span(" "), *_bar_spans(length, has_negative, look)] if bar_width else [span])
+        columns.append(cells)
     widths = [sum(cell_len(span.text) for span in column[0]) for column in columns]
     gap = Span("  " if sum(widths) + 2 * len(widths) - 2 <= look.width else " ")
     lines = []
@@ -152,24 +162,6 @@ def table_lines(summary: Summary | None, look: Look) -> list[Line]:
             line += [gap, *cell]
         lines.append(cut(line, look.width))
     return [*lines, []]
-
-
-def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
-    """Returns the cells of one column of a table, all of the same width: the header, then texts with any bars."""
-    header, texts = summary.header[column], [row[column] for row in summary.rows]
-    bars = [row[column] for row in summary.bars] or [None] * len(texts)
-    has_negative = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
-    bar_width = BAR_COLUMNS * (1 + has_negative) + 1 if any(length is not None for length in bars) else 0
-    width = max(widest_label(texts), cell_len(header) - bar_width)
-    title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right_aligned(header, width)
-    spans = [Span(set_cell_size(text, width) if is_left_aligned else right_aligned(text, width)) for text in texts]
-    return [
-        [Span(title, style="bold")],
-        *(
-            [span, Span(" "), *_bar_spans(length, has_negative, look)] if bar_width else [span]
-            for span, length in zip(spans, bars, strict=True)
-        ),
-    ]
 
 
 def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Span]:

@@ -142,9 +142,17 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
     refuse_style(options.look, "a table of effects")
     refuse_changed("tables of effects", options)
     changes = effect_changes(before, after)
+    largest = changes.changes[0]
+    caption = f"The effects of heads on {before.metric} do not change."
+    if largest.difference != 0:
+        heads = f"{'heads' if len(largest.row.heads) > 1 else 'head'} {largest.name}"
+        caption = (
+            f"Changes of the effects of heads on {before.metric}: the largest is that of {heads}, from "
+            f"{largest.before:+.4f} before to {largest.after:+.4f} after."
+        )
     results = HeadResults(
         title="Changes between two tables of effects",
-        caption=_change_caption(changes, before.metric),
+        caption=caption,
         remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
         results=changes,
         summary=lambda: _change_list(changes),
@@ -182,15 +190,3 @@ def _change_list(changes: HeadChanges) -> Summary:
     if any(not math.isnan(change.margin) for change in rows):
         columns.append(Column("±95%", [f"{change.margin:.4f}" for change in rows]))
     return listed(*columns)
-
-
-def _change_caption(changes: HeadChanges, metric: str) -> str:
-    """Returns a sentence on the largest change, or one that says that nothing changes."""
-    largest = changes.changes[0]
-    if largest.difference == 0:
-        return f"The effects of heads on {metric} do not change."
-    heads = f"{'heads' if len(largest.row.heads) > 1 else 'head'} {largest.name}"
-    return (
-        f"Changes of the effects of heads on {metric}: the largest is that of {heads}, from {largest.before:+.4f} "
-        f"before to {largest.after:+.4f} after."
-    )

@@ -96,10 +96,10 @@ def heads_report(
             norms.setdefault(HeadRow.of(maps, head), []).append(mean_contribution(cell_maps(maps), head))
         means = np.array([[sum(head_norms) / len(head_norms)] for head_norms in norms.values()])
         extra_frames.append(HeadFrame(rows=tuple(norms), measures=(MOVED,), values=means))
-    last_unit = None
+    last_unit_sentence = ""
     if options.grouping.units != TOKENS:
-        last_unit = summarize_last_unit(recordings, heads, options.grouping)
-        extra_frames.append(last_unit.frame)
+        last_unit_sentence, last_unit_frame = summarize_last_unit(recordings, heads, options.grouping)
+        extra_frames.append(last_unit_frame)
     alignment = _alignment_columns(recordings, heads, options, reference)
     alignment_remark = ""
     if alignment is not None:
@@ -116,7 +116,7 @@ def heads_report(
     remarks = (
         *([SHARES] if options.of == CONTRIBUTIONS else []),
         *([effect_remark(effects)] if effects else []),
-        *([last_unit.sentence] if last_unit else []),
+        *([last_unit_sentence] if last_unit_sentence else []),
         *([alignment_remark] if alignment_remark else []),
         *remarks,
     )

@@ -1,7 +1,7 @@
 """Reads and adds the numbers beside a head's maps: metrics, effects, norms, and what the last unit of a text saw."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,18 +114,10 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
     return frame.with_columns((MOVED,), np.array(norms))
 
 
-@dataclass(frozen=True, eq=False)
-class _LastUnitSummary:
-    """The units that the last unit of a text looked at."""
-
-    sentence: str  # names the unit that the last unit looked at most, and the head in which it did
-    frame: HeadFrame  # the numbers of each head
-
-
 def summarize_last_unit(
     recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping
-) -> _LastUnitSummary:
-    """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the strongest."""
+) -> tuple[str, HeadFrame]:
+    """Returns a sentence on the unit that the last one looked at most, and its weight on earlier units by head."""
     by_option = option("by", grouping.units)
     maps = [layer_maps for recording in recordings for layer_maps in recording.maps]
     if len(recordings) > 1 or len({layer_maps.item for layer_maps in maps}) > 1:
@@ -136,7 +128,7 @@ def summarize_last_unit(
         raise AttnvizError(
             f"{by_option} needs single cells and two {grouping.units} or more: it shows what the last one looks at"
         )
-    return _LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
+    return strongest_unit_sentence(shares, grouping.units), frame
 
 
 def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
