@@ -215,7 +215,16 @@ def measure_call(
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
     def measure(block: _Block) -> _Band | None:
-        return _measure_block(call.of_texts(block.texts), heads, grids, block)
+        """Returns the sums of a block; ``None`` if the heads' visible cells differ."""
+        block_call = call.of_texts(block.texts)
+        if isinstance(block_call, FactoredCall):
+            rows = softmax_rows(block_call, heads, grids, block.texts, block.rows)
+            return None if rows is None else _measure_band(rows)
+        maps = block_call.maps(heads, block.rows)
+        if maps.visible.shape[1] > 1:
+            return None
+        grid = grids.of(maps.visible[:, 0], block.texts, block.rows, knows_hidden_scores=False)
+        return _measure_band(captured_rows(maps, grid))
 
     is_cpu = grids.batch.device.type == "cpu"
     results = map_parallel(measure, blocks) if is_cpu else [measure(block) for block in blocks]
@@ -229,10 +238,28 @@ def measure_call(
         else:
             text_sums[-1] = text_sums[-1].joined(band)
     if len(text_sums) == 1:
-        batch_sums = text_sums[0]
+        sums = text_sums[0]
     else:
-        batch_sums = _Band(*(torch.cat(tensors) for tensors in zip(*text_sums, strict=True)))
-    return [(tuple(heads), _numbers_of_call(call, heads, grids, batch_sums))]
+        sums = _Band(*(torch.cat(tensors) for tensors in zip(*text_sums, strict=True)))
+
+    counts = sums.counts.clone()
+    for number, metric in enumerate(grids.metrics):
+        counts[:, number] = metric.counted_queries(sums.counts[:, number], sums.choice_counts)
+    values = (sums.sums / counts[:, None]).masked_fill_((counts == 0)[:, None], math.nan)
+    received = sums.received / sums.choice_counts[:, None, None]
+    call_numbers = CallNumbers(
+        values=values,
+        places=sums.places,
+        received=received,
+        visible_keys=sums.visible_keys,
+        weights=sums.weights,
+        scores=sums.scores,
+        pairs=sums.pairs,
+        entropies=sums.entropies,
+        rows=sums.rows,
+        beside_sink=_beside_sinks(call, heads, grids, sums, values, received),
+    )
+    return [(tuple(heads), call_numbers)]
 
 
 class _Block(NamedTuple):
@@ -286,27 +313,6 @@ class _Band(NamedTuple):
         )
 
 
-def _numbers_of_call(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, band: _Band) -> CallNumbers:
-    """Returns the numbers of each text, given the sums over all of its rows."""
-    counts = band.counts.clone()
-    for number, metric in enumerate(grids.metrics):
-        counts[:, number] = metric.counted_queries(band.counts[:, number], band.choice_counts)
-    values = (band.sums / counts[:, None]).masked_fill_((counts == 0)[:, None], math.nan)
-    received = band.received / band.choice_counts[:, None, None]
-    return CallNumbers(
-        values=values,
-        places=band.places,
-        received=received,
-        visible_keys=band.visible_keys,
-        weights=band.weights,
-        scores=band.scores,
-        pairs=band.pairs,
-        entropies=band.entropies,
-        rows=band.rows,
-        beside_sink=_beside_sinks(call, heads, grids, band, values, received),
-    )
-
-
 def _beside_sinks(
     call: AttentionCall, heads: Sequence[int], grids: CachedGrids, band: _Band, values: Tensor, received: Tensor
 ) -> Float64Array:
@@ -346,18 +352,6 @@ def _column(call: AttentionCall, heads: Sequence[int], key: int, logsumexp: Tens
     return weights if visible is None else weights * visible[..., 0]
 
 
-def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
-    """Returns the sums of a block; ``None`` if the heads' visible cells differ."""
-    if isinstance(call, FactoredCall):
-        rows = softmax_rows(call, heads, grids, block.texts, block.rows)
-        return None if rows is None else _measure_band(rows)
-    maps = call.maps(heads, block.rows)
-    if maps.visible.shape[1] > 1:
-        return None
-    grid = grids.of(maps.visible[:, 0], block.texts, block.rows, knows_hidden_scores=False)
-    return _measure_band(captured_rows(maps, grid))
-
-
 def _measure_band(rows: TextsRows) -> _Band:
     grid, weights = rows.grid, rows.softmax.weights
     row_numbers, defined_queries = _row_numbers(rows)
@@ -369,6 +363,14 @@ def _measure_band(rows: TextsRows) -> _Band:
     if grid.has_single_key:
         received = (grid.has_choice[:, None, None] @ weights)[:, :, 0]
 
+    # The first query where each number is largest, (metrics, texts, heads); -1 if no query has it. The number less the
+    # largest is 0 there and negative elsewhere, so the first largest has the highest rank.
+    count = len(row_numbers)
+    ranks = torch.arange(count, 0, -1, dtype=row_numbers.dtype, device=row_numbers.device)
+    first = (row_numbers - row_maxima).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
+    largest_places = count - first.long() + grid.rows.start
+    places = torch.where(row_maxima > 0, largest_places, defined_queries.first_rows.T[..., None])
+
     # the metrics of `REST_METRICS` of each row, NaN where undefined
     columns = [order[number] for number, metric in enumerate(grid.metrics) if metric.name in REST_METRICS]
     has_number = defined_queries.has_number[..., columns][:, None]
@@ -377,7 +379,7 @@ def _measure_band(rows: TextsRows) -> _Band:
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
         counts=defined_queries.counts[:, order],
         best=row_maxima.permute(1, 2, 0).masked_fill((defined_queries.counts == 0)[:, None], UNDEFINED)[..., order],
-        places=_first_largest(row_numbers, row_maxima, defined_queries, grid.rows.start)[order].permute(1, 2, 0),
+        places=places[order].permute(1, 2, 0),
         received=received,
         visible_keys=grid.visible_keys,
         choice_counts=grid.has_choice.sum(1),
@@ -390,16 +392,6 @@ def _measure_band(rows: TextsRows) -> _Band:
         logsumexp=rows.softmax.logsumexp,
         visible_counts=grid.visible_counts,
     )
-
-
-def _first_largest(numbers: Tensor, best: Tensor, defined_queries: DefinedQueries, start: int) -> Tensor:
-    """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it."""
-    # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
-    count = len(numbers)
-    ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
-    first = (numbers - best).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
-    places = count - first.long() + start
-    return torch.where(best > 0, places, defined_queries.first_rows.T[..., None])
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:

@@ -87,32 +87,44 @@ def survey(
             "a survey needs a tokenizer and texts, a processor and images, or batches; use survey(model, tokenizer, "
             "texts)"
         )
+    result: Survey | None = None
     if images is not None:
-        return _survey_of_images(LiveModel(model, tokenizer), images, options)
-    with evaluation_mode(model):
-        if batches is not None:
-            return _survey_of_batches(model, tokenizer, batches, options)
-        assert texts is not None
-        settings = ModelSettings(model=type(model).__name__)
-        model_and_tokenizer: Any = model, tokenizer
-        reader = HuggingFaceReader(settings, use="texts", loaded=model_and_tokenizer)
-        refuse_long_window(reader, window)
-        result = SurveyRun(reader, options).run(PassedTexts(texts))
-    assert result is not None  # only processes after the first return nothing, and there are none
-    return result
-
-
-def _survey_of_images(live: LiveModel, images: Iterable[Any], options: SurveyOptions) -> Survey:
-    refuse_single_image(images)
-    names = [name for name in ("tokens", "window") if getattr(options, name)] + ["classes"] * bool(
-        options.custom_classes
-    )
-    if names:
-        raise AttnvizError(f"{names[0]} is for texts, and images are given; leave it out")
-    with live.unchanged():
-        reader = live.reader(ModelSettings(model=live.name), "images")
-        run = SurveyRun(reader, replace(options, corpus=("images",), pictures=True))
-        result = run.run(CorpusPictures(images, reader))
+        refuse_single_image(images)
+        for_texts = {"tokens": tokens, "window": window, "classes": classes}
+        names = [name for name, value in for_texts.items() if value]
+        if names:
+            raise AttnvizError(f"{names[0]} is for texts, and images are given; leave it out")
+        live = LiveModel(model, tokenizer)
+        with live.unchanged():
+            image_reader = live.reader(ModelSettings(model=live.name), "images")
+            run = SurveyRun(image_reader, replace(options, corpus=("images",), pictures=True))
+            result = run.run(CorpusPictures(images, image_reader))
+    elif texts is not None:
+        with evaluation_mode(model):
+            settings = ModelSettings(model=type(model).__name__)
+            model_and_tokenizer: Any = model, tokenizer
+            reader = HuggingFaceReader(settings, use="texts", loaded=model_and_tokenizer)
+            refuse_long_window(reader, window)
+            result = SurveyRun(reader, options).run(PassedTexts(texts))
+    else:
+        assert batches is not None
+        with evaluation_mode(model):
+            for number, arguments in enumerate(batches, 1):
+                batch_call = _BatchCall(model, arguments, tokenizer)
+                first_id = 0 if result is None else result.texts
+                windows = [
+                    TextWindow(first_id + row, CorpusText(f"batch {number}", row + 1, text_tokens.text), 0, text_tokens)
+                    for row, text_tokens in enumerate(batch_call.texts)
+                ]
+                batch = Batch(windows, class_masks(batch_call.texts, options.custom_classes))
+                result = merge_surveys(result, survey_of_batch(batch_call, batch, options))
+                if result is not None and tokens is not None and result.tokens >= tokens:
+                    break
+        if result is None:
+            raise AttnvizError("no batch to survey; give batches that hold texts")
+        if tokenizer is not None and not decodes_exactly(tokenizer):
+            known_words = [metric for metric in result.metrics if metric.name not in WORDING_METRICS]
+            result = result.of_metrics(known_words)
     assert result is not None  # only processes after the first return nothing, and there are none
     return result
 
@@ -120,27 +132,6 @@ def _survey_of_images(live: LiveModel, images: Iterable[Any], options: SurveyOpt
 def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
     """Returns the numbers as a tuple; ``None`` for ``None``."""
     return None if numbers is None else tuple(numbers)
-
-
-def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
-    """Returns the survey of a module over batches of texts, up to the batch that reaches the limit of tokens."""
-    total: Survey | None = None
-    for number, arguments in enumerate(batches, 1):
-        batch_call = _BatchCall(module, arguments, tokenizer)
-        first_id = 0 if total is None else total.texts
-        windows = [
-            TextWindow(first_id + row, CorpusText(f"batch {number}", row + 1, tokens.text), 0, tokens)
-            for row, tokens in enumerate(batch_call.texts)
-        ]
-        batch = Batch(windows, class_masks(batch_call.texts, options.custom_classes))
-        total = merge_surveys(total, survey_of_batch(batch_call, batch, options))
-        if total is not None and options.tokens is not None and total.tokens >= options.tokens:
-            break
-    if total is None:
-        raise AttnvizError("no batch to survey; give batches that hold texts")
-    if tokenizer is None or decodes_exactly(tokenizer):
-        return total
-    return total.of_metrics([metric for metric in total.metrics if metric.name not in WORDING_METRICS])
 
 
 @final

@@ -117,15 +117,9 @@ def part_sums(weights: Float64Array, is_chosen: BoolArray, pairs: IntArray) -> F
     places = np.flatnonzero(is_chosen)  # of the chosen tokens in all rows
     numbers = np.cumsum(is_chosen.ravel()).reshape(is_chosen.shape) - 1  # of each chosen token, from 0
     rows, pair_indices = np.nonzero(is_chosen[:, pairs[:, 0]] & is_chosen[:, pairs[:, 1]])
-    last_of_parts = _last_of_parts(len(places), *(numbers[rows, pairs[pair_indices, end]] for end in (0, 1)))
-    sums = np.zeros(weights.size)
-    sums[places] = np.bincount(last_of_parts, weights.ravel()[places], minlength=len(places))
-    return sums.reshape(weights.shape)
+    starts, ends = (numbers[rows, pairs[pair_indices, end]] for end in (0, 1))
 
-
-def _last_of_parts(count: int, starts: IntArray, ends: IntArray) -> IntArray:
-    """Returns the last node of the connected part of each node, ``(nodes,)``."""
-    roots = np.arange(count)  # the last node found so far in the part of each node
+    roots = np.arange(len(places))  # the last token found so far in the part of each chosen token
     while len(starts):
         low, high = np.sort(np.stack([roots[starts], roots[ends]]), axis=0)
         np.maximum.at(roots, low, high)
@@ -134,7 +128,10 @@ def _last_of_parts(count: int, starts: IntArray, ends: IntArray) -> IntArray:
             roots = roots[roots]
         is_open = roots[starts] != roots[ends]
         starts, ends = starts[is_open], ends[is_open]
-    return roots
+
+    sums = np.zeros(weights.size)
+    sums[places] = np.bincount(roots, weights.ravel()[places], minlength=len(places))
+    return sums.reshape(weights.shape)
 
 
 def image_patches(grid: Grid) -> Cells:
