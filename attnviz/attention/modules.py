@@ -379,16 +379,7 @@ def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def _combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """Returns the cells that every mask shows: bool, broadcasts to ``(batch, heads, queries, keys)``; ``None`` for all.
-
-    Args:
-        scores: ``(batch, heads, queries, keys)``.
-        visible: ``(queries, keys)``, or any shape that broadcasts to the scores.
-        padding: ``(batch, keys)``, true where the key is real.
-
-    Raises:
-        AttnvizError: if a mask does not fit the scores.
-    """
+    """Returns the cells that every mask shows; they broadcast to the scores, and are ``None`` if all are shown."""
     batch, _, queries, keys = scores.shape
     masks = []
     if visible is not None:

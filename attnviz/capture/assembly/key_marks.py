@@ -127,10 +127,8 @@ def _with_equal_heads(first: FloatArray, second: FloatArray) -> tuple[FloatArray
 
 
 def _matching_columns(keys: FloatArray, known_keys: FloatArray, tolerance: float) -> IntArray:
-    """Returns the known key that each key, ``(heads, keys, marks)``, equals in all heads; -1 if it equals none.
-
-    Of several equal ones it is the last before that of the next key: most caches keep the order, and the latest keys.
-    """
+    """Returns the known key that each key, ``(heads, keys, marks)``, equals in all heads; -1 if it equals none."""
+    # Of several equal ones it is the last before that of the next key: most caches keep the order, and the latest keys.
     columns = np.full(keys.shape[1], -1)
     is_free = np.ones(known_keys.shape[1], dtype=bool)
     next_column = known_keys.shape[1]

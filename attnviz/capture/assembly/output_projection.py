@@ -105,10 +105,7 @@ def added_bias(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor
 
 
 def _find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Returns the columns of a matrix that hold an attention output, ``(batch, heads, queries, features)``, if it does.
-
-    They are ``(heads, features)``, with True if the rows are ordered by queries and then by texts.
-    """
+    """Returns the columns that hold an attention output, ``(heads, features)``, and True if queries are the first."""
     batch, heads, queries, features = output.shape
     if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
         return None
@@ -304,11 +301,7 @@ def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
-    """Returns for each text the largest difference between summed contributions plus bias and the projection's result.
-
-    Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
-    recorded, the model's own output is used. A query that sees no key in some head counts as a difference of 0.
-    """
+    """Returns each text's largest difference between summed contributions plus bias and the projection's result."""
     batch, _, queries, _ = call.shape
     mixed_values, sees_any = call.recomputed_rows(heads)
     spacing = -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES)  # the division rounds up
@@ -318,7 +311,7 @@ def _contribution_errors(call: AttentionCall, projection: OutputProjection, head
         _rows_of_texts(matrix, batch, rows, projection.queries_first)
         for matrix in (projection.matrix, projection.result)
     )
-    columns = projection.columns[list(heads)].flatten()
+    columns = projection.columns[list(heads)].flatten()  # heads that are not recorded keep the model's own output
     operand[..., columns] = mixed_values[:, :, ::spacing].transpose(1, 2).flatten(2).to(operand)
     total = operand @ projection.weight.to(operand)
     if projection.bias is not None:

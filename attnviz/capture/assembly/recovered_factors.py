@@ -190,10 +190,8 @@ def _score_tolerance(call: DenseCall) -> float:
 
 
 def _fit(sample: _Sample, by_distance: Sequence[bool]) -> _Fit:
-    """Returns the scale of each head and the biases that fit the scores with the least squared residuals.
-
-    Biases are fitted to the scores and to the products of queries and keys; the scale then fits the residuals of both.
-    """
+    """Returns the scale of each head and the biases that fit the scores with the least squared residuals."""
+    # Biases are fitted to the scores and to the products; the scale then fits the residuals of both.
     terms = _Terms.from_sample(sample, by_distance)
     score_biases, product_biases = terms.solve(sample.scores), terms.solve(sample.products)
     scores = sample.scores - terms.cells(score_biases)

@@ -70,10 +70,8 @@ class _Batch:
         return _consistent_places(places, rows, calls)
 
     def _continued_texts(self, calls: dict[Key, CapturedCall]) -> tuple[int, ...] | None:
-        """Returns the earlier text whose keys each text of a pass has cached; ``None`` if one has none.
-
-        Beam search puts the texts of a cache in another order; a cache may also be repeated for several questions.
-        """
+        """Returns the earlier text whose keys each text of a pass has cached; ``None`` if one has none."""
+        # Beam search puts the texts of a cache in another order; a cache may also be repeated for several questions.
         equal_texts: Any = True
         for key, call in calls.items():
             rows, past_count = self.rows[key], past_keys(call)
@@ -264,7 +262,11 @@ class TextCollector:
                 )
             dropping = [rows for rows in all_rows if any(part.place.columns is not None for part in rows.parts)]
             if dropping:
-                remarks.append(f"In {name}, keys that the cache dropped are hidden in the rows after that.")
+                count = dropping[0].parts[-1].place.keys
+                remarks.append(
+                    f"In {name}, keys that the cache dropped are hidden in the rows after that: "
+                    f"the last pass read {count} of {dropping[0].keys}."
+                )
             starts = {rows.start for rows in all_rows}
             for start in sorted(starts)[1:]:
                 layers = {key[0].layer for key, rows in batch.rows.items() if rows in all_rows and rows.start == start}
@@ -275,13 +277,10 @@ class TextCollector:
         return remarks
 
     def _continuation(self, calls: dict[Key, CapturedCall]) -> "tuple[int, _Continuation | None]":
-        """Returns the number of the batch that a pass continues, and how; ``None`` if it begins other texts.
-
-        It continues the batch whose last tokens it has cached, else the one of which it has cached most tokens; the
-        last one of several.
-        """
+        """Returns the number of the batch that a pass continues, and how; ``None`` if it begins other texts."""
         self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
         has_cached_keys = any(past_keys(call) > 0 for call in self_calls.values())
+        # It continues the batch whose last tokens it has cached, else the one of which it has cached most tokens.
         number, best, is_too_long = 0, None, False
         for way in (_Batch.continuation, _Batch.continuation_over_changed_cache):
             for other in range(len(self.batches))[::-1][: None if has_cached_keys else 1]:

@@ -397,10 +397,7 @@ class Observer:
         return False
 
     def _fused(self, call: TorchCall) -> Finding | None:
-        """Returns the attention of an encoder layer or ``nn.MultiheadAttention`` that ran as one kernel.
-
-        It is computed again from the arguments; ``None`` outside the model's modules.
-        """
+        """Returns the attention of torch's fused layers, computed again; ``None`` outside the model."""
         self.passes.is_plain = False
         is_layer = call.name == FUSED_ENCODER
         arguments = bind_fused(call.name, FUSED_LAYER if is_layer else FUSED_ATTENTION, call.args, call.kwargs)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
+from attnviz.capture.assembly import step_rows
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.assembly.step_rows import StepRows
 from attnviz.capture.flow.sites import CallSite
@@ -311,6 +312,14 @@ def test_a_pass_over_keys_that_no_pass_computed_is_a_text_of_its_own_over_the_ke
         "Forward pass 2 reads cached keys that no pass before computed (2 of 4 in pass 2): the rows are texts of "
         "their own, over the keys that they saw."
     )
+
+
+def test_rows_that_are_too_long_to_be_joined_are_texts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_rows, "LONG_MAP_TOKENS", 4)
+    _, recording = passes_over(torch.tensor([CONTEXT]), (4, [1]), (5, [2]))
+    shapes = [(maps.item, len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps if maps.layer == 0]
+    assert shapes == [(0, 4, 4), (1, 2, 6)]
+    assert "Forward pass 2 continues a text whose map is too long to be joined" in recording.remarks[1]
 
 
 @torch.no_grad()
