@@ -130,6 +130,7 @@ class GivenLabels:
         self.reordered: list[str] = []  # the names of the lists that are in another order than the texts
         self.kinds: dict[str, Sequence[int]] = {}  # the kinds of tokens that the labels of a name may belong to
         self.labels = {name: self._labels_of_texts(name) for name in self.given}
+        self.tokens_of_axes: dict[tuple[object, ...], Tokens | None] = {}
         # The name and the text of all labels that tokens have, and how many queries without labels come before them
         self.used: dict[tuple[str, int], int] = {}
 
@@ -222,6 +223,14 @@ class GivenLabels:
         ]
 
     def _labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
+        """Returns the tokens of an axis with the first labels that fit: one object for the equal axes of all layers."""
+        span = axis.queries.start, axis.queries.stop
+        key = text, tuple(sources), axis.is_real.tobytes(), axis.ids.tobytes(), span, axis.extra
+        if key not in self.tokens_of_axes:
+            self.tokens_of_axes[key] = self._first_labelled(text, axis, sources)
+        return self.tokens_of_axes[key]
+
+    def _first_labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
         for name in sources:
             labels = self.labels[name].get(text) if name in self.labels else None
             labelled = None if labels is None else axis.labelled(labels, self.kinds[name])

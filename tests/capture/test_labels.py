@@ -189,3 +189,16 @@ def test_a_tokenizer_labels_the_ids_that_the_model_reads() -> None:
         assert (tokens.labels, tokens.ids.tolist()) == (expected.labels, expected.ids.tolist())
         assert set(maps.key_tokens.labels[len(expected) :]) <= {"[pad]"}
     assert recording.remarks == ()
+
+
+def test_layers_share_the_tokens_of_a_text() -> None:
+    class Twice(Reader):
+        def forward(self, ids: Tensor) -> Tensor:
+            super().forward(ids)
+            return super().forward(ids)
+
+    names = [["a", "b"], ["c", "d", "e"]]
+    recording = recorded(Twice(causal=False, prompt=0, cached=0), [torch.tensor([[3, 4, 0], [5, 6, 7]])], names)
+    maps = {item: [maps for maps in recording.maps if maps.item == item] for item in (0, 1)}
+    assert [len(layers) for layers in maps.values()] == [2, 2]
+    assert all(first.key_tokens is second.key_tokens is first.query_tokens for first, second in maps.values())
