@@ -223,7 +223,15 @@ class CorpusPictures:
                 self._skip(REFUSED, f"{name!r} is left out: {error}")
                 continue
             has_read_any = True
-            yield CorpusText(name, 0, digest, _without_picture(tokens), image)
+            tokens_without_picture = Tokens.of_text(
+                text="",
+                labels=tokens.labels,
+                ids=tokens.ids,
+                offsets=np.zeros((len(tokens), 2), dtype=np.int64),
+                words=np.full(len(tokens), -1, dtype=np.int64),
+                special=tokens.special,
+            )
+            yield CorpusText(name, 0, digest, tokens_without_picture, image)
 
     def _skip(self, reason: str, line: str) -> None:
         """Counts a picture that is skipped for a reason, and reports it with a line."""
@@ -242,18 +250,6 @@ def _digest_of(image: ImageSource) -> str:
         while piece := content.read(DIGEST_BYTES):
             hasher.update(piece)
     return hasher.hexdigest()
-
-
-def _without_picture(tokens: Tokens) -> Tokens:
-    """Returns tokens with the same labels, ids and special tokens, and without the picture and its places."""
-    return Tokens.of_text(
-        text="",
-        labels=tokens.labels,
-        ids=tokens.ids,
-        offsets=np.zeros((len(tokens), 2), dtype=np.int64),
-        words=np.full(len(tokens), -1, dtype=np.int64),
-        special=tokens.special,
-    )
 
 
 def picture_batches(chunk: Sequence[CorpusText], first_id: int) -> PackedChunk:

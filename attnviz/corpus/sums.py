@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
@@ -241,13 +241,20 @@ class Tallies:
         sum_bits, square_bits = unit_bits(metrics)
         is_defined = ~np.isnan(numbers.values)
         has_common_sink = (numbers.sinks == numbers.sinks[0]).all(axis=0)
+        _, heads, metric_count = numbers.values.shape
+        bins = np.empty(numbers.values.shape, dtype=np.int64)
+        for number, metric in enumerate(metrics):
+            bins[:, :, number] = bin_of(numbers.values[:, :, number], metric.unit)
+        # one count for all histograms: each head and metric has bins of its own in a row of all bins
+        bins += np.arange(heads * metric_count).reshape(heads, metric_count) * HISTOGRAM_BINS
+        counts = np.bincount(bins[is_defined], minlength=heads * metric_count * HISTOGRAM_BINS)
         return cls(
             texts=np.array(len(numbers.values), dtype=np.int64),
             tokens=np.array(tokens, dtype=np.int64),
             count=is_defined.sum(axis=0),
             sums=ExactSums.of(numbers.values, sum_bits),
             squares=ExactSums.of(numbers.values**2, square_bits),
-            histogram=_histogram(numbers.values, is_defined, metrics),
+            histogram=counts.astype(np.int64).reshape(heads, metric_count, HISTOGRAM_BINS),
             weights=ExactSums.of(numbers.weights, WEIGHT_BITS).padded(*_missing_offset_bins(numbers.pairs)),
             scores=ExactSums.of(numbers.scores, SCORE_BITS).padded(*_missing_offset_bins(numbers.pairs)),
             pairs=np.pad(numbers.pairs, [(0, 0), _missing_offset_bins(numbers.pairs)]),
@@ -289,15 +296,3 @@ def _missing_offset_bins(pairs: IntArray) -> tuple[int, int]:
 def _missing_position_bins(rows: IntArray) -> tuple[int, int]:
     """Returns the numbers of bins that a batch lacks before (0) and after its bins of positions, which come first."""
     return 0, position_bins() - rows.shape[-1]
-
-
-def _histogram(values: Float64Array, is_defined: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
-    """Returns the number of texts in each bin of each metric, ``(heads, metrics, bins)``."""
-    _, heads, metric_count = values.shape
-    bins = np.empty(values.shape, dtype=np.int64)
-    for number, metric in enumerate(metrics):
-        bins[:, :, number] = bin_of(values[:, :, number], metric.unit)
-    # one count for all histograms: each head and metric has bins of its own in a row of all bins
-    bins += np.arange(heads * metric_count).reshape(heads, metric_count) * HISTOGRAM_BINS
-    counts = np.bincount(bins[is_defined], minlength=heads * metric_count * HISTOGRAM_BINS)
-    return counts.astype(np.int64).reshape(heads, metric_count, HISTOGRAM_BINS)

@@ -136,11 +136,6 @@ class TextBatch:
         return torch.from_numpy(out).to(self.device)
 
 
-def widest_dtype(device: torch.device) -> torch.dtype:
-    """Returns the widest floating-point dtype of a device: float32 for Apple's GPUs, float64 for any other."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 class DefinedQueries(NamedTuple):
     """The queries for which each metric is defined; metrics are in the order of computation."""
 
@@ -337,7 +332,9 @@ class TextsGrid(Grid):
         """The factors that sum weights over cells, for all metrics that count cells and apply to this grid."""
         cells = [(number, self.cells_of(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
         applicable = [(number, metric_cells) for number, metric_cells in cells if self.metrics[number].fits(self)]
-        return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, widest_dtype(self.batch.device))
+        # the widest dtype of the device: Apple's GPUs have no float64
+        sum_dtype = torch.float32 if self.batch.device.type == "mps" else torch.float64
+        return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, sum_dtype)
 
     @cached_property
     def _cached_queries(self) -> list[DefinedQueries]:

@@ -197,7 +197,15 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
     A grid whose queries see no key has one key.
     """
     factors, key_count = maps.cell_factors(), len(maps.key_tokens)
-    visible_keys, first = _visible_keys(maps, head, spans), first_position(maps, head)
+    first, all_keys = first_position(maps, head), slice(0, key_count)
+    if factors is not None:
+        counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(key_count + 1))
+        visible_keys = np.asarray(counts[0] > 0)
+    else:  # keys that a query of these blocks sees, or the last one, which tells where the queries end
+        last_query = slice(len(maps.query_tokens) - 1, len(maps.query_tokens))
+        seen_spans = spans if spans[-1].stop == last_query.stop else [*spans, last_query]
+        seen_keys = [maps.visibility(head, span, all_keys).any(axis=0) for span in seen_spans]
+        visible_keys = np.asarray(np.logical_or.reduce(seen_keys))
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         # The mask of factors bounds the visible keys, so that visibility is computed for fewer of them.
@@ -227,17 +235,6 @@ def first_position(maps: CellMaps, head: int) -> int:
     else:
         last_keys = factors.mask.last_keys(queries, keys)
     return position_of_first_query(last_keys, keys)
-
-
-def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
-    """Returns True for keys that any query of a head sees; without factors, any of the spans or the last query."""
-    factors, all_keys = maps.cell_factors(), slice(0, len(maps.key_tokens))
-    if factors is not None:
-        counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(all_keys.stop + 1))
-        return np.asarray(counts[0] > 0)
-    last_query = slice(len(maps.query_tokens) - 1, len(maps.query_tokens))  # it tells where the queries end
-    all_spans = spans if spans[-1].stop == last_query.stop else [*spans, last_query]
-    return np.asarray(np.logical_or.reduce([maps.visibility(head, span, all_keys).any(axis=0) for span in all_spans]))
 
 
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:

@@ -103,7 +103,14 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     rows = [_HeadRows(cell_maps(maps), head, queries, columns, own) for maps, head in heads]
     numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]
     shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers_by_head, strict=True))
-    strongest_keys, strongest_weights = _strongest_keys(weight_sums / np.float32(len(heads)), sink)
+
+    mean_weights = np.where(sink, np.float32(-1), weight_sums / np.float32(len(heads)))  # -1 sorts after every weight
+    count = min(STRONGEST_TOKENS, mean_weights.shape[1])
+    strongest_keys = np.argpartition(-mean_weights, count - 1, axis=1)[:, :count]
+    weights = np.take_along_axis(mean_weights, strongest_keys, axis=1)
+    order = np.argsort(-weights, axis=1, kind="stable")  # the largest first
+    strongest_keys = np.take_along_axis(strongest_keys, order, axis=1)
+    strongest_weights = np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)
     return DecodingSteps(
         heads=tuple(head_name(maps, head) for maps, head in heads),
         by=units,
@@ -214,14 +221,3 @@ class _HeadRows:
             last_row = rows[-1:]
         change[0] = np.nan
         return shares, on_written, change
-
-
-def _strongest_keys(mean_weights: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
-    """Returns the keys with the largest weights, the largest first, ``(steps, keys)``, and these weights."""
-    weights_outside_sink = np.where(sink, np.float32(-1), mean_weights)  # -1 sorts after every weight
-    count = min(STRONGEST_TOKENS, mean_weights.shape[1])
-    strongest_keys = np.argpartition(-weights_outside_sink, count - 1, axis=1)[:, :count]
-    weights = np.take_along_axis(weights_outside_sink, strongest_keys, axis=1)
-    order = np.argsort(-weights, axis=1, kind="stable")
-    ordered_weights = np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)
-    return np.take_along_axis(strongest_keys, order, axis=1), ordered_weights
