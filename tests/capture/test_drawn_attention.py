@@ -188,6 +188,7 @@ def test_common_ways_of_writing_attention_are_exact(name: str, case: Case) -> No
     assert judged(case) == "exact"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @seed(SEED)
 @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))

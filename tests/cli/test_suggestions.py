@@ -536,6 +536,7 @@ def run(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
 SAID: dict[str, str] = {}  # by line: what the first test read, for the second
 
 
+@pytest.mark.slow
 def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, place: Path) -> None:
     assert len(WRONG) > 111
     before = sorted(path.name for path in place.rglob("*"))
@@ -619,6 +620,7 @@ def remedies(line: str, said: str) -> list[str]:
     return [each for each in found if not any(word in each for word in NOT_TYPED)]
 
 
+@pytest.mark.slow
 def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, place: Path) -> None:
     recording = (place / "run.safetensors").read_bytes()
     here, refused = set(place.rglob("*")), []
@@ -638,6 +640,7 @@ def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, place: Pa
     assert len(advised) > 40
 
 
+@pytest.mark.slow
 def test_what_a_refusal_advises_in_other_words_is_accepted_too(run: Run, place: Path) -> None:
     here = set(place.rglob("*"))
     other = {}
