@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.api.drawing import head_table
+from attnviz.api.recording import drawable
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.maps.dense import DenseMaps
@@ -56,7 +56,7 @@ def table_of(weights: FloatArray, visible: BoolArray) -> dict[str, NDArray[Any]]
         weights=weights,
         visible=visible,
     )
-    return head_table(Recording(maps=(maps,), model="a test"))
+    return drawable(Recording(maps=(maps,), model="a test")).head_table()
 
 
 @pytest.mark.parametrize("causal", [True, False])

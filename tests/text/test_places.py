@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, argument, format_options, option
 from attnviz.text.places import find_place, place_name, spaces_before
 from attnviz.text.tokens import Tokens, tokenize
 from tests.languages import PLACES
@@ -53,11 +53,12 @@ def test_every_token_is_found_by_the_name_that_is_written_for_it(tokens: Tokens)
         ("WHALE", 3, "“WHALE” is 2 tokens, 2 to 3; the last is the query here; it is also at 7."),
         ("a whale", 7, "“a whale” is 3 tokens, 5 to 7; the last is the query here."),
         ("the", 1, "“the” is in token 1."),
-        ("ale", 3, f"“ale” is also at 7; {option('query', '@7')} chooses the one at 7."),
+        ("ale", 3, "“ale” is also at 7; query='@7' chooses the one at 7."),
     ],
 )
 def test_a_remark_says_how_a_name_was_understood(tokens: Tokens, name: str, place: int, remark: str) -> None:
-    assert find_place(tokens, name) == (place, remark)
+    found, said = find_place(tokens, name)
+    assert (found, format_options(said, argument)) == (place, remark)
 
 
 @pytest.mark.parametrize(
