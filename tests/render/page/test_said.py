@@ -1,5 +1,6 @@
 """What the page says and offers is what it shows."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -87,6 +88,46 @@ def test_lift_is_offered_where_it_is_drawn(page: Opened) -> None:
 def test_rows_sorted_by_a_second_token_say_so(page: Opened) -> None:
     at(page, "view=lens&query=it&key=cat", "state.list === 'lens' && state.pin?.key === 1")
     assert page.evaluate("document.querySelector('#sort').selectedOptions[0].textContent") == "by “cat”"
+
+
+def test_bars_of_overlaid_heads_have_the_hue_of_their_head(page: Opened) -> None:
+    at(page, "heads=0.1,1.2&together=overlay&query=it", "scene.shown?.all?.length === 2 && state.pin")
+    hue_of = "((probe) => (color) => (probe.style.background = color, probe.style.background))(make('i'))"
+    bars, hues = page.evaluate(
+        f"(() => {{ const hueOf = {hue_of}; const {{ key, colors }} = scene.shown.shades(state.pin);"
+        " const drawn = [...document.querySelectorAll('#pointed .list b')].map((bar) => bar.style.background);"
+        " return [drawn, strongestOf(key, drawn.length).map((place) => hueOf(colors[place]))]; })()"
+    )
+    assert bars == hues
+    assert len(set(bars)) == 2
+
+
+def test_means_of_layers_name_their_layer(page: Opened) -> None:
+    at(page, "view=lens&query=it", "scene.shown?.whole")
+    labels = page.page.locator("#pointed .layers bdi").all_inner_texts()
+    assert [label.partition(":")[0] for label in labels] == ["layer 0", "layer 1", "layer 2"]
+
+
+def test_numbers_of_a_pointed_head_are_said_whole_and_the_others_counted(page: Opened) -> None:
+    at(page, "view=maps", "state.head === null && state.list === 'maps'")
+    page.resize(800, 850)
+    page.page.hover(".thumb >> nth=6")
+    page.until("scene.pointed?.number === 6")
+    assert page.evaluate("one('keys-hint').scrollWidth <= one('keys-hint').clientWidth")
+    *_, numbers, rest = page.text("#keys-hint").rpartition(" · ")[2].split(", ")
+    assert re.fullmatch(r"[a-z-]+ [0-9.]+", numbers)
+    listed = page.text("#keys-hint").count(", ")
+    known = page.evaluate("METRIC_NAMES.filter((name) => !Number.isNaN(numbersOf(6)[name])).length")
+    assert rest == f"{known - listed} more in Numbers"
+    page.page.mouse.move(2, 2)
+    page.until("scene.pointed === null")
+    page.resize(1280, 850)
+
+
+def test_heads_side_by_side_say_what_they_do_and_so_does_their_file(page: Opened) -> None:
+    at(page, "heads=0.1,1.2&together=side", "scene.current?.stages?.length === 2")
+    assert page.page.locator(".side-by-side figcaption").all_inner_texts()[1] == "Head 1.2 · previous token 1.00"
+    assert "Head 1.2 · previous token 1.00" in page.evaluate("svgOfView()")
 
 
 def test_direction_turns_only_where_it_is_shown(page: Opened) -> None:

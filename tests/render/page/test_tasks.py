@@ -118,7 +118,10 @@ def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
     hand.click("#together button:text-is('Side by side')")
     hand.opened.until("scene.current?.stages?.length === 2")
     assert hand.actions == 3
-    assert hand.opened.page.locator(".side-by-side figcaption").all_inner_texts() == ["Head 0.1", "Head 1.2"]
+    assert hand.opened.page.locator(".side-by-side figcaption").all_inner_texts() == [
+        "Head 0.1",
+        "Head 1.2 · previous token 1.00",
+    ]
     hand.opened.evaluate("pointTo({query: 4, key: 3}, 5, 5)")
     weights = weights_of(recording)
     said = [f"{100 * weights[number, 4, 3]:.2f}%" for number in (1, 6)]

@@ -90,7 +90,10 @@ function lensSections(shown, mark) {
   if (!values || !shades) return [...sections, hint("Computing every head…")];
   if (shown instanceof LensShown && shown.layers.length > 1) sections.push(layersSection(shown));
   const items = strongestOf(withoutHidden(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
-    return make("li", {}, listButton(shown, shown.tokens ?? shown.keys, place, values[place]));
+    const button = listButton(shown, shown.tokens ?? shown.keys, place, values[place]);
+    const bar = button.querySelector("b");
+    if (bar && shades.colors) bar.style.background = shades.colors[place]; // as the text and the arcs
+    return make("li", {}, button);
   });
   sections.push(make("section", {}, make("h3", {}, shades.said), make("ul", { className: "list" }, ...items)));
   return sections;
@@ -99,7 +102,7 @@ function lensSections(shown, mark) {
 /** The mean of each layer's heads: its strongest token, and a button that goes to its row. @param {LensShown} shown */
 function layersSection(shown) {
   const items = shown.layerRows().map(({ layer, row, column, value }) => {
-    const label = column === undefined ? "" : `${layer}  ${shown.keys.labels[column]}`;
+    const label = column === undefined ? "" : `layer ${layer}: ${shown.keys.labels[column]}`;
     const button = namedBar(label, `mean of the heads of layer ${layer}`, value, shown.scale);
     button.dataset.row = String(row);
     return make("li", {}, button);

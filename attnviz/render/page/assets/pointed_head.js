@@ -8,6 +8,7 @@ import { METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { loadHead } from "./numbers.js";
 import { ShownHead } from "./shown.js";
 import { scene, state } from "./state.js";
+import { textWidth } from "./surface.js";
 
 const pointed = { number: /** @type {number | null} */ (null) };
 
@@ -33,7 +34,7 @@ async function pointAtHead(number) {
     drawHint(one("keys-hint").hidden);
     return shadeBy(null);
   }
-  hint.textContent = spoken(heads);
+  hint.textContent = spoken(heads, hint);
   if (page.heads[heads].factors.length) return; // of a long text the average of all rows is not known
   const sides = await loadHead(heads);
   if (pointed.number === heads) shadeBy(new ShownHead(heads, sides));
@@ -45,9 +46,16 @@ function shadeBy(shown) {
   scene.strip?.drawOver();
 }
 
-/** A head's name, what it does, and its numbers. @param {number} number */
-function spoken(number) {
-  const numbers = METRIC_NAMES.map((name) => [name, numbersOf(number)[name]]).filter(([, value]) => !Number.isNaN(value));
-  const said = numbers.map(([name, value]) => `${name} ${metricText(String(name), Number(value))}`);
-  return [headTitle(number), patternOf(number), said.join(", ")].filter(Boolean).join(" · ");
+/** Returns a head's name, what it does, and as many of its numbers as the line has room for. @param {number} number @param {HTMLElement} line */
+function spoken(number, line) {
+  const names = METRIC_NAMES.filter((name) => !Number.isNaN(numbersOf(number)[name]));
+  const numbers = names.map((name) => `${name} ${metricText(name, numbersOf(number)[name])}`);
+  const size = parseFloat(getComputedStyle(line).fontSize);
+  for (let count = numbers.length; count >= 0; count--) {
+    const left = numbers.length - count;
+    const listed = [...numbers.slice(0, count), ...(left ? [`${left} more in Numbers`] : [])].join(", ");
+    const words = [headTitle(number), patternOf(number), listed].filter(Boolean).join(" · ");
+    if (!count || textWidth(words, size) <= line.clientWidth) return words;
+  }
+  return "";
 }

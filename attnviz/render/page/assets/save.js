@@ -11,7 +11,7 @@ import { scene, set, state } from "./state.js";
 import { TextView } from "./strip.js";
 import { CanvasSurface, fitText, textWidth } from "./surface.js";
 import { MovedSurface, SvgSurface } from "./svg.js";
-import { titleOfFile } from "./titles.js";
+import { captionOf, titleOfFile } from "./titles.js";
 
 /** @import { Area, FigureSize, Stage, Surface } from "./types.js" */
 
@@ -161,7 +161,7 @@ function drawStagesOn(surface, stages) {
   for (const stage of stages) {
     const { left, top } = stage.element.getBoundingClientRect();
     const [x, y] = [left - origin.left, top - origin.top];
-    surface.text(stage.picture.shown.title, x, y - 12, { size: 14, weight: 650 });
+    surface.text(fitText(captionOf(stage.picture.shown), 14, stage.element.clientWidth, 650), x, y - 12, { size: 14, weight: 650 });
     drawStageOn(new MovedSurface(surface, x, y), stage, stage.area);
   }
 }

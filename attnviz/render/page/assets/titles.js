@@ -7,7 +7,7 @@ import { noteOf } from "./metrics.js";
 import { showsScores } from "./score_map.js";
 import { firstHead, state } from "./state.js";
 
-/** @import { Mark, Together } from "./types.js" */
+/** @import { Mark, Shown, Together } from "./types.js" */
 
 const MAX_NAMED_HEADS = 6;
 
@@ -19,6 +19,11 @@ export function titleOfHeads(numbers, how) {
   if (how === "side") return `${heads[0].toUpperCase()}${heads.slice(1)} side by side`;
   if (how === "overlay") return `${heads[0].toUpperCase()}${heads.slice(1)} overlaid`;
   return `${{ mean: "Mean", max: "Maximum", rollout: "Rollout" }[how]} of ${heads}`;
+}
+
+/** Returns the caption of a head beside others: its name, and the clearest thing that it does. @param {Shown} shown */
+export function captionOf({ title, number }) {
+  return [title, noteOf(number)].filter(Boolean).join(" · ");
 }
 
 /** Returns the title of the open view. */

@@ -11,7 +11,7 @@ import { MAX_OVERLAID } from "./overlay.js";
 import { PictureStage } from "./stage.js";
 import { sumOfErrors } from "./shown.js";
 import { sideNumber } from "./state.js";
-import { titleOfHeads } from "./titles.js";
+import { captionOf, titleOfHeads } from "./titles.js";
 import { lineOf } from "./values.js";
 
 /** @import { Axis, Mark, Picture, Shown, Side, Together, View } from "./types.js" */
@@ -125,7 +125,7 @@ export class SideBySide {
     parent.append(this.grid);
     this.stages = shown.map((one) => {
       const box = make("div", { className: "beside" });
-      this.grid.append(make("figure", {}, make("figcaption", {}, one.title), box));
+      this.grid.append(make("figure", {}, make("figcaption", {}, captionOf(one)), box));
       const stage = new PictureStage(box, newPicture(one), `${one.title}: matrix. Arrows move.`);
       stage.moved = () => this.follow(stage);
       return stage;
