@@ -174,7 +174,7 @@ class SurveyBrowser(Application[OpenedText]):
         sort_marks = {view.sort: " ▴" if view.ascending else " ▾"}
         table.add_column("head")
         table.add_column("does")
-        for name in view.numbers:
+        for name in view.columns:
             table.add_column(Text(name + sort_marks.get(name, ""), justify="right"))
         for row in view.rows:
             name, pattern, *numbers = view.cells(row)

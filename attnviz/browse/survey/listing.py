@@ -61,6 +61,11 @@ class SurveyView:
         names = [metric.name for metric, texts in zip(self.survey.metrics, counts, strict=True) if texts]
         return tuple(dict.fromkeys((*(name for name in FIRST_NUMBERS if name in names), *names)))
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The metrics of the list's columns: the sorting one first, where a narrow screen shows it."""
+        return tuple(sorted(self.numbers, key=lambda name: name != self.sort))
+
     @cached_property
     def axes(self) -> tuple[str, str]:
         """The names of the metrics across and up."""
@@ -79,7 +84,7 @@ class SurveyView:
         """Returns the texts in a line of the list: the head's name, its pattern and its metrics."""
         units = {metric.name: metric.unit for metric in self.survey.metrics}
         values = self.table.numbers_of(self.rows.index(row))
-        return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.numbers)]
+        return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.columns)]
 
     def sorted_by_next(self, step: int) -> "SurveyView":
         """Returns the view sorted by the metric ``step`` places after the current one.

@@ -100,6 +100,19 @@ def test_heads_are_sorted_filtered_and_found(survey: Survey) -> None:
     assert [row.name for row in chosen.rows] == ["1.0", "1.1"]
 
 
+def test_the_metric_that_sorts_is_the_first_column_of_numbers(survey: Survey) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        await pilot.press("slash", *"-entropy", "enter")
+        await until(pilot, lambda: browser.view.sort == "entropy")
+        labels = [str(column.label) for column in browser.query_one(DataTable).ordered_columns]
+        assert labels[2] == "entropy ▴"
+        assert len(set(labels)) == len(browser.view.numbers) + 2
+        numbers = [float(str(browser.query_one(DataTable).get_row_at(place)[2])) for place in range(4)]
+        assert numbers == sorted(numbers)
+
+    played(survey, play, size=(80, 24))
+
+
 def test_card_of_the_chosen_head_has_its_numbers_and_texts_by_any_metric(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("down")
