@@ -206,6 +206,27 @@ def test_steps_go_along_the_list_and_links_of_before_are_read(show: Opener, repo
     assert "2 of 3 heads are brushed" in opened.text("#hint")
 
 
+def test_links_to_what_a_survey_has_not_show_the_head_and_say_so(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelector('.card-head')")
+    name = opened.evaluate(LISTED)[1]
+    for address, said in (
+        (f"head={name}&query=cat", "no query “cat”"),
+        ("view=lens&key=3", "no view lens"),
+        ("heads=0.0,0.1", "no heads together"),
+    ):
+        opened.evaluate(f"location.hash = '{address}'")
+        opened.until(f"document.querySelector('#wrong').textContent.includes('{said}')")
+        assert opened.text(".card-head h2").startswith("Head "), address
+        assert opened.page.locator("#plot").is_visible(), address
+        if "head=" in address:
+            assert opened.text(".card-head h2") == f"Head {name}"
+    opened.page.goto(opened.page.url.partition("#")[0] + "#query=cat")
+    opened.page.reload()
+    opened.until("document.querySelector('.card-head')")
+    assert "no query “cat”" in opened.text("#wrong")
+
+
 def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report: SurveyedHeads) -> None:
     opened = show(report)
     opened.until("document.querySelectorAll('#plot circle').length === 3")

@@ -135,7 +135,7 @@ function lookParts(state, begun, page) {
  */
 export function readAddress(written, state, begun, page) {
   const address = new URLSearchParams(written.replace(/^#/, ""));
-  const heads = headsOf(address.get("heads"), page);
+  const heads = page.survey ? [] : headsOf(address.get("heads"), page); // a survey has a card for each head, and no tokens
   /** @type {Together} */
   const how = oneOf(WORDS.together, address.get("together")) ?? "side";
   const asBegun = !PLACES.some((name) => address.has(name));
@@ -152,12 +152,17 @@ export function readAddress(written, state, begun, page) {
     sort: address.has("sort") ? sortOf(address.get("sort") ?? "", page) : begun.sort,
     mark: null,
     pin,
-    list: oneOf(WORDS.list, address.get("view")) ?? (pin ? "lens" : begun.list),
+    list: oneOf(listsOf(page), address.get("view")) ?? (pin ? "lens" : begun.list),
     ...pointsOf(address, begun, page),
     ...lookOf(address, begun, page),
   };
   const unknown = unknownIn(address, page, firstHeadOf({ head, chosen }));
   return { changes: /** @type {Partial<State>} */ ({ ...changes, unknown }), zoom: address.get("zoom") };
+}
+
+/** The ways in which a page shows all heads: a survey has points, and no token in all of them. @param {Places} page */
+function listsOf(page) {
+  return WORDS.list.filter((list) => list !== (page.survey ? "lens" : "points"));
 }
 
 /** The order that an address names, by the beginning of a metric's name too; as written where it names none. @param {string} written @param {Places} page */
@@ -176,12 +181,14 @@ function unknownIn(address, page, head) {
   const isNumbered = page.heads[Number(address.get("number") ?? NaN)] !== undefined;
   const missing = [
     ...[address.get("head") ?? "", ...names].filter((name) => name && !isNumbered && headCalled(page, name) === null).map((name) => `no head ${name}`),
+    ...(page.survey && names.length > 1 ? ["no heads together"] : []),
     ...["query", "key"].flatMap((axis) => unknownToken(address.get(axis), page, head, /** @type {Axis} */ (axis))),
     ...(sorts.includes(sort) ? [] : [`no metric ${sort}`]),
     ...Object.entries(WORDS_OF_ADDRESS).flatMap(([name, words]) => {
       const word = address.get(name);
       const isAxis = page.survey && name === "size"; // the number that points grow with
-      return word === null || isAxis || words.includes(word) ? [] : [`no ${name} ${word}`];
+      const isOther = name === "view" && WORDS.list.includes(word ?? "") && !listsOf(page).includes(word ?? "");
+      return word === null || isAxis || (words.includes(word) && !isOther) ? [] : [`no ${name} ${word}`];
     }),
   ];
   return missing.length ? `The link names what this page does not have: ${missing.join(", ")}.` : "";
@@ -189,8 +196,8 @@ function unknownIn(address, page, head) {
 
 /** @param {string | null} written @param {Places} page @param {number} head @param {Axis} axis */
 function unknownToken(written, page, head, axis) {
-  if (written === null || page.survey) return [];
-  return placeNamed(textOfAxis(page, head, axis), written) === null ? [`no ${axis} “${written}”`] : [];
+  if (written === null) return [];
+  return page.survey || placeNamed(textOfAxis(page, head, axis), written) === null ? [`no ${axis} “${written}”`] : [];
 }
 
 /** @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */
@@ -283,7 +290,7 @@ function headCalled(page, written) {
 
 /** @param {URLSearchParams} address @param {Places} page @param {number} head @returns {Mark | null} */
 function pinOf(address, page, head) {
-  if (!address.has("query") && !address.has("key")) return null;
+  if (page.survey || (!address.has("query") && !address.has("key"))) return null;
   /** @type {Axis[]} */
   const axes = ["query", "key"];
   const [query, key] = axes.map((axis) => placeNamed(textOfAxis(page, head, axis), address.get(axis)));

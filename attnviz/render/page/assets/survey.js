@@ -58,7 +58,7 @@ async function start() {
 /** Draws what changed. @param {ReadSurvey} survey @param {Set<keyof State>} changed */
 function follow(survey, changed) {
   if (changed.size && [...changed].every((name) => NOTE_VALUES.has(name))) return;
-  if (state.head === null) return void set({ head: listedHeads()[0] ?? 0 }, { written: false });
+  if (state.head === null) return void set({ head: listedHeads()[0] ?? 0, unknown: state.unknown }, { written: false });
   if (!changed.size || [...changed].some((name) => CARD_VALUES.has(name))) drawCardOf(survey);
   drawHeads(survey);
   if (changed.has("head")) say(`${headTitle(state.head)}: ${patternOf(state.head)}`);

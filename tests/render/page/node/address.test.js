@@ -133,3 +133,26 @@ test("links to a survey that say every axis are read, and numbers that are none 
   const state = opened("#head=1.0&across=sink&up=mass&size=&colour=entropy&texts=sink&brushed=9.9", places, begun);
   assert.deepEqual(state, { ...begun, head: 2, across: "sink", sized: "", colour: "entropy", textsBy: "sink" });
 });
+
+test("links with tokens or heads together open what a survey has, and say what it has not", () => {
+  const places = placesOfSurvey(["entropy", "sink"]);
+  const begun = begunOn(places, { across: "entropy", up: "sink", colour: "layer", list: "points" });
+  for (const [address, said] of [
+    ["#head=0.1&query=cat", "no query “cat”"],
+    ["#head=0.1&key=3", "no key “3”"],
+    ["#head=0.1&view=lens", "no view lens"],
+    ["#view=lens&query=@1&key=it", "no query “@1”, no key “it”"],
+    ["#heads=0.1,1.0&together=mean", "no heads together"],
+  ]) {
+    const state = opened(address, places, begun);
+    assert.deepEqual([state.pin, state.together, state.list], [null, null, "points"], address);
+    assert.equal(state.head, address.includes("head=0.1") ? 1 : null, address);
+    assert.ok(state.unknown.includes(said), state.unknown);
+  }
+});
+
+test("a page of heads has no points", () => {
+  const { list, unknown } = opened("#view=points");
+  assert.equal(list, "maps");
+  assert.match(unknown, /no view points\./);
+});
