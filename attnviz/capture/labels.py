@@ -227,18 +227,15 @@ class GivenLabels:
         span = axis.queries.start, axis.queries.stop
         key = text, tuple(sources), axis.is_real.tobytes(), axis.ids.tobytes(), span, axis.extra
         if key not in self.tokens_of_axes:
-            self.tokens_of_axes[key] = self._first_labelled(text, axis, sources)
+            self.tokens_of_axes[key] = None
+            for name in sources:
+                labels = self.labels[name].get(text) if name in self.labels else None
+                labelled = None if labels is None else axis.labelled(labels, self.kinds[name])
+                if labelled is not None:
+                    self.tokens_of_axes[key], has_label = labelled
+                    self.used[name, text] = int(np.count_nonzero((axis.is_real & ~has_label)[axis.queries]))
+                    break
         return self.tokens_of_axes[key]
-
-    def _first_labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
-        for name in sources:
-            labels = self.labels[name].get(text) if name in self.labels else None
-            labelled = None if labels is None else axis.labelled(labels, self.kinds[name])
-            if labelled is not None:
-                tokens, has_label = labelled
-                self.used[name, text] = int(np.count_nonzero((axis.is_real & ~has_label)[axis.queries]))
-                return tokens
-        return None
 
     def _labels_of_texts(self, name: str) -> Mapping[int, TextLabels | LabelsOfIds]:
         """Returns the labels of each text that has any: a common list, or the text's own one."""

@@ -307,12 +307,17 @@ def _factored_fields(
         position_biases=tuple(bias.of_heads(heads) for bias in call.position_biases),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
-    first_logsumexp = _kernel_logsumexp(call, heads)
-    if first_logsumexp is None:
+    if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         rows = torch.arange(call.shape[2], device=call.queries.device)
         heads_alone = [_single_head(chosen_call, head, key_head) for head, key_head in enumerate(key_heads)]
-        first_logsumexp = torch.stack([_row_logsumexp(head_alone, rows) for head_alone in heads_alone], dim=1)
-    logsumexp = _exact_logsumexp(chosen_call, first_logsumexp, key_heads)
+        logsumexp = torch.stack([_row_logsumexp(head_alone, rows) for head_alone in heads_alone], dim=1)
+    else:  # the kernel computed it
+        logsumexp = call.logsumexp[:, heads]
+        if call.mask is not None:
+            sees_any = call.visible_cells().any(-1)
+            sees_any = sees_any[:, heads] if sees_any.shape[1] > 1 else sees_any
+            logsumexp = logsumexp.masked_fill(~sees_any, float("-inf"))
+    logsumexp = _exact_logsumexp(chosen_call, logsumexp, key_heads)
     # A query that sees no key has −inf, which is no error.
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
     queries, keys, text_logsumexp = _to_numpy(chosen_call.queries), _to_numpy(chosen_call.keys), _to_numpy(logsumexp)
@@ -333,19 +338,6 @@ def _factored_fields(
         }
         for item in range(len(queries))
     ]
-
-
-def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
-    """Returns the log-sum-exp that the kernel computed, ``(batch, heads, queries)``; −inf if a query sees no key."""
-    if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
-        return None
-    logsumexp = call.logsumexp[:, heads]
-    if call.mask is None:
-        return logsumexp
-    sees_any = call.visible_cells().any(-1)
-    if sees_any.shape[1] > 1:
-        sees_any = sees_any[:, heads]
-    return logsumexp.masked_fill(~sees_any, float("-inf"))
 
 
 def _row_logsumexp(call: FactoredCall, rows: Tensor) -> Tensor:

@@ -35,30 +35,20 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
     if call.mask is None:
         mask = Mask(causal=call.causal, window=call.window)
         return [PositionRules(mask, _position_bias(call, heads, item)) for item in range(batch)]
-    cells = _common_visible_cells(call, heads)
-    if cells is None:
+    head_cells = call.visible_cells()
+    visible = shared_or_per_head_cells(head_cells if head_cells.shape[1] == 1 else head_cells[:, list(heads)])
+    if visible.shape[1] > 1:
         return None
+    cells: BoolArray = visible[:, 0].expand(batch, queries, keys).cpu().numpy()
+    if call.causal or call.window is not None:
+        cells = cells & Mask(causal=call.causal, window=call.window).visible(slice(0, queries), slice(0, keys))
     masks = [mask_of(text) for text in cells]
     if not call.mask.is_floating_point():
         return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
     head_masks = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
     numbers = head_masks.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
-    biases = [_bias_of_mask(text, visible, len(heads)) for text, visible in zip(numbers, cells, strict=True)]
+    biases = [_bias_of_mask(text, text_cells, len(heads)) for text, text_cells in zip(numbers, cells, strict=True)]
     return [PositionRules(mask, bias) for mask, bias in zip(masks, biases, strict=True)]
-
-
-def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
-    """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
-    batch, _, queries, keys = call.shape
-    head_cells = call.visible_cells()
-    visible = shared_or_per_head_cells(head_cells if head_cells.shape[1] == 1 else head_cells[:, list(heads)])
-    if visible.shape[1] > 1:
-        return None
-    common_cells: BoolArray = visible[:, 0].expand(batch, queries, keys).cpu().numpy()
-    if call.causal or call.window is not None:
-        by_position = Mask(causal=call.causal, window=call.window)
-        common_cells = common_cells & by_position.visible(slice(0, queries), slice(0, keys))
-    return common_cells
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:

@@ -194,7 +194,21 @@ class ProjectionSearch:
                     )
                 return True
             if any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending):
-                return self._compare(place, bias, result)
+                matrix, still_pending = place.matrix(), []
+                for output, receive in self.pending:
+                    match = _find_columns(output, matrix)
+                    if match is None:
+                        still_pending.append((output, receive))
+                        continue
+                    columns, queries_first = match
+                    projected_matrix = place.result(result)
+                    receive(
+                        OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place
+                    )
+                    self.last_operand = matrix
+                    self.last_receivers = [*self.last_receivers, (receive, columns, queries_first)]
+                is_found, self.pending = len(still_pending) < len(self.pending), still_pending
+                return is_found
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
@@ -203,21 +217,6 @@ class ProjectionSearch:
             return False
         matrix = place.matrix()
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
-
-    def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports the projection of each searched output that the operand holds; True if it holds any."""
-        matrix, still_pending = place.matrix(), []
-        for output, receive in self.pending:
-            match = _find_columns(output, matrix)
-            if match is None:
-                still_pending.append((output, receive))
-                continue
-            columns, queries_first = match
-            receive(OutputProjection(place.weight(), bias, columns, matrix, place.result(result), queries_first), place)
-            self.last_operand = matrix
-            self.last_receivers = [*self.last_receivers, (receive, columns, queries_first)]
-        is_found, self.pending = len(still_pending) < len(self.pending), still_pending
-        return is_found
 
 
 MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured

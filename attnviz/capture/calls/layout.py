@@ -260,10 +260,13 @@ def layout_of_queries(
         roles = roles_of(parts, len(query_axes), heads=None) or {}
     leading_roles = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
     query_layout: Layout = (*leading_roles, ((size_of(query_axes[-1]), "features"),))
-    leading_key_roles = [
-        _roles_of_key_axis(size_of(axis), axis_roles)
-        for axis, axis_roles in zip(leading_key_axes, leading_roles[:-1], strict=True)
-    ]
+    leading_key_roles = []
+    for key_axis, axis_roles in zip(leading_key_axes, leading_roles[:-1], strict=True):
+        size, key_roles = size_of(key_axis), axis_roles
+        if size != prod(part_size for part_size, _ in axis_roles):  # such as fewer heads of keys
+            has_heads = any(role == "heads" for _, role in axis_roles)
+            key_roles = ((size, "heads" if has_heads else "batch"),) if size > 1 else ()
+        leading_key_roles.append(key_roles)
     key_layout: Layout = (
         *leading_key_roles,
         ((size_of(key_rows), "keys"),),
@@ -298,12 +301,3 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
         return queries
     label = FEATURES if FEATURES in labels else UNKNOWN
     return (queries[0], axis_of(size, label), *queries[2:])
-
-
-def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
-    """Returns the roles of a leading axis of the keys: those of the same axis of the queries if the sizes agree."""
-    if size == prod(part_size for part_size, _ in roles):
-        return roles
-    if size == 1:
-        return ()
-    return ((size, "heads"),) if any(role == "heads" for _, role in roles) else ((size, "batch"),)

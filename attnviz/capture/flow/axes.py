@@ -70,21 +70,15 @@ def axes_of_view(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], n
                 atoms.append((stride, stride * part.size, part.label))
             stride *= part.size
     atoms.sort(reverse=True)
-    return tuple(_parts_stepped_through(atoms, size, stride) for size, stride in zip(shape, new_strides, strict=True))
-
-
-def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
-    if size == 1:
-        return ()
-    parts = []
-    for atom_stride, atom_span, label in atoms:
-        part_stride, part_span = max(atom_stride, stride), min(atom_span, stride * size)
-        if stride and part_span > part_stride:
-            parts.append(Part(part_span // part_stride, label))
-    if size_of(tuple(parts)) == size:
-        return tuple(parts)
-    labels = {part.label for part in parts}
-    return axis_of(size, labels.pop() if len(labels) == 1 else UNKNOWN)
+    new_axes = []
+    for size, stride in zip(shape, new_strides, strict=True):
+        parts = []  # those that the new axis steps through
+        for atom_stride, atom_span, label in atoms:
+            part_stride, part_span = max(atom_stride, stride), min(atom_span, stride * size)
+            if stride and part_span > part_stride:
+                parts.append(Part(part_span // part_stride, label))
+        new_axes.append(resized_axis(tuple(parts), size))
+    return tuple(new_axes)
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -202,7 +202,13 @@ class DataFlow:
         if reference is not None and reference() is tensor:
             return reference.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
-        node = None if constant else self._node_of_viewed_weights(tensor)
+        node = None
+        for candidate in () if constant else self.unused_candidates():
+            weights = candidate.probabilities
+            if weights is not None and is_view(weights, tensor):  # made by code that cannot be observed
+                axes = axes_of_view(candidate.axes, weights.stride(), tensor.shape, tensor.stride())
+                node = Node(axes, self.node(weights).lineage, weights=(candidate,))
+                break
         if node is None:
             node = Node(
                 unknown_axes(tensor.shape),
@@ -212,15 +218,6 @@ class DataFlow:
             )
         self._keep(tensor, node)
         return node
-
-    def _node_of_viewed_weights(self, tensor: Tensor) -> Node | None:
-        """Returns the node of a view of unused weights that code made which cannot be observed; else ``None``."""
-        for candidate in self.unused_candidates():
-            weights = candidate.probabilities
-            if weights is not None and is_view(weights, tensor):
-                axes = axes_of_view(candidate.axes, weights.stride(), tensor.shape, tensor.stride())
-                return Node(axes, self.node(weights).lineage, weights=(candidate,))
-        return None
 
     def unused_candidates(self) -> Iterator[WeightsCandidate]:
         """Yields the normalised tensors that no product has used."""

@@ -27,7 +27,7 @@ from attnviz.capture.flow.axes import (
     with_labels_from,
 )
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
-from attnviz.capture.flow.nodes import Node, Steps, candidates_in, softmaxes_of_scores_first, still_has_axes
+from attnviz.capture.flow.nodes import Node, Steps, candidates_in, still_has_axes
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -117,6 +117,11 @@ def node_after(call: FollowedCall) -> Node:
         lineage = merged_lineage([node.lineage for node in nodes])
     has_paired_input = name not in NORMS and any(node.from_token_pairs for node in nodes)
     kept_scores = (node.scores for node in nodes if node.scores is not None and still_has_axes(node.scores, axes))
+    broadcast_operands = None  # of a product by broadcasting, which a sum may complete to a contraction
+    if name in MULTIPLYING and len(inputs) == 2 and not any(node.constant for node in nodes):
+        left, right = inputs
+        if left.dim() and right.dim() and (left.shape != right.shape or is_one_pair(left)):
+            broadcast_operands = left, right
     return Node(
         axes,
         lineage,
@@ -124,17 +129,8 @@ def node_after(call: FollowedCall) -> Node:
         from_token_pairs=has_paired_input or _combines_tokens(name, inputs, nodes, result),
         scores=next(kept_scores, None),
         weights=candidates_in(name, nodes, axes, result),
-        broadcast_operands=_broadcast_operands(name, inputs, nodes),
+        broadcast_operands=broadcast_operands,
     )
-
-
-def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
-    """Returns the operands of a product by broadcasting, which a sum may complete to a contraction."""
-    if name not in MULTIPLYING or len(inputs) != 2 or any(node.constant for node in nodes):
-        return None
-    left, right = inputs
-    shapes_differ = left.shape != right.shape or is_one_pair(left)
-    return (left, right) if shapes_differ and left.dim() and right.dim() else None
 
 
 def is_one_pair(tensor: Tensor) -> bool:
@@ -189,7 +185,9 @@ def _result_axes(call: FollowedCall) -> Axes:
     keeps_rank = len(shape) == source.dim()
     is_gather_by_tensor = keeps_rank and name in GATHERING and len(inputs) > 1  # its index says nothing about the axes
     if not is_gather_by_tensor and _may_broadcast_to(shape, inputs):
-        return broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
+        if sum(bool(node.weights) for node in nodes) > 1:  # several softmaxes: those of scores come first
+            nodes = sorted(nodes, key=lambda node: all(candidate.scores is None for candidate in node.weights))
+        return broadcast(tuple(node.axes for node in nodes), shape)
     if keeps_rank:
         return tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
     return unknown_axes(shape)

@@ -204,13 +204,6 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     )
 
 
-def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Returns the nodes in their order; if several contain softmaxes, those with a softmax of scores come first."""
-    if sum(bool(node.weights) for node in nodes) < 2:
-        return nodes
-    return sorted(nodes, key=lambda node: all(candidate.scores is None for candidate in node.weights))
-
-
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
     """Marks softmax outputs that a sum or interpolation of several inputs combines.
 
