@@ -181,7 +181,13 @@ class Mask:
             columns: ``(blocks + 1,)``, the first key of each block, and the end of the last.
         """
         if self.explicit is not None:
-            return self._counts_by_cells(rows, columns)
+            seen_keys = slice(int(columns[0]), int(columns[-1]))
+            counts = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.int64)
+            for block, (first, last) in enumerate(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)):
+                for start in range(first, last, MAX_COUNTED_ROWS):
+                    visible = self.visible(slice(start, min(start + MAX_COUNTED_ROWS, last)), seen_keys)
+                    counts[block] += np.add.reduceat(visible.sum(axis=0), columns[:-1] - columns[0])
+            return counts
         keys = int(columns[-1])
         is_real = np.ones(keys, dtype=bool) if self.padding is None else self.padding[:keys]
         real_before = np.concatenate([[0], np.cumsum(is_real)])  # real keys before each key: (keys + 1,)
@@ -217,16 +223,6 @@ class Mask:
             chunk_starts = positions // self.chunk * self.chunk
             starts, stops = np.maximum(starts, chunk_starts), np.minimum(stops, chunk_starts + self.chunk)
         return starts, stops
-
-    def _counts_by_cells(self, rows: IntArray, columns: IntArray) -> IntArray:
-        """Returns the number of visible cells in each block, as `counts` does, by counting the cells of the mask."""
-        keys = slice(int(columns[0]), int(columns[-1]))
-        counts = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.int64)
-        for block, (first, last) in enumerate(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)):
-            for start in range(first, last, MAX_COUNTED_ROWS):
-                counts_by_key = self.visible(slice(start, min(start + MAX_COUNTED_ROWS, last)), keys).sum(axis=0)
-                counts[block] += np.add.reduceat(counts_by_key, columns[:-1] - columns[0])
-        return counts
 
 
 def _capped_sums(values: IntArray, edges: IntArray, caps: IntArray) -> IntArray:

@@ -101,14 +101,6 @@ class FactoredMaps(CellMaps):
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         return overview_of(self.factors, self.head_indices(heads), (height, width), queries, keys, maximum=maximum)
 
-    def rounded_to_bfloat16(self) -> Self:
-        """Returns the maps with queries and keys rounded to bfloat16; unchanged if they are rounded already."""
-        factors = self.factors
-        if isinstance(factors.queries, HalfArray):
-            return self
-        queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (factors.queries, factors.keys))
-        return replace(self, factors=replace(factors, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
-
     def to_tensors(self) -> MapTensors:
         """Returns the factors as a file stores them: arrays that are not ``None``, and a header with the other fields.
 
@@ -235,20 +227,19 @@ def halve(recording: Recording) -> Recording:
     factored_maps = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored_maps:
         raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', value=False)}")
-    rounded_maps = {id(maps): maps.rounded_to_bfloat16() for maps in factored_maps}
-    largest_error = max(_largest_difference(rounded_maps[id(maps)], maps) for maps in factored_maps)
+    rounded_maps, largest_error = {}, 0.0
+    for maps in factored_maps:
+        rounded, factors = maps, maps.factors
+        if not isinstance(factors.queries, HalfArray):
+            queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (factors.queries, factors.keys))
+            rounded = replace(maps, factors=replace(factors, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
+        rounded_maps[id(maps)] = rounded
+        for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
+            block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
+            error = np.abs(rounded.window(*block).weights - maps.window(*block).weights).max()
+            largest_error = max(largest_error, float(error))
     query_count = min(SAMPLED_QUERIES, max(len(maps.query_tokens) for maps in factored_maps))
     error_sentence = f"weights change by at most {largest_error:.1g} in {query_count} sampled queries."
     remark = f"Queries and keys are stored in bfloat16: {error_sentence}"
-    maps = tuple(rounded_maps.get(id(maps), maps) for maps in recording.maps)
-    return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
-
-
-def _largest_difference(maps: CellMaps, exact_maps: CellMaps) -> float:
-    """Returns the largest difference between weights of two maps, over at most ``SAMPLED_QUERIES`` queries."""
-    largest = 0.0
-    for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
-        block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
-        difference = np.abs(maps.window(*block).weights - exact_maps.window(*block).weights)
-        largest = max(largest, float(difference.max()))
-    return largest
+    all_maps = tuple(rounded_maps.get(id(maps), maps) for maps in recording.maps)
+    return replace(recording, maps=all_maps, remarks=(*recording.remarks, remark))

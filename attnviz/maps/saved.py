@@ -9,10 +9,8 @@ from attnviz.base.files import output_file
 from attnviz.base.kinds import FLAG, HEAD_PAIRS, TEXT, number, refuse_other_kinds, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from attnviz.base.tensor_file import Entry, StoredEntry, Tensors
-    from attnviz.maps.layer_maps import CallFields, LayerMaps
+    from attnviz.base.tensor_file import Entry, Tensors
+    from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
 
 FORMAT_VERSION = 2
@@ -88,7 +86,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             f"{file.what!r} has format {version}, but this attnviz reads format {FORMAT_VERSION}; {advice}"
         )
     axes = read_tokens(file)
-    maps = []
+    maps: list[LayerMaps] = []
     for stored in file.stored_entries("maps"):
         kind, saved_as = stored.required_value("kind", str), stored.required_value("class", str)
         if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
@@ -109,7 +107,18 @@ def _from_tensors(file: "Tensors") -> "Recording":
             value_norms=stored.array("moved", "float32", (len(heads), len(key_tokens))) if has_norms else None,
             value_norms_fidelity=stored.number("moved_fidelity"),
         )
-        maps.append(_maps_reader(saved_as)(stored, call))
+        if saved_as == "dense":
+            from attnviz.maps.dense import DenseMaps
+
+            maps.append(DenseMaps.from_tensors(stored, call))
+        elif saved_as == "factored":
+            from attnviz.maps.factored import FactoredMaps
+
+            maps.append(FactoredMaps.from_tensors(stored, call))
+        else:
+            from attnviz.maps.pooled import PooledMaps
+
+            maps.append(PooledMaps.from_tensors(stored, call))
     entry = file.header.entry("recording")
     has_seed = entry.value.get("seed") is not None
     return Recording(
@@ -128,18 +137,3 @@ def read_settings(entry: "Entry") -> dict[str, Any]:
     settings = entry.required_value("settings", dict)
     refuse_other_kinds(settings, KINDS_OF_SETTINGS, repr(entry.what))
     return settings
-
-
-def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
-    """Returns the function that reads maps of a kind: the ``from_tensors`` of its class."""
-    if saved_as == "dense":
-        from attnviz.maps.dense import DenseMaps
-
-        return DenseMaps.from_tensors
-    if saved_as == "factored":
-        from attnviz.maps.factored import FactoredMaps
-
-        return FactoredMaps.from_tensors
-    from attnviz.maps.pooled import PooledMaps
-
-    return PooledMaps.from_tensors
