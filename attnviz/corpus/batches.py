@@ -159,7 +159,21 @@ def picture_files(paths: Sequence[str]) -> list[str]:
 
     A folder that holds a text file is a folder of texts; its pictures are left out, as are all other files.
     """
-    files_of_paths = [_picture_files_of(path) for path in paths]
+    suffixes = (*IMAGE_SUFFIXES, *OTHER_SUFFIXES)
+    files_of_paths = list[list[str]]()
+    for path in paths:
+        if not Path(path).exists() and any(character in path for character in "*?["):
+            from attnviz.base.patterns import MAX_ENTRIES, matching_files
+
+            candidates = matching_files(path, MAX_ENTRIES, repr(path))
+        elif path and Path(path).is_dir():
+            candidates = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+            if any(file.suffix.lower() in READERS for file in candidates):
+                candidates = []
+        else:
+            candidates = [Path(path)]
+        pictures = [file for file in candidates if file.suffix.lower() in suffixes and file.is_file()]
+        files_of_paths.append(sorted(map(str, pictures)))
     if not any(files_of_paths):
         return []
     for path, files in zip(paths, files_of_paths, strict=True):
@@ -168,22 +182,6 @@ def picture_files(paths: Sequence[str]) -> list[str]:
                 f"{path!r} holds no pictures, and another part of the corpus does; survey one kind at a time"
             )
     return [file for files in files_of_paths for file in files]
-
-
-def _picture_files_of(path: str) -> list[str]:
-    """Returns the picture files that a path names: itself, those of a folder, or those that match a pattern."""
-    suffixes = (*IMAGE_SUFFIXES, *OTHER_SUFFIXES)
-    if not Path(path).exists() and any(character in path for character in "*?["):
-        from attnviz.base.patterns import MAX_ENTRIES, matching_files
-
-        files = matching_files(path, MAX_ENTRIES, repr(path))
-    elif path and Path(path).is_dir():
-        files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
-        if any(file.suffix.lower() in READERS for file in files):
-            return []
-    else:
-        files = [Path(path)]
-    return sorted(str(file) for file in files if file.suffix.lower() in suffixes and file.is_file())
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from torch import Tensor
 from attnviz.base.arrays import Float64Array
 from attnviz.capture.calls.attention_call import AttentionCall, AttentionMaps, FactoredCall, shared_or_per_head_cells
 from attnviz.corpus.cell_sums import TextsCells, place_sums
-from attnviz.corpus.texts_grid import CachedGrids, DefinedQueries, TextsGrid
+from attnviz.corpus.texts_grid import CachedGrids, TextsGrid
 from attnviz.metrics.grid import Rows
 from attnviz.metrics.metrics import sink_cells
 from attnviz.metrics.patterns import REST_METRICS, is_sink, numbers_beside_sink
@@ -353,9 +353,20 @@ def _column(call: AttentionCall, heads: Sequence[int], key: int, logsumexp: Tens
 
 
 def _measure_band(rows: TextsRows) -> _Band:
-    grid, weights = rows.grid, rows.softmax.weights
-    row_numbers, defined_queries = _row_numbers(rows)
-    row_maxima, order = row_numbers.amax(0), grid.sums.order
+    grid, weights, sums = rows.grid, rows.softmax.weights, rows.grid.sums
+
+    # the numbers of the rows, (queries, metrics, texts, heads): those of whole rows, then sums over cells
+    texts, heads, queries = rows.entropy.shape
+    row_numbers = rows.entropy.new_empty(queries, len(grid.metrics), texts, heads)
+    row_metric_count = len(sums.row_metrics)
+    for column, number in enumerate(sums.row_metrics):
+        row_numbers[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
+    defined_queries = grid.defined_queries(row_numbers[:, :row_metric_count])
+    for column in defined_queries.partial_columns:
+        row_numbers[:, column].nan_to_num_()
+    sums.write(weights, row_numbers[:, row_metric_count:])
+    row_numbers.mul_(grid.has_choice.T[:, None, :, None])
+    row_maxima, order = row_numbers.amax(0), sums.order
 
     # only queries that see two keys or more count; a product with 0 leaves out the others
     entropies = rows.entropy.permute(2, 0, 1) * grid.has_choice.T.view(-1, len(grid.visible), 1)
@@ -392,18 +403,3 @@ def _measure_band(rows: TextsRows) -> _Band:
         logsumexp=rows.softmax.logsumexp,
         visible_counts=grid.visible_counts,
     )
-
-
-def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
-    """Returns the numbers of rows, ``(queries, metrics, texts, heads)``, and the queries for which each is defined."""
-    grid, sums = rows.grid, rows.grid.sums
-    texts, heads, queries = rows.entropy.shape
-    row_numbers = rows.entropy.new_empty(queries, len(grid.metrics), texts, heads)
-    row_metric_count = len(sums.row_metrics)
-    for column, number in enumerate(sums.row_metrics):
-        row_numbers[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
-    defined_queries = grid.defined_queries(row_numbers[:, :row_metric_count])
-    for column in defined_queries.partial_columns:
-        row_numbers[:, column].nan_to_num_()
-    sums.write(rows.softmax.weights, row_numbers[:, row_metric_count:])
-    return row_numbers.mul_(grid.has_choice.T[:, None, :, None]), defined_queries

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ DERIVED_PREFIX = "cache-"  # of files that `datasets` derives from others, with 
 EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 MAX_TEXT_BYTES = 64 * 10**6  # of one text, and of all texts that are converted to Python at once
 ROWS_AT_ONCE = 1024  # rows of a Parquet file that are read at once
-Chooser = Callable[[Sequence[str]], str]  # returns the column that holds the texts, given the names of all columns
 
 
 @dataclass(frozen=True)
@@ -255,15 +253,35 @@ class _TableLines:
 
 
 def _read_parquet(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
-    """Returns an iterator over the rows of a Parquet file: the text of a column, or the reason why a row has none."""
-
-    return (_text_of(value, name) for name, value in parquet_values(path, partial(_text_column, path, column)))
+    """Yields the text of each row of a Parquet file, or the reason why a row has none."""
+    library = _import_pyarrow(path)
+    try:
+        with open_file(path) as file:
+            parquet = library.parquet.ParquetFile(file)
+            column_name = _text_column(path, column, parquet.schema_arrow.names)
+            for number in range(parquet.metadata.num_row_groups):
+                row_group = parquet.metadata.row_group(number)
+                if row_group.total_byte_size > MAX_TEXT_BYTES * max(1, row_group.num_rows):
+                    raise _too_long(path)
+            # Repeated texts are stored once, and 5 kB can decode to gigabytes: the column stays dictionary-encoded.
+            rows = library.parquet.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[column_name])
+            for batch in rows.iter_batches(ROWS_AT_ONCE, columns=[column_name]):
+                yield from (_text_of(value, column_name) for value in _text_bytes(library, path, batch.column(0)))
+    except Exception as error:
+        raise _refusal(path, "Parquet file", error) from error
 
 
 def _read_arrow(path: Path, column: str | None) -> "Iterator[str | _Skipped]":
-    """Returns an iterator over the rows of an Arrow stream: the text of a column, or the reason why a row has none."""
-
-    return (_text_of(value, name) for name, value in arrow_values(path, partial(_text_column, path, column)))
+    """Yields the text of each row of an Arrow stream, as `datasets` caches tables, or the reason why it has none."""
+    library = _import_pyarrow(path)
+    try:
+        with open_file(path), library.memory_map(str(path)) as file, library.ipc.open_stream(file) as batches:
+            column_name = _text_column(path, column, batches.schema.names)
+            for batch in batches:
+                column_values = _text_bytes(library, path, batch.column(column_name))
+                yield from (_text_of(value, column_name) for value in column_values)
+    except Exception as error:
+        raise _refusal(path, "Arrow stream", error) from error
 
 
 def _text_column(path: Path, column: str | None, names: Sequence[str]) -> str:
@@ -305,40 +323,6 @@ READERS: "dict[str, Callable[[Path, str | None], Iterator[str | _Skipped]]]" = {
     ".parquet": _read_parquet,
     ".arrow": _read_arrow,
 }
-
-
-def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text."""
-    library = _import_pyarrow(path)
-    try:
-        with open_file(path) as file:
-            parquet = library.parquet.ParquetFile(file)
-            column = choose(parquet.schema_arrow.names)
-            for number in range(parquet.metadata.num_row_groups):
-                row_group = parquet.metadata.row_group(number)
-                if row_group.total_byte_size > MAX_TEXT_BYTES * max(1, row_group.num_rows):
-                    raise _too_long(path)
-            # Repeated texts are stored once, and 5 kB can decode to gigabytes: the column stays dictionary-encoded.
-            rows = library.parquet.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[column])
-            for batch in rows.iter_batches(ROWS_AT_ONCE, columns=[column]):
-                yield from ((column, value) for value in _text_bytes(library, path, batch.column(0)))
-    except Exception as error:
-        raise _refusal(path, "Parquet file", error) from error
-
-
-def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text.
-
-    The file is an Arrow stream, the format in which Hugging Face's `datasets` caches tables.
-    """
-    library = _import_pyarrow(path)
-    try:
-        with open_file(path), library.memory_map(str(path)) as file, library.ipc.open_stream(file) as batches:
-            column = choose(batches.schema.names)
-            for batch in batches:
-                yield from ((column, value) for value in _text_bytes(library, path, batch.column(column)))
-    except Exception as error:
-        raise _refusal(path, "Arrow stream", error) from error
 
 
 def _refusal(path: Path, kind: str, error: Exception) -> Exception:

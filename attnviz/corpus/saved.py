@@ -289,18 +289,6 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
 
 
 def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
-    shape = heads, metrics, TOP
-    top_arrays = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
-    sample_size = file.header.count("sampled")
-    return Examples(
-        **top_arrays,
-        sampled=file.array("examples.sampled", "int64", (sample_size,)),
-        sample=file.array("examples.sample", "float32", (sample_size, heads, metrics)),
-        texts=_texts(file),
-    )
-
-
-def _texts(file: "Tensors") -> dict[int, ExampleText]:
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
     token_count = sum(map(len, labels))
@@ -324,7 +312,16 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
             window=entry.count("window", MAX_COUNT),
             tokens=Tokens.of_text(text=text, labels=text_labels, **text_arrays),
         )
-    return texts
+
+    top_shape = heads, metrics, TOP
+    top_arrays = {name: file.array(f"examples.{name}", dtype, top_shape) for name, dtype in TOP_ARRAYS.items()}
+    sample_size = file.header.count("sampled")
+    return Examples(
+        **top_arrays,
+        sampled=file.array("examples.sampled", "int64", (sample_size,)),
+        sample=file.array("examples.sample", "float32", (sample_size, heads, metrics)),
+        texts=texts,
+    )
 
 
 @dataclass(frozen=True)

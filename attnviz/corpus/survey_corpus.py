@@ -76,7 +76,15 @@ class Processes:
             if content:
                 distributed.send(_tensor(content), 0)
             return []
-        return [content, *(_receive(rank) for rank in range(1, self.count))]
+        contents = [content]
+        for rank in range(1, self.count):
+            size = torch.zeros(1, dtype=torch.int64)
+            distributed.recv(size, rank)
+            received = torch.empty(int(size), dtype=torch.uint8)
+            if len(received):
+                distributed.recv(received, rank)
+            contents.append(received.numpy().tobytes())
+        return contents
 
     def agree(self, content: bytes) -> bytes:
         """Returns the content that the first process passes, in every process.
@@ -121,16 +129,6 @@ def device_of_process(device: str) -> str:
     if local_rank is None or device not in ("auto", "cuda") or not torch.cuda.is_available():
         return device
     return f"cuda:{int(local_rank) % torch.cuda.device_count()}"
-
-
-def _receive(rank: int) -> bytes:
-    """Waits for the content that another process sends, and returns it."""
-    size = torch.zeros(1, dtype=torch.int64)
-    distributed.recv(size, rank)
-    content = torch.empty(int(size), dtype=torch.uint8)
-    if len(content):
-        distributed.recv(content, rank)
-    return content.numpy().tobytes()
 
 
 def _tensor(content: bytes) -> Tensor:

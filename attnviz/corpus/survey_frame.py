@@ -97,17 +97,7 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
             f"no head has {metric or 'a metric'} in both surveys; choose surveys of one model with the same metrics"
         )
     changes.sort(key=lambda change: -change.clearness)
-    origins = {"format": FORMAT, "version": VERSION, "before": _origin(before), "after": _origin(after)}
-    return HeadChanges(tuple(changes), _remarks(before, after), origins)
 
-
-def _origin(survey: Survey) -> dict[str, Any]:
-    corpus = list(survey.corpus)
-    return {"model": survey.model, "corpus": corpus, "texts": survey.texts, "tokens": survey.tokens}
-
-
-def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
-    """Returns sentences on two surveys: the model and corpus of each, and what they do not share."""
     remarks = [
         f"Before: {before.model} over {before.texts} {before.example_noun} of {', '.join(before.corpus)}. "
         f"After: {after.model} over {after.texts} {after.example_noun} of {', '.join(after.corpus)}."
@@ -121,7 +111,13 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
     if unmatched_heads:
         subject = "1 head is" if len(unmatched_heads) == 1 else f"{len(unmatched_heads)} heads are"
         remarks.append(f"{subject} in only one survey and omitted.")
-    return tuple(remarks)
+    origins = {"format": FORMAT, "version": VERSION, "before": _origin(before), "after": _origin(after)}
+    return HeadChanges(tuple(changes), tuple(remarks), origins)
+
+
+def _origin(survey: Survey) -> dict[str, Any]:
+    corpus = list(survey.corpus)
+    return {"model": survey.model, "corpus": corpus, "texts": survey.texts, "tokens": survey.tokens}
 
 
 def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
