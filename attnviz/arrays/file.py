@@ -128,7 +128,14 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
             layer_name = f"layer {layer}" if layer.isdecimal() else layer or "layer 0"
             arguments.setdefault(field, {})[layer_name] = arrays[name]
         elif name in LABELS:
-            arguments[name] = _labels(arrays[name], name, path)
+            labels = arrays[name]
+            if labels.dtype.kind not in "US" or labels.ndim != 1:
+                raise AttnvizError(
+                    f"{str(path)!r}: {name} are {labels.dtype} of shape {labels.shape}; give a list of strings"
+                )
+            arguments[name] = [
+                label.decode("utf-8", "replace") if isinstance(label, bytes) else label for label in labels.tolist()
+            ]
         elif name == "scale":
             scale = arrays[name]
             if scale.size != 1 or scale.dtype.kind not in "fiu" or not np.isfinite(scale).all():
@@ -156,12 +163,6 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
         if isinstance(value, dict) and len(value) == 1 and not re.search(r"[1-9]", next(iter(value))):
             arguments[field] = next(iter(value.values()))
     return arguments
-
-
-def _labels(array: NDArray[Any], name: str, path: Path) -> list[str]:
-    if array.dtype.kind not in "US" or array.ndim != 1:
-        raise AttnvizError(f"{str(path)!r}: {name} are {array.dtype} of shape {array.shape}; give a list of strings")
-    return [label.decode("utf-8", "replace") if isinstance(label, bytes) else label for label in array.tolist()]
 
 
 def recording_of_numbers(

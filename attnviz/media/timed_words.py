@@ -38,10 +38,23 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
 
     WebVTT and SubRip need a cue for each word.
     """
-    if path.suffix.lower() == ".json":
-        words = _words_of_json(read_json(path))
+    words = []
+    if path.suffix.lower() == ".json":  # a list of words, an object with words, or with segments that have words
+        content: Any = read_json(path)
+        candidates = [content]
+        if isinstance(content, dict):
+            segments = content.get("segments")
+            objects = [content, *(segments if isinstance(segments, list) else [])]
+            candidates = [item.get("words") for item in objects if isinstance(item, dict)]
+        entries = [entry for candidate in candidates if isinstance(candidate, list) for entry in candidate]
+        for entry in entries:
+            if isinstance(entry, dict):
+                text: Any = entry.get("word", entry.get("text"))
+                start: Any = entry.get("start")
+                end: Any = entry.get("end")
+                if isinstance(text, str) and SECONDS.accepts(start) and SECONDS.accepts(end):
+                    words.append(TimedWord(text.strip(), float(start), float(end)))
     else:
-        words = []
         for start, end, content in CUE.findall(read_text(path).replace("\r\n", "\n")):
             word = TAG.sub("", content).strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
             if SECONDS.accepts(_seconds(start)) and SECONDS.accepts(_seconds(end)):
@@ -89,23 +102,3 @@ def _seconds(clock: str) -> float:
     for part in clock.replace(",", ".").split(":"):
         seconds = seconds * 60 + float(part)  # a part is 60 of the next one
     return seconds
-
-
-def _words_of_json(content: Any) -> list[TimedWord]:
-    """Returns the words of a list of them, or of an object with ``words``, or with ``segments`` that have ``words``."""
-    candidates = [content]
-    if isinstance(content, dict):
-        segments = content.get("segments")
-        objects = [content, *(segments if isinstance(segments, list) else [])]
-        candidates = [item.get("words") for item in objects if isinstance(item, dict)]
-    entries = [entry for candidate in candidates if isinstance(candidate, list) for entry in candidate]
-    words = []
-    for entry in entries:
-        if not isinstance(entry, dict):
-            continue
-        text = entry.get("word", entry.get("text"))
-        start: Any = entry.get("start")
-        end: Any = entry.get("end")
-        if isinstance(text, str) and SECONDS.accepts(start) and SECONDS.accepts(end):
-            words.append(TimedWord(text.strip(), float(start), float(end)))
-    return words

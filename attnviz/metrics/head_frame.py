@@ -429,20 +429,20 @@ class HeadChanges:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the origin of both tables, the remarks and the changes as JSON values."""
-        return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
-
-    def _json(self, change: NumberChange) -> dict[str, Any]:
-        """Returns a change as JSON values; a margin or number of standard errors that is not finite is ``None``."""
-        numbers = {
-            "before": change.before,
-            "after": change.after,
-            "difference": change.difference,
-            "margin": finite_number(change.margin),
-        }
-        if self.of_sets:
-            return {"heads": change.name.split("+"), **numbers}
-        certainty = {"standard_errors": finite_number(change.clearness), "texts": list(change.texts)}
-        return {"head": change.name, "metric": change.measure.name, **numbers, **certainty}
+        changes = list[dict[str, Any]]()
+        for change in self.changes:  # a margin or number of standard errors that is not finite is null
+            numbers = {
+                "before": change.before,
+                "after": change.after,
+                "difference": change.difference,
+                "margin": finite_number(change.margin),
+            }
+            if self.of_sets:
+                changes.append({"heads": change.name.split("+"), **numbers})
+            else:
+                certainty = {"standard_errors": finite_number(change.clearness), "texts": list(change.texts)}
+                changes.append({"head": change.name, "metric": change.measure.name, **numbers, **certainty})
+        return {**self.about, "remarks": list(self.remarks), "changes": changes}
 
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:

@@ -90,7 +90,11 @@ def numbers_beside_sink(
         has_number = is_counted & ~np.isnan(numbers[name])
         known_numbers = np.where(has_number, numbers[name], 0)
         if name == "relative-entropy":
-            row_numbers = _relative_entropy(known_numbers, sink_weights, divisors, visible_counts)
+            # the entropy of the row without its sink, given that of the whole row
+            keys = np.maximum(visible_counts, MIN_KEYS)
+            sink_terms = sink_weights * np.log2(np.where(sink_weights > 0, sink_weights, 1))
+            entropy = (known_numbers * np.log2(keys) + sink_terms) / divisors + np.log2(divisors)
+            row_numbers = entropy / np.log2(np.where(sink_weights > 0, keys - 1, keys))
         else:
             row_numbers = (known_numbers - sink_weights * sink_cells.get(name, False)) / divisors
         with_number = has_number.sum(axis=-1)
@@ -98,16 +102,6 @@ def numbers_beside_sink(
         totals = np.sum(row_numbers.clip(0, 1), axis=-1, where=has_number)
         results[..., index] = np.where(counts >= min_queries(name), totals / np.maximum(counts, 1), np.nan)
     return results
-
-
-def _relative_entropy(
-    numbers: Float64Array, sink_weights: Float64Array, rest: Float64Array, visible_counts: IntArray
-) -> Float64Array:
-    """Returns the relative entropy of each row without its sink, given that of the whole row and the rest's share."""
-    keys = np.maximum(visible_counts, MIN_KEYS)
-    sink_terms = sink_weights * np.log2(np.where(sink_weights > 0, sink_weights, 1))
-    entropy = (numbers * np.log2(keys) + sink_terms) / rest + np.log2(rest)
-    return np.asarray(entropy / np.log2(np.where(sink_weights > 0, keys - 1, keys)))
 
 
 def min_queries(name: str) -> int:

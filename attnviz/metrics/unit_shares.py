@@ -118,6 +118,8 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
 
     Heads of attention calls for which `unit_shares` returns ``None`` are left out; the frame may have no rows.
     """
+    from attnviz.metrics.metrics import METRICS
+
     heads_by_call: dict[int, tuple[LayerMaps, list[int]]] = {}
     for maps, head in heads:
         heads_by_call.setdefault(id(maps), (maps, []))[1].append(head)
@@ -143,6 +145,9 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
         columns = [call_shares.shares[:, indices[unit]] if unit in indices else absent for unit in units]
         values.append(np.stack([call_shares.retrieval, lift, call_shares.lookback, *columns], axis=1))
 
+    column_names = list[str]()
+    for _, label in units:  # numbered, as in ``a (2)``, if a metric or an earlier unit has the same name
+        column_names.append(numbered_label(label, [RETRIEVAL, LIFT, LOOKBACK, *METRICS, *column_names]))
     last_by = shares[0].last_by if shares else by
     unit_noun, last_noun = singular(by), singular(last_by)
     earlier_noun = "ones" if last_by == by else "parts" if unit_noun == "part" else by
@@ -153,7 +158,7 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
     }
     measures = (
         *(Measure(name, name, "times" if name == LIFT else "share", meaning) for name, meaning in meanings.items()),
-        *(Measure(name, name, "share", f"weight on {name}") for name in _column_names(units)),
+        *(Measure(name, name, "share", f"weight on {name}") for name in column_names),
     )
     frame = HeadFrame(
         rows=tuple(HeadRow.of(call_shares.maps, head) for call_shares in shares for head in call_shares.heads),
@@ -202,17 +207,6 @@ def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
     return tuple(zip(shares.numbers.tolist(), shares.labels, strict=True))
 
 
-def _column_names(units: tuple[NumberedUnit, ...]) -> list[str]:
-    """Returns the label of each unit, numbered as in ``a (2)`` if a metric or an earlier unit has the same name."""
-    from attnviz.metrics.metrics import METRICS
-
-    names = [RETRIEVAL, LIFT, LOOKBACK, *METRICS]
-    metric_count = len(names)
-    for _, label in units:
-        names.append(numbered_label(label, names))
-    return names[metric_count:]
-
-
 def last_unit(query_units: Units, by: str) -> int | None:
     """Returns the number of the unit that ends last; ``None`` if there is none.
 
@@ -250,38 +244,27 @@ def _answer_units(tokens: Tokens, by: str) -> str:
 def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
     """Returns the weights of each query on each column, ``(heads, queries, columns)``; 0 for a column without keys."""
     weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
-    if maps.cell_factors() is not None and len(columns) >= MIN_RUN_KEYS * len(Groups(columns).runs.starts):
-        _add_streamed_weights(maps, heads, queries, columns, weights)
+    factors, column_runs = maps.cell_factors(), Groups(columns).runs
+    if factors is not None and len(columns) >= MIN_RUN_KEYS * len(column_runs.starts):
+        runs = list(zip(*(numbers.tolist() for numbers in column_runs), strict=True))
+        for part, span in row_bands(queries, max(1, len(columns) // MAX_STREAMED_HEADS)):
+            rows = span.stop - span.start
+            heads_together = max(1, MAX_STREAMED_CELLS // (rows * len(columns)))
+            band_rows = queries[part] - span.start
+            for start, stop, column in runs:
+                keys, edges = slice(start, stop), np.arange(span.start, span.stop + 1)
+                counts = factors.mask.counts(edges, np.array([start, stop]))[:, 0]
+                for first_head in range(0, len(heads), heads_together):
+                    head_range = slice(first_head, first_head + heads_together)
+                    overview = maps.overview(heads[head_range], rows, 1, span, keys, maximum=False)
+                    weight_sums = overview.mean[:, :, 0].astype(np.float64) * counts
+                    weights[head_range, part, column] += weight_sums[:, band_rows]
         return weights
     for part, span in row_bands(queries, len(columns)):
         for index, head in enumerate(heads):  # one head at a time bounds the memory of a window
             cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
             weights[index, part] = column_sums(cells, columns)[queries[part] - span.start]
     return weights
-
-
-def _add_streamed_weights(
-    maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray, weights: Float64Array
-) -> None:
-    """Adds the weights of each query on each column to ``weights`` in place."""
-    factors = maps.cell_factors()
-    assert factors is not None
-    runs = list(zip(*(numbers.tolist() for numbers in Groups(columns).runs), strict=True))
-    for part, span in row_bands(queries, max(1, len(columns) // MAX_STREAMED_HEADS)):
-        rows = span.stop - span.start
-        heads_together = max(1, MAX_STREAMED_CELLS // (rows * len(columns)))
-        band_rows = queries[part] - span.start
-        for start, stop, column in runs:
-            keys, edges = slice(start, stop), np.arange(span.start, span.stop + 1)
-            counts = factors.mask.counts(edges, np.array([start, stop]))[:, 0]
-            for first_head in range(0, len(heads), heads_together):
-                head_range = slice(first_head, first_head + heads_together)
-                means = (
-                    maps.overview(heads[head_range], rows, 1, span, keys, maximum=False)
-                    .mean[:, :, 0]
-                    .astype(np.float64)
-                )
-                weights[head_range, part, column] += (means * counts)[:, band_rows]
 
 
 def _column_counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:

@@ -181,7 +181,13 @@ class ImageReader(MediaReader):
         If some have, and no layers are chosen, the others are left out. A remark says so.
         """
         recording = super().record(example, selection, values)
-        placed_maps = list(filter(_has_places, recording.maps))
+        # One query may be outside the image, as of a pooling; several that are read other keys, perhaps as many.
+        placed_maps = [
+            maps
+            for maps in recording.maps
+            if isinstance(maps.key_tokens.canvas, Image)
+            and (len(maps.query_tokens) == 1 or isinstance(maps.query_tokens.canvas, Image))
+        ]
         if not placed_maps:
             recording = replace(recording, maps=tuple(map(numbered, recording.maps)))
             remarks = [remark for remark in recording.remarks if remark != OVERLAP]
@@ -231,15 +237,6 @@ class ImageReader(MediaReader):
 def reads_images(module: "nn.Module") -> bool:
     """True if a module of transformers says that pixels are its main input."""
     return getattr(module, "main_input_name", "") == "pixel_values"
-
-
-def _has_places(maps: "LayerMaps") -> bool:
-    """True if queries and keys have the places of the output's tokens; one query may be outside, as of a pooling.
-
-    With other queries, the keys are other tokens too, of which there happen to be as many.
-    """
-    has_query_places = len(maps.query_tokens) == 1 or isinstance(maps.query_tokens.canvas, Image)
-    return has_query_places and isinstance(maps.key_tokens.canvas, Image)
 
 
 def numbered(maps: "LayerMaps") -> "LayerMaps":
