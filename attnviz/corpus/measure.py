@@ -88,9 +88,10 @@ class TextsRows(Rows):
         return self._distance_sums[0]
 
     @property
-    def squared_distance(self) -> Tensor:
-        """The mean squared distance to the key in tokens, weighted by the weights."""
-        return self._distance_sums[1]
+    def distance_moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance: exact enough in float64 over short texts."""
+        distance, squared_distance = self._distance_sums
+        return self.softmax.weights.sum(-1, dtype=distance.dtype), distance, squared_distance
 
     def mass(self, cells: TextsCells) -> Tensor:
         """Returns the weight on the given cells, ``(texts, heads, queries)``; NaN where a query sees none of them."""

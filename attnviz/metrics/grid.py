@@ -149,8 +149,11 @@ class Rows(ABC):
 
     @property
     @abstractmethod
-    def squared_distance(self) -> Array:
-        """The mean squared distance from query to key."""
+    def distance_moments(self) -> tuple[Array, Array, Array]:
+        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance less a number of the row.
+
+        An engine that sums in float32 chooses a number near the mean distance, so that a small spread is not lost.
+        """
 
     @property
     @abstractmethod

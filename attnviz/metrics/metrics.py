@@ -44,7 +44,7 @@ from attnviz.metrics.patches import (
 )
 from attnviz.metrics.patterns import REST_METRICS, Pattern, find_patterns, is_sink, numbers_beside_sink
 from attnviz.metrics.query_grid import NumberedTokens, QueryGrid, is_sequence
-from attnviz.metrics.row_blocks import GridRows, blocks_of_rows, first_position
+from attnviz.metrics.row_blocks import TINY, GridRows, blocks_of_rows, first_position
 
 STRIPES = 3  # keys that count as vertical stripes
 
@@ -170,9 +170,14 @@ def mean_distance(rows: Rows) -> Array:
 
 
 def distance_spread(rows: Rows) -> Array:
-    """Returns the standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
+    """Returns the standard deviation of the distance within a row, in tokens: √(Σ w (|q − k| − d)² / Σ w).
+
+    d is the row's mean distance, Σ w |q − k| / Σ w. The sum of weights is 1, unless a learned sink takes a part.
+    """
+    weight, first, second = rows.distance_moments
+    weight = weight.clip(TINY)
     # The difference of two nearly equal sums can be negative by rounding, hence the clip.
-    return (rows.squared_distance - rows.distance**2).clip(0) ** 0.5
+    return (second / weight - (first / weight) ** 2).clip(0) ** 0.5
 
 
 def near_tokens(grid: Grid) -> Cells:

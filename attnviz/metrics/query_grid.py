@@ -219,9 +219,9 @@ class QueryGrid(Grid):
         return np.asarray(steps.astype(np.float32))
 
     def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Returns 1, x and x² for each key, ``(3, keys)``, where x is the key's index less ``origin``."""
+        """Returns 1 and x for each key, ``(2, keys)``, where x is the key's index less ``origin``."""
         offsets = (self.keys[keys] - origin).astype(np.float32)
-        return np.stack([np.ones_like(offsets), offsets, offsets**2])
+        return np.stack([np.ones_like(offsets), offsets])
 
     @cached_property
     def visible_counts(self) -> IntArray:
@@ -248,11 +248,6 @@ class QueryGrid(Grid):
         """The distance from query to key in tokens, ``(queries, keys)``."""
         gaps = self.positions.astype(np.float32)[:, None] - self.keys.astype(np.float32)
         return np.abs(gaps, out=gaps)
-
-    @cached_property
-    def squared_distances(self) -> FloatArray:
-        """The squared distances, ``(queries, keys)``."""
-        return self.distances**2
 
     @cached_property
     def max_entropy(self) -> Float64Array:

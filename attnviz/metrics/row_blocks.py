@@ -107,9 +107,16 @@ class _NumpyRows(GridRows):
         return self._weighted_sums(self.grid.distances)
 
     @cached_property
-    def squared_distance(self) -> Float64Array:
-        """The mean squared distance from query to key."""
-        return self._weighted_sums(self.grid.squared_distances)
+    def distance_moments(self) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance less the row's mean, ``(heads, queries)`` each."""
+        weight = self.weights.sum(axis=-1, dtype=np.float64)
+        means = self.distance / np.where(weight > 0, weight, 1)
+        first, second = np.empty(self.shape), np.empty(self.shape)
+        for head, weights in enumerate(self.weights):
+            gaps = self.grid.distances - means[head, :, None].astype(weights.dtype)
+            first[head] = np.einsum("qk,qk->q", weights, gaps)
+            second[head] = np.einsum("qk,qk->q", weights, np.square(gaps, out=gaps))
+        return weight, first, second
 
     @cached_property
     def best_key(self) -> IntArray:

@@ -25,28 +25,6 @@ TILE_KEYS = {"cpu": 1024, "cuda": 2**14}  # keys of a tile of a band; a tile sta
 MAX_SUMMED_LOGSUMEXP = 64.0  # above it, float32 gives metrics an error above 1e-5; single weights err more than sums
 
 
-class _Moments(NamedTuple):
-    """The sums Σ w, Σ w·x and Σ w·x² over some keys, each ``(queries,)``.
-
-    x is a key's offset from an origin at the edge of these keys that is nearest to the queries.
-    """
-
-    weight: Float64Array
-    first: Float64Array
-    second: Float64Array
-
-    def distances(self, queries: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Returns Σ w·|q − x| and Σ w·(q − x)², each ``(queries,)``.
-
-        Queries and keys must lie on opposite sides of the origin, else terms of different signs would cancel.
-
-        Args:
-            queries: the offset q of each query from the origin, ``(queries,)``.
-        """
-        squares = queries**2 * self.weight - 2 * queries * self.first + self.second
-        return np.abs(queries * self.weight - self.first), squares
-
-
 class _LoadedRows(NamedTuple):
     """A head's queries of a band, scaled so that their products with keys are exponents of 2."""
 
@@ -73,8 +51,10 @@ class _TorchRows(GridRows):
         self.bands, self.loaded = bands, bands.load(stored_index, grid.span)
         self.weights = bands.buffer("weights", (query_count, key_count))
         self._entropy, self._peak = bands.zeros(query_count, torch.float64), bands.zeros(query_count)
-        self._received, self._near_sums = bands.zeros(key_count), bands.zeros((3, query_count), torch.float64)
-        self._moments = [bands.zeros((query_count, 3), torch.float64) for _ in range(2)]
+        self._received, self._near_sums = bands.zeros(key_count), bands.zeros((2, query_count), torch.float64)
+        # For keys before and after all queries, Σ w and Σ w·x, where x is a key's offset from an origin at the edge of
+        # these keys that is nearest to the queries.
+        self._moments = [bands.zeros((query_count, 2), torch.float64) for _ in range(2)]
         self._has_choice = bands.tensor(grid.has_choice.astype(np.float32))
         # The keys before all queries and those after all queries, each with the origin of their offsets.
         keys_before = slice(0, grid.near_start), grid.near_start
@@ -82,15 +62,14 @@ class _TorchRows(GridRows):
         for (span, origin), moments in zip((keys_before, keys_after), self._moments, strict=True):
             powers = bands.tensor(grid.powers(span, origin))
             for keys in bands.tiles(span):
-                # BLAS multiplies by the transpose of three long rows several times faster than by three long columns.
+                # BLAS multiplies by the transpose of long rows several times faster than by long columns.
                 moments += self._add_tile(keys) @ powers[:, keys.start - span.start : keys.stop - span.start].T
         # the keys between the positions of the first and last query
         for keys in bands.tiles(slice(grid.near_start, grid.near_stop)):
             weights = self._add_tile(keys)
             near_keys = slice(keys.start - grid.near_start, keys.stop - grid.near_start)
             distances = bands.tensor(grid.near_distances[:, near_keys])
-            products = weights * distances
-            self._near_sums += torch.stack([weights.sum(1), products.sum(1), products.mul_(distances).sum(1)])
+            self._near_sums += torch.stack([weights.sum(1), distances.mul(weights).sum(1)])
 
     def _add_tile(self, keys: slice) -> Tensor:
         """Computes the weights of a tile of keys, keeps them, and returns them, ``(queries, keys)``."""
@@ -123,15 +102,44 @@ class _TorchRows(GridRows):
         """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
         return self._as_numpy(self._received)
 
-    @property
+    @cached_property
     def distance(self) -> Float64Array:
-        """The mean distance from query to key, in tokens."""
-        return self._distances[0]
+        """The mean distance from query to key, in tokens, ``(1, queries)``; 0 without weight."""
+        weight, distance = self._distance_sums
+        if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
+            distance = distance / np.where(weight > 0, weight, 1)
+        return distance[None]
 
-    @property
-    def squared_distance(self) -> Float64Array:
-        """The mean squared distance from query to key."""
-        return self._distances[1]
+    @cached_property
+    def distance_moments(self) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance less a whole number, ``(1, queries)`` each."""
+        bands, grid = self.bands, self.grid
+        weight, distance = self._distance_sums
+        centres = (distance / np.where(weight > 0, weight, 1)).round()  # so that x is exact in float32
+        places = np.stack([grid.positions, centres, grid.positions - centres]).astype(np.float32)
+        positions, means, shifted_positions = bands.tensor(places)[:, :, None]
+        key_places = bands.tensor(grid.keys.astype(np.float32))
+        first, second = bands.zeros((2, self.shape[1]), torch.float64)
+        for keys in bands.tiles(slice(0, len(key_places))):
+            gaps = bands.buffer("exponents", (len(positions), keys.stop - keys.start))
+            if keys.stop <= grid.near_start:
+                torch.sub(shifted_positions, key_places[keys], out=gaps)
+            else:
+                torch.sub(positions, key_places[keys], out=gaps).abs_().sub_(means)
+            products = torch.mul(self.weights[:, keys], gaps, out=bands.buffer("products", tuple(gaps.shape)))
+            first += products.sum(1)
+            second += products.mul_(gaps).sum(1)
+        return weight[None], self._as_numpy(first), self._as_numpy(second)
+
+    @cached_property
+    def _distance_sums(self) -> tuple[Float64Array, Float64Array]:
+        """The sums Σ w and Σ w·d of weights and distances, each ``(queries,)``."""
+        positions = self.grid.positions.astype(np.float64)
+        weight, distance = self._as_numpy(self._near_sums)[0]
+        for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
+            moment_weight, moment = self._as_numpy(sums_of_moments)[0].T
+            weight, distance = weight + moment_weight, distance + np.abs((positions - origin) * moment_weight - moment)
+        return weight, distance
 
     @cached_property
     def hidden_ratio(self) -> Float64Array:
@@ -158,18 +166,6 @@ class _TorchRows(GridRows):
             cell_queries = self.bands.tensor(cells.indices[0])
             sums.index_add_(0, cell_queries, cell_weights)
         return where(cells.has_cell, self._as_numpy(sums))
-
-    @cached_property
-    def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean and the mean squared distance from query to key, ``(1, queries)`` each; 0 without weight."""
-        positions = self.grid.positions.astype(np.float64)
-        sums = self._as_numpy(self._near_sums)[0]
-        for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
-            moments = _Moments(*self._as_numpy(sums_of_moments)[0].T)
-            sums += np.stack([moments.weight, *moments.distances(positions - origin)])
-        if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
-            sums /= np.where(sums[0] > 0, sums[0], 1)
-        return sums[1][None], sums[2][None]
 
     def _as_numpy(self, sums: Tensor) -> Float64Array:
         """Returns sums over keys as numpy, with an axis of one head in front, ``(1, queries, ...)``."""

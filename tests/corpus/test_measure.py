@@ -22,10 +22,9 @@ from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.metrics import patterns
 from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
-from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric
+from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.metrics import measure as measure_maps
 from attnviz.text.tokens import tokenize
-from tests import room
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.metrics.examples import refuse_impossible_shares
 
@@ -129,8 +128,7 @@ def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, mea
         for head, numbers in enumerate(expected):
             for name in set(expected[0].values) - {"pair", *(["hidden"] if np.isnan(numbers.values["hidden"]) else [])}:
                 found = measured.numbers.values[item, head, names.index(name)]
-                room = lost_of_spread(numbers) if name == "spread" else 1e-5
-                assert found == pytest.approx(numbers.values[name], abs=room, nan_ok=True), (name, item, head)
+                assert found == pytest.approx(numbers.values[name], abs=1e-5, nan_ok=True), (name, item, head)
 
 
 def test_a_head_is_measured_beside_its_sink_as_in_each_text_alone(
@@ -151,11 +149,6 @@ def test_no_share_of_a_batch_is_more_than_the_whole(measured: BatchMeasurements)
     names = [metric.name for metric in SurveyOptions().metrics]
     for values in measured.numbers.values.reshape(-1, len(names)):
         refuse_impossible_shares(dict(zip(names, values.tolist(), strict=True)))
-
-
-def lost_of_spread(numbers: HeadNumbers) -> float:
-    """What float32 leaves uncertain: √(d² - d²) of weights at one distance d, whose sum misses 1 by eps, is d √eps."""
-    return 1e-5 + math.sqrt(room.EPS) * numbers.values["distance"]
 
 
 def last(grid: Grid) -> Cells:

@@ -15,7 +15,7 @@ from attnviz.attention.mask import Bias, Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import Window, cell_maps
+from attnviz.maps.layer_maps import CellMaps, Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
 from attnviz.metrics import torch_rows
@@ -27,6 +27,7 @@ from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.streaming.factors import Factors
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
@@ -318,6 +319,36 @@ def test_maps_kept_as_factors_have_the_metrics_of_whole_maps(options: dict[str, 
             for numbers, own in zip(measure(maps), measure(cell_maps(expected)), strict=True):
                 assert numbers.sink_label == own.sink_label  # of keys that are equal, rounding picks the first
                 assert numbers.values == pytest.approx(own.values, abs=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize("engine", ["short", "long", "factors"])
+@pytest.mark.parametrize("given_sum", [1, 1 + 1e-6, 0.5])
+def test_spread_of_far_keys_is_exact_whatever_the_rounding_of_their_sum(
+    engine: str, given_sum: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.metrics.row_blocks.is_long", lambda queries, keys: engine != "short")
+    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: engine == "factors")
+    count, width = 1000, 16.0
+    tokens = Tokens.numbered(count)
+    centred = np.arange(count) - count / 2
+    # A normal distribution around a key 900 before the query, and the scores of which it is the softmax.
+    queries = np.stack([(centred - 900) / width**2, np.ones(count)], axis=1)[None].astype(np.float32)
+    keys = np.stack([centred, -(centred**2) / (2 * width**2)], axis=1)[None].astype(np.float32)
+    scores = (queries.astype(np.float64) @ keys.astype(np.float64).mT)[0]
+    logsumexp = np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1)) + scores.max(1) - np.log(given_sum)
+    weights = np.exp(scores - logsumexp[:, None])
+    maps: CellMaps = maps_of(weights[None], tokens)
+    if engine == "factors":
+        factors = Factors(
+            queries=queries, keys=keys, logsumexp=logsumexp[None].astype(np.float32), scale=1.0, mask=Mask(),
+            key_heads=(0,), device="cpu",
+        )  # fmt: skip
+        maps = FactoredMaps(layer=0, module="m", heads=(0,), query_tokens=tokens, key_tokens=tokens, factors=factors)
+    distances = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    shares = weights / weights.sum(1, keepdims=True)
+    means = (shares * distances).sum(1, keepdims=True)
+    expected = np.sqrt((shares * (distances - means) ** 2).sum(1)).mean()
+    assert measure(maps, ("spread",))[0].values["spread"] == pytest.approx(expected, abs=1e-5)
 
 
 MASKS = {
