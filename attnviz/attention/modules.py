@@ -134,10 +134,6 @@ class MultiHeadAttention(nn.Module):
         self.key = draw_linear(embed_dim, num_heads * query_width, has_bias(bias, "key"), init)
         self.value = draw_linear(embed_dim, num_heads * value_width, has_bias(bias, "value"), init)
         self.output = draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
-        self._set_options(query_width, options)
-
-    def _set_options(self, width: int, options: AttentionOptions) -> None:
-        """Checks the options and stores them, or their defaults, as attributes; ``width`` is the width of a query."""
         unknown_names = options.keys() - AttentionOptions.__annotations__
         if unknown_names:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown_names)!r}")
@@ -148,7 +144,7 @@ class MultiHeadAttention(nn.Module):
             raise AttnvizError(f"scale {scale} is not finite; give a number, or None for 1 / sqrt(width of a query)")
         if not 0 < temperature < float("inf"):
             raise AttnvizError(f"temperature {temperature} is out of range; give a number above 0 (1 changes nothing)")
-        self.scale = (width**-0.5 if scale is None else scale) / temperature
+        self.scale = (query_width**-0.5 if scale is None else scale) / temperature
         self.causal, self.batch_first = options.get("causal", False), options.get("batch_first", True)
         self.score, self.normalize = options.get("score", dot_product), options.get("normalize", masked_softmax)
         self.dropout = nn.Dropout(dropout)
