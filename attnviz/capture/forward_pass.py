@@ -92,8 +92,17 @@ class ForwardPass:
         for layer in chosen_layers or layers:
             count = max(count for site, count in self.head_counts.items() if site.layer == layer)
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
-        if self.options.values:
-            _refuse_missing_contributions(calls)
+        for call in calls if self.options.values else ():
+            if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
+                reason = "no observed linear map takes its attention output unchanged"
+                if call.norms is not None and call.norms.projections > 1:
+                    reason = "its attention output enters several linear maps, as with an adapter that is not merged"
+                elif call.windows > 1:
+                    reason = "it attends within windows, whose keys are projected window by window"
+                raise AttnvizError(
+                    f"layer {call.site.layer} ({call.site.module or 'the model itself'}) has no contributions: "
+                    f"{reason}; show its weights instead"
+                )
 
         # The calls of which one `LayerMaps` per text is made, by their first text
         groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
@@ -204,21 +213,6 @@ class ForwardPass:
         if unused:
             place = f"the attention of {_and_others(list(dict.fromkeys(unused)))}"
             yield f"Not shown: a softmax beside {place}; it multiplies no observed values."
-
-
-def _refuse_missing_contributions(calls: Sequence[CapturedCall]) -> None:
-    """Raises AttnvizError if a call lacks the value norms that contributions need."""
-    for call in calls:
-        if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
-            place = call.site.module or "the model itself"
-            reason = "no observed linear map takes its attention output unchanged"
-            if call.norms is not None and call.norms.projections > 1:
-                reason = "its attention output enters several linear maps, as with an adapter that is not merged"
-            elif call.windows > 1:
-                reason = "it attends within windows, whose keys are projected window by window"
-            raise AttnvizError(
-                f"layer {call.site.layer} ({place}) has no contributions: {reason}; show its weights instead"
-            )
 
 
 def _and_others(modules: Sequence[str], name: str = "the model itself", joint: str = "and") -> str:

@@ -119,7 +119,13 @@ class RunCounter:
         parent = self.running[-1] if self.running else None
         self.running.append(module)
         if self.reads_ids and self._expects_ids and isinstance(module, nn.Embedding):
-            self._read_ids(module, inputs)
+            ids = next((value for value in inputs if isinstance(value, Tensor) and value.dim() in (1, 2)), None)
+            # Tables with fewer features, such as those of relative positions, hold no tokens.
+            may_hold_tokens = module.embedding_dim >= self._features
+            if may_hold_tokens and ids is not None and not ids.is_floating_point() and not unreadable_kind(ids):
+                self._features, self._expects_ids = module.embedding_dim, False
+                with hidden_from_run():
+                    self._ids = np.atleast_2d(ids.detach().cpu().numpy())
         self.on_start(module, parent)
 
     def ids_of(self, texts: int, tokens: int) -> IntArray | None:
@@ -130,15 +136,6 @@ class RunCounter:
         if self._ids is None or len(self._ids) != texts or self._ids.shape[1] > tokens:
             return None
         return np.pad(self._ids, ((0, 0), (tokens - self._ids.shape[1], 0)), constant_values=-1)
-
-    def _read_ids(self, module: nn.Embedding, inputs: tuple[object, ...]) -> None:
-        ids = next((value for value in inputs if isinstance(value, Tensor) and value.dim() in (1, 2)), None)
-        # Tables with fewer features, such as those of relative positions, hold no tokens.
-        if ids is None or ids.is_floating_point() or unreadable_kind(ids) or module.embedding_dim < self._features:
-            return
-        self._features, self._expects_ids = module.embedding_dim, False
-        with hidden_from_run():
-            self._ids = np.atleast_2d(ids.detach().cpu().numpy())
 
     def leave(self, module: nn.Module) -> None:
         """Notes that a module has returned or raised; ignores modules of other models."""

@@ -216,7 +216,7 @@ class ContributionMaps(SourceMaps):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class _NormalizedMaps(SourceMaps):
+class NormalizedMaps(SourceMaps):
     """The maps of ``source`` with each row divided by its sum, so that rows sum to 1 as rows of weights do."""
 
     source: CellMaps
@@ -237,10 +237,3 @@ class _NormalizedMaps(SourceMaps):
         for band in bands_of_queries(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
             totals[:, band] = self.source.window(self.heads, band, keys).weights.sum(axis=-1, dtype=np.float64)
         return totals
-
-
-def normalized_maps(maps: CellMaps) -> CellMaps:
-    """Returns the maps with each row divided by its sum; maps of weights are returned unchanged."""
-    if maps.quantity == "weight":
-        return maps
-    return _NormalizedMaps(**maps.shared_fields(), source=maps)

@@ -461,9 +461,9 @@ def normalized_rows(maps: CellMaps) -> CellMaps:
     """Returns maps of contributions with each row divided by its sum; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
-    from attnviz.maps.derived import normalized_maps
+    from attnviz.maps.derived import NormalizedMaps
 
-    return normalized_maps(maps)
+    return NormalizedMaps(**maps.shared_fields(), source=maps)
 
 
 class MeasuredQueries(NamedTuple):

@@ -306,10 +306,14 @@ def _contribution_errors(call: AttentionCall, projection: OutputProjection, head
     spacing = -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES)  # the division rounds up
     rows = checked_rows(queries)
     rows = slice(None, None, (rows.step or 1) * spacing)  # every n-th of the checked queries, counted in all queries
-    operand, result = (
-        _rows_of_texts(matrix, batch, rows, projection.queries_first)
-        for matrix in (projection.matrix, projection.result)
-    )
+    copies = []  # of the rows of these queries, each (batch, rows, features)
+    for matrix in (projection.matrix, projection.result):
+        dtype = torch.float64 if matrix.dtype == torch.float64 else torch.float32
+        sizes = (-1, batch) if projection.queries_first else (batch, -1)
+        rows_of_texts = matrix.view(*sizes, matrix.shape[1])
+        rows_of_texts = rows_of_texts.transpose(0, 1) if projection.queries_first else rows_of_texts
+        copies.append(rows_of_texts[:, rows].to(dtype, copy=True))
+    operand, result = copies
     columns = projection.columns[list(heads)].flatten()  # heads that are not recorded keep the model's own output
     operand[..., columns] = mixed_values[:, :, ::spacing].transpose(1, 2).flatten(2).to(operand)
     total = operand @ projection.weight.to(operand)
@@ -317,11 +321,3 @@ def _contribution_errors(call: AttentionCall, projection: OutputProjection, head
         total = total + projection.bias.to(operand)
     errors = (total - result).abs().masked_fill(~sees_any[:, :, ::spacing].all(1), 0)
     return [float(error) for error in errors.flatten(1).amax(1)]
-
-
-def _rows_of_texts(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
-    """Returns a copy of some queries' rows of a matrix, ``(batch, rows, features)``, in float32 or float64."""
-    dtype = torch.float64 if matrix.dtype == torch.float64 else torch.float32
-    if queries_first:
-        return matrix.view(-1, batch, matrix.shape[1])[rows].transpose(0, 1).to(dtype, copy=True)
-    return matrix.view(batch, -1, matrix.shape[1])[:, rows].to(dtype, copy=True)

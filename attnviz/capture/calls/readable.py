@@ -153,15 +153,6 @@ def keep_copies(holders: Iterable[_SoftmaxTensors], target: Tensor) -> None:
             holder.probabilities = holder.probabilities.clone()
 
 
-def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
-    """Returns a copy of a softmax's input if the output will be written over it; ``None`` for any other call."""
-    if "softmax" not in name or not args or not share_memory(args[0], target):
-        return None
-    with hidden_from_run():
-        copy: Tensor = args[0].clone()
-        return copy
-
-
 def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, str]:
     """Returns scores and weights of a softmax as they were before the model overwrote them, and a remark on losses.
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import attention_with_logsumexp
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
-from attnviz.capture.calls.readable import copy_of_input, keep_copies, overwritten_tensor, unreadable_kind, untraced
+from attnviz.capture.calls.readable import keep_copies, overwritten_tensor, share_memory, unreadable_kind, untraced
 from attnviz.capture.flow.functions import Arguments, Keywords, TorchCall
 from attnviz.capture.hooks.compiled import exempt_from_compiling
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Observer, StopForward
@@ -184,13 +184,17 @@ class ObservingMode(TorchFunctionMode):
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
-        """Replaces tensors that observers hold, and that a call will overwrite, with copies."""
-        input_copy = None
+        """Replaces tensors that observers hold, and that a call will overwrite, with copies.
+
+        Returns a copy of a softmax's input if its output will be written over it.
+        """
+        input_copy: Tensor | None = None
         for observer in observers():
             with observer.guarded():
                 keep_copies(observer.unused_candidates(), target)
                 observer.receiver.keep_copies(target)
-                input_copy = copy_of_input(name, args, target) if input_copy is None else input_copy
+                if input_copy is None and "softmax" in name and args and share_memory(args[0], target):
+                    input_copy = args[0].clone()
         return input_copy
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
