@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import working
 from attnviz.base.signals import cleanup_on_signals
 
 TEMPORARY_PREFIX = ".attnviz-"  # of the name of an unfinished file, which lies in the folder of its target
@@ -52,7 +53,8 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
                         with suppress(OSError):
                             os.chown(temporary_path, replaced_status.st_uid, replaced_status.st_gid)
                     os.chmod(temporary_path, stat.S_IMODE(replaced_status.st_mode) & 0o777)  # read, write and execute
-                yield file
+                with working(f"writing {target.name}"):
+                    yield file
                 file.flush()
                 os.fsync(file.fileno())
             _rename_to_target(temporary_path, target, force)

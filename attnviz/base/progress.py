@@ -17,6 +17,7 @@ SECONDS_BEFORE_BAR = 1.0
 SECONDS_BEFORE_LINE = 2.0
 SHOW_CURSOR = b"\x1b[?25h\n"
 active_bars: list[str] = []  # the label of the bar on the screen; at most one, since bars are not nested
+active_lines: list[str] = []  # the line of the outermost `working`, on the screen after two seconds
 
 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
@@ -36,7 +37,7 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
             for count, item in enumerate(items):
                 if bar is None and time.monotonic() - start > SECONDS_BEFORE_BAR:
                     bar = _item_bar()
-                    bar.start()
+                    _start(bar)
                     task = bar.add_task(what, total=len(items))
                 if bar is not None:
                     bar.update(task, completed=count)
@@ -49,17 +50,25 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows ``what`` on stderr while the block runs, if that is a terminal without a bar and it takes two seconds."""
-    # A full-screen program replaces stderr by a stream that has no descriptor.
-    if active_bars or not sys.stderr.isatty() or sys.stderr.fileno() < 0:
+    """Shows ``what`` on stderr while the block runs, if that is a terminal and it takes two seconds.
+
+    Shows nothing inside another such block, or beside a bar.
+    """
+    descriptor = -1
+    with suppress(
+        OSError
+    ):  # a full-screen program replaces stderr by a stream that has no descriptor, or a negative one
+        descriptor = sys.stderr.fileno()
+    if active_bars or active_lines or not sys.stderr.isatty() or descriptor < 0:
         yield
         return
     has_ended = threading.Event()
     line = f"attnviz: {printable_line(what)} …"
+    active_lines.append(line)
     terminal = os.dup(2)  # the block may discard what is written to stderr
 
     def tell() -> None:
-        if not has_ended.wait(SECONDS_BEFORE_LINE):
+        if not has_ended.wait(SECONDS_BEFORE_LINE) and not active_bars:
             with suppress(OSError):
                 os.write(terminal, f"\r{line}".encode())
                 has_ended.wait()
@@ -70,9 +79,17 @@ def working(what: str) -> Iterator[None]:
     try:
         yield
     finally:
+        active_lines.clear()
         has_ended.set()
         thread.join()
         os.close(terminal)
+
+
+def _start(bar: Any) -> None:
+    """Starts a bar, in the place of the line that is there."""
+    for line in active_lines:
+        print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
+    bar.start()
 
 
 class TextProgress(NamedTuple):
@@ -96,7 +113,7 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
             bars.append(_text_bar(what))
-            bars[0].start()
+            _start(bars[0])
         if bars:
             remaining_time = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
             status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining_time}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import working
 from attnviz.base.reading import nearest_file, read_start
 
 if TYPE_CHECKING:
@@ -304,10 +305,12 @@ class Subject:
         if self.kind is Kind.ARRAYS:
             from attnviz.arrays.file import read_arrays
 
-            return read_arrays(Path(self.source), self.tokens)
+            with working(f"reading {self.source}"):
+                return read_arrays(Path(self.source), self.tokens)
         from attnviz.maps.saved import load
 
-        return load(self.source, whole)
+        with working(f"reading {self.source}"):
+            return load(self.source, whole)
 
     @cached_property
     def survey(self) -> "Survey | None":
@@ -316,7 +319,8 @@ class Subject:
             return None
         from attnviz.corpus.saved import load_survey
 
-        return load_survey(self.source)
+        with working(f"reading {self.source}"):
+            return load_survey(self.source)
 
     @cached_property
     def effects(self) -> "Effects | None":
@@ -325,7 +329,8 @@ class Subject:
             return None
         from attnviz.effects.effect_table import Effects
 
-        return Effects.load(Path(self.source))
+        with working(f"reading {self.source}"):
+            return Effects.load(Path(self.source))
 
     def with_labels(self, labels: Path | None) -> "Subject":
         """Returns a copy of this subject with a file of labels for its tokens; with none for ``None``."""

@@ -13,6 +13,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.files import atomic_file, output_file, refuse_target, standard_output
+from attnviz.base.progress import active_lines
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs links, pipes and modes")
 
@@ -32,6 +33,14 @@ def test_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stop"):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_takes_long_to_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2)
+    with atomic_file(tmp_path / "out.bin"):
+        assert active_lines == ["attnviz: writing out.bin …"]
+    assert active_lines == []
 
 
 def test_longest_name_that_a_folder_takes_can_be_written(tmp_path: Path) -> None:

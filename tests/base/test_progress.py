@@ -64,6 +64,30 @@ def test_a_long_step_says_what_it_does_even_if_the_output_is_discarded(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_line_stands_for_the_steps_inside_it_and_gives_its_place_to_a_bar(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    told = threading.Event()
+    write = os.write
+
+    def kept_write(descriptor: int, content: bytes) -> int:
+        length = write(descriptor, content)
+        told.set()
+        return length
+
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.0)
+    monkeypatch.setattr(os, "write", kept_write)
+    with working("writing a.png"), working("saving"):
+        assert told.wait(PATIENCE)
+        assert len(list(track("ab", "drawing"))) == 2
+    line = "attnviz: writing a.png …"
+    error = capfd.readouterr().err
+    assert error.startswith(f"\r{line}\r{' ' * len(line)}\r")
+    assert "drawing" in error
+    assert "saving" not in error
+
+
 def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     be_terminal(monkeypatch)
     counted = track([1, 2, 3], "counting")

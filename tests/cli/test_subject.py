@@ -1,8 +1,11 @@
 """What an argument is: each kind by its first bytes or its name, once, and a line for what no command takes."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
@@ -86,6 +89,23 @@ def test_a_recording_opens(files: Path) -> None:
     assert Subject.of("run.safetensors").recording().layers == (0, 1)
     assert Subject.of("run.safetensors").survey is None
     assert Subject.of("run.safetensors").effects is None
+
+
+@pytest.mark.parametrize("name", ["run.safetensors", "survey.safetensors", "effects.json", "maps.npz"])
+def test_a_file_that_takes_long_to_read_says_so(files: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    @contextmanager
+    def working(what: str) -> Iterator[None]:
+        lines.append(what)
+        yield
+
+    monkeypatch.setattr("attnviz.cli.subject.working", working)
+    np.savez(files / "maps.npz", np.ones((1, 1, 1)))
+    subject = Subject.of(name)
+    with suppress(AttnvizError):  # two of these files hold no more than their first bytes
+        _ = subject.survey or subject.effects or subject.recording()
+    assert lines == [f"reading {name}"]
 
 
 @pytest.mark.parametrize("command", ["show", "show -o new.safetensors", "heads", "explain"])
