@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -637,7 +638,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["help"]:  # as in git and cargo: attnviz help show
         words = [*words[1:], "--help"]
     try:
-        return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
+        with interrupts_first():
+            return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
         remark(with_origin(error, words))
         return 1
@@ -657,6 +659,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         remark(reason)
         return 1
+
+
+@contextmanager
+def interrupts_first() -> Iterator[None]:
+    """Raises KeyboardInterrupt in place of an error that followed it, as where a half written archive is closed."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__context__
+        if cause is not None:
+            raise KeyboardInterrupt from error
+        raise
 
 
 def failure_line(error: Exception) -> str | None:

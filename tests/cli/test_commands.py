@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 from PIL import Image
@@ -202,6 +203,20 @@ def opened_to_write(pipe: Path) -> int:
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_an_interrupt_that_a_library_answers_with_an_error_ends_with_130(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_report: object, _suffix: str, _file: IO[bytes]) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise ValueError("Can't close the ZIP file while there is an open writing handle on it")
+
+    monkeypatch.setattr("attnviz.render.figure.slides.write", write)
+    assert attnviz.run("show", "Life is short", "-o", "a.pptx", code=130) == ""
+    assert (list(in_folder.iterdir()), attnviz.err) == ([], "")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
