@@ -8,11 +8,10 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -41,7 +40,6 @@ from attnviz.corpus.survey import Survey, merge_surveys
 from attnviz.corpus.survey_batch import survey_of_batch, survey_of_picture
 from attnviz.models.reading.reader import Reader
 
-Result = TypeVar("Result")
 Corpus = CorpusReader | PassedTexts | CorpusPictures
 TOO_LONG = "too long for the model"
 CHECKPOINT_SECONDS = 30.0
@@ -67,23 +65,20 @@ class Processes:
 
         Every process must call it.
         """
-        return [content] if self.count == 1 else _refuse_lost_peers(lambda: self._gather(content))
-
-    def _gather(self, content: bytes) -> list[bytes]:
-        """Receives the contents of the other processes, and returns all in order of rank, in the first process."""
-        if not self.is_first:
-            distributed.send(torch.tensor([len(content)]), 0)
-            if content:
-                distributed.send(_tensor(content), 0)
-            return []
-        contents = [content]
-        for rank in range(1, self.count):
-            size = torch.zeros(1, dtype=torch.int64)
-            distributed.recv(size, rank)
-            received = torch.empty(int(size), dtype=torch.uint8)
-            if len(received):
-                distributed.recv(received, rank)
-            contents.append(received.numpy().tobytes())
+        contents = [content] if self.is_first else []
+        with _refuse_lost_peers():
+            if not self.is_first:
+                distributed.send(torch.tensor([len(content)]), 0)
+                if content:
+                    distributed.send(_tensor(content), 0)
+                return contents
+            for rank in range(1, self.count):
+                size = torch.zeros(1, dtype=torch.int64)
+                distributed.recv(size, rank)
+                received = torch.empty(int(size), dtype=torch.uint8)
+                if len(received):
+                    distributed.recv(received, rank)
+                contents.append(received.numpy().tobytes())
         return contents
 
     def agree(self, content: bytes) -> bytes:
@@ -91,15 +86,14 @@ class Processes:
 
         Every process must call it; the others' contents are ignored.
         """
-        return content if self.count == 1 else _refuse_lost_peers(lambda: self._agree(content))
-
-    def _agree(self, content: bytes) -> bytes:
-        """Broadcasts the content of the first process, and returns it."""
-        size = torch.tensor([len(content)])
-        distributed.broadcast(size, 0)
-        buffer = _tensor(content) if self.is_first else torch.empty(int(size), dtype=torch.uint8)
-        if len(buffer):
-            distributed.broadcast(buffer, 0)
+        if self.count == 1:
+            return content
+        with _refuse_lost_peers():
+            size = torch.tensor([len(content)])
+            distributed.broadcast(size, 0)
+            buffer = _tensor(content) if self.is_first else torch.empty(int(size), dtype=torch.uint8)
+            if len(buffer):
+                distributed.broadcast(buffer, 0)
         return buffer.numpy().tobytes()
 
 
@@ -113,7 +107,8 @@ def open_processes() -> Iterator[Processes]:
     if count == 1 or "MASTER_ADDR" not in os.environ:
         yield Processes()
         return
-    _refuse_lost_peers(lambda: distributed.init_process_group("gloo"))
+    with _refuse_lost_peers():
+        distributed.init_process_group("gloo")
     try:
         yield Processes(distributed.get_rank(), count)
     finally:
@@ -138,10 +133,11 @@ def _tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def _refuse_lost_peers(work: Callable[[], Result]) -> Result:
-    """Calls ``work``, which exchanges messages with other processes, and returns its result."""
+@contextmanager
+def _refuse_lost_peers() -> Iterator[None]:
+    """Turns an error of torch in the block, which exchanges messages with other processes, into a refusal."""
     try:
-        return work()
+        yield
     except RuntimeError as error:
         raise AttnvizError(
             f"another process of this survey does not answer; use {option('resume', True)} to go on from the last "

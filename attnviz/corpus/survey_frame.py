@@ -46,8 +46,23 @@ def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
     """Returns the means over texts of every metric, with standard deviations, margins, counts and deciles."""
     head_indices, metric_indices = list(indices), range(len(survey.metrics))
     deciles = [[survey.deciles(head, metric) for metric in metric_indices] for head in head_indices]
+    rows, names = list[HeadRow](), [metric.name for metric in survey.metrics]
+    mean_length = survey.tokens // max(1, survey.texts)  # 0 for a survey without texts
+    with np.errstate(invalid="ignore"):
+        beside_means = survey.tallies.beside_sums.total / survey.tallies.beside_count
+    for index in head_indices:  # each with the patterns that its means show
+        head, sink = survey.heads[index], int(survey.tallies.sinks[index])
+        means, counts = (
+            dict(zip(names, table[index].tolist(), strict=True)) for table in (survey.means, survey.tallies.count)
+        )
+        beside_sink = dict(zip(REST_METRICS, beside_means[index].tolist(), strict=True))
+        # the token that receives the most weight in every text
+        labels = {} if sink in (NO_SINK, VARIOUS_SINKS) else survey.sink_labels
+        patterns = find_patterns(means, counts, beside_sink, mean_length, labels.get(sink, "various tokens"))
+        name = HeadName(head.layer, head.head, head.part)
+        rows.append(HeadRow((name,), "self", head.module, patterns, item=-1))
     return HeadFrame(
-        rows=tuple(_row(survey, index) for index in head_indices),
+        rows=tuple(rows),
         measures=survey.metrics,
         values=survey.means[head_indices],
         spreads=survey.spreads[head_indices],
@@ -65,22 +80,6 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     """
     refuse_other_tower(selection.tower, "", "a survey", "")
     return selection.places_in(survey.heads)
-
-
-def _row(survey: Survey, index: int) -> HeadRow:
-    """Returns the row of the head at an index of ``survey.heads``, with the patterns that its means show."""
-    head, names = survey.heads[index], [metric.name for metric in survey.metrics]
-    means, counts = (
-        dict(zip(names, table[index].tolist(), strict=True)) for table in (survey.means, survey.tallies.count)
-    )
-    mean_length = survey.tokens // max(1, survey.texts)  # 0 for a survey without texts
-    with np.errstate(invalid="ignore"):
-        beside_means = survey.tallies.beside_sums.total[index] / survey.tallies.beside_count[index]
-    beside_sink = dict(zip(REST_METRICS, beside_means.tolist(), strict=True))
-    sink = int(survey.tallies.sinks[index])  # the token that receives the most weight in every text
-    labels = {} if sink in (NO_SINK, VARIOUS_SINKS) else survey.sink_labels
-    patterns = find_patterns(means, counts, beside_sink, mean_length, labels.get(sink, "various tokens"))
-    return HeadRow((HeadName(head.layer, head.head, head.part),), "self", head.module, patterns, item=-1)
 
 
 def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:

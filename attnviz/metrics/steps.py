@@ -100,8 +100,9 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
         )
     weight_sums = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
     own = is_written & ~sink if first_maps.kind == "self" else None
-    rows = [_HeadRows(cell_maps(maps), head, queries, columns, own) for maps, head in heads]
-    numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]
+    numbers_by_head = [
+        _measured_rows(cell_maps(maps), head, queries, columns, own, weight_sums) for maps, head in heads
+    ]
     shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers_by_head, strict=True))
 
     mean_weights = np.where(sink, np.float32(-1), weight_sums / np.float32(len(heads)))  # -1 sorts after every weight
@@ -193,31 +194,27 @@ def _key_columns(
     return np.where(sink, len(units), np.searchsorted(units, parts)), labels, starts
 
 
-@dataclass(frozen=True, eq=False)
-class _HeadRows:
-    """The rows of one head at the steps."""
-
-    maps: CellMaps
-    head: int
-    queries: IntArray
-    columns: IntArray  # ``(keys,)``, the column of each key
-    is_written: BoolArray | None  # ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention
-
-    def measure(self, weight_sums: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Measures the head at each step, and adds its rows to sums over heads in place."""
-        column_count = int(self.columns.max()) + 1
-        shares = np.zeros((len(self.queries), column_count))
-        on_written, change = (np.full(len(self.queries), np.nan) for _ in range(2))
-        last_row = None
-        for steps, span in row_bands(self.queries, len(self.columns)):
-            cells = self.maps.window((self.head,), span, slice(0, len(self.columns))).weights[0]
-            rows = cells[self.queries[steps] - span.start]
-            weight_sums[steps] += rows
-            shares[steps] = column_sums(rows, self.columns)
-            if self.is_written is not None:
-                on_written[steps] = rows[:, self.is_written].sum(axis=1, dtype=np.float64)
-            previous_rows = np.concatenate([rows[:1] if last_row is None else last_row, rows[:-1]])
-            change[steps] = np.abs(rows - previous_rows).sum(axis=1, dtype=np.float64) / 2
-            last_row = rows[-1:]
-        change[0] = np.nan
-        return shares, on_written, change
+def _measured_rows(
+    maps: CellMaps,
+    head: int,
+    queries: IntArray,
+    columns: IntArray,
+    is_written: BoolArray | None,
+    weight_sums: FloatArray,
+) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """Measures a head at each step, and adds its rows to sums over heads in place."""
+    shares = np.zeros((len(queries), int(columns.max()) + 1))
+    on_written, change = (np.full(len(queries), np.nan) for _ in range(2))
+    last_row = None
+    for steps, span in row_bands(queries, len(columns)):
+        cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
+        rows = cells[queries[steps] - span.start]
+        weight_sums[steps] += rows
+        shares[steps] = column_sums(rows, columns)
+        if is_written is not None:
+            on_written[steps] = rows[:, is_written].sum(axis=1, dtype=np.float64)
+        previous_rows = np.concatenate([rows[:1] if last_row is None else last_row, rows[:-1]])
+        change[steps] = np.abs(rows - previous_rows).sum(axis=1, dtype=np.float64) / 2
+        last_row = rows[-1:]
+    change[0] = np.nan
+    return shares, on_written, change
