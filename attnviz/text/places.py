@@ -36,7 +36,12 @@ def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str
     if name.startswith("@") and (number := NUMBER.fullmatch(name)):
         return _numbered(tokens, int(number[1]), role), ""
     if indices := labelled(tokens, name):
-        return indices[0], _other_places(tokens, name, indices, role)
+        remark = ""
+        if len(indices) > 1:
+            others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
+            choice = option(role, place_name(tokens, indices[1]))
+            remark = f"“{name}” is also at {others}; {choice} chooses the one at {indices[1]}."
+        return indices[0], remark
     written = _Written(tokens)
     if runs := written.runs(name, 0):
         return runs[0][-1], _run_remark(tokens, name, runs, role)
@@ -170,15 +175,6 @@ def spaces_before(tokens: Tokens) -> str:
         else:
             previous_blanks = ""
     return "".join(characters)
-
-
-def _other_places(tokens: Tokens, name: str, indices: list[int], role: str) -> str:
-    """Returns the remark on the other tokens with a label, and how to name one; "" if there are none."""
-    if len(indices) < 2:
-        return ""
-    others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
-    other_name = place_name(tokens, indices[1])
-    return f"“{name}” is also at {others}; {option(role, other_name)} chooses the one at {indices[1]}."
 
 
 def _run_remark(tokens: Tokens, name: str, runs: list[list[int]], role: str) -> str:

@@ -195,26 +195,21 @@ class ImageReader(MediaReader):
                 remarks.append(f"{NUMBERED} places are known only of the tokens that the model outputs.")
             return replace(recording, remarks=tuple(remarks))
         if len(placed_maps) < len(recording.maps):
-            recording = self._placed_alone(recording, placed_maps, is_choice=bool(selection.chosen_layers))
+            placed = {layer_maps.layer for layer_maps in placed_maps}
+            other_maps = [layer_maps for layer_maps in recording.maps if layer_maps.layer not in placed]
+            others = {layer_maps.layer for layer_maps in other_maps}
+            placed_layers, other_layers = (",".join(map(str, sorted(layers))) for layers in (placed, others))
+            if selection.chosen_layers and other_maps:
+                raise AttnvizError(
+                    f"layer {other_maps[0].layer} of {self.name} has {len(other_maps[0].key_tokens)} tokens, and "
+                    "places are known only of the tokens that the model outputs; choose "
+                    f"{option('layers', placed_layers)}, or {option('layers', other_layers)} for numbered tokens"
+                )
+            choice = f"layers=[{other_layers}]" if self.is_live else flag("layers", other_layers)
+            advice = f" For other layers, with numbered tokens: {choice}." if other_maps else ""
+            remark = f"Places are known only of the tokens that the model outputs.{advice}"
+            recording = replace(recording, maps=tuple(placed_maps), remarks=(*recording.remarks, remark))
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
-
-    def _placed_alone(self, recording: "Recording", maps: "Sequence[LayerMaps]", is_choice: bool) -> "Recording":
-        """Returns a recording of only the maps whose tokens have places; a remark names the layers left out."""
-        placed = {layer_maps.layer for layer_maps in maps}
-        other_maps = [layer_maps for layer_maps in recording.maps if layer_maps.layer not in placed]
-        placed_layers, other_layers = (
-            ",".join(map(str, sorted(layers))) for layers in (placed, {layer_maps.layer for layer_maps in other_maps})
-        )
-        if is_choice and other_maps:
-            raise AttnvizError(
-                f"layer {other_maps[0].layer} of {self.name} has {len(other_maps[0].key_tokens)} tokens, and places "
-                f"are known only of the tokens that the model outputs; choose {option('layers', placed_layers)}, or "
-                f"{option('layers', other_layers)} for numbered tokens"
-            )
-        choice = f"layers=[{other_layers}]" if self.is_live else flag("layers", other_layers)
-        advice = f" For other layers, with numbered tokens: {choice}." if other_maps else ""
-        remark = f"Places are known only of the tokens that the model outputs.{advice}"
-        return replace(recording, maps=tuple(maps), remarks=(*recording.remarks, remark))
 
     def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
         """Returns the module's input for an image, on its device."""

@@ -22,7 +22,7 @@ from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
 from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared
-from attnviz.models.reading.media_tokens import image_tokens, picture_keys, with_pictures
+from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens, with_pictures
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
@@ -166,7 +166,10 @@ class PictureTextReader(MediaReader):
         if self.cross_module is None and (picture_numbers >= 0).any():
             tokens = with_pictures(text_tokens, images, picture_numbers, places)
         elif self.cross_module is not None and self.settings.attention != TEXT_TOWER:
-            context = picture_keys(images, picture_numbers, places)
+            tokens_of_pictures = with_pictures(Tokens.numbered(len(places)), images, picture_numbers, places)
+            is_outside = picture_numbers < 0  # as the class token of a tile
+            labels = np.where(is_outside, CLASS_TOKEN, np.array(tokens_of_pictures.labels, object)).tolist()
+            context = replace(tokens_of_pictures, labels=tuple(labels), special=is_outside)
         prepared_input = Prepared(
             inputs,
             tokens,

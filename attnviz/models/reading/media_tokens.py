@@ -55,20 +55,6 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "I
     )
 
 
-def picture_keys(images: "Sequence[Image]", picture_indices: "IntArray", places: "IntArray") -> Tokens:
-    """Returns the tokens of pictures, to which a text attends by cross-attention.
-
-    A token outside all pictures is special and labelled ``[CLS]``; the others are labelled by row and column.
-
-    Args:
-        places: ``(tokens, 4)``, the rectangle of each token in its picture.
-    """
-    tokens = with_pictures(Tokens.numbered(len(places)), images, picture_indices, places)
-    is_part = picture_indices >= 0
-    labels = np.where(is_part, np.array(tokens.labels, object), CLASS_TOKEN).tolist()
-    return replace(tokens, labels=tuple(labels), special=~is_part)
-
-
 def image_tokens(image: "Image", places: "IntArray") -> Tokens:
     """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
 
