@@ -1,6 +1,6 @@
 """Joins the maps of attention within windows to the whole map of each text."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,33 +130,24 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
     ]
     remarks = []
     if joined_calls:
-        counts = _count_list(call.windows for call in joined_calls)
+        counts = or_list(sorted({call.windows for call in joined_calls}))
+        layers = number_ranges({call.site.layer for call in joined_calls})
         remarks.append(
-            f"Layer {_layer_list(joined_calls)} attends within windows, {counts} per text, "
+            f"Layer {layers} attends within windows, {counts} per text, "
             "each at its place in the whole map; cells between windows are hidden."
         )
     if separate_calls:
-        counts = _count_list(int(windows_per_text[call]) for call in separate_calls)
+        counts = or_list(sorted({int(windows_per_text[call]) for call in separate_calls}))
+        layers = number_ranges({call.site.layer for call in separate_calls})
         are_large = [windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS for call in separate_calls]
         reason = "whose whole map would be too large"
         if not all(are_large):
             reason = "whose places are not known" + (f", or {reason}" if any(are_large) else "")
         remarks.append(
-            f"Layer {_layer_list(separate_calls)} attends within windows or groups of tokens, "
-            f"{counts} per text, {reason}; each is shown "
-            "as a separate text, those of the first text first."
+            f"Layer {layers} attends within windows or groups of tokens, {counts} per text, {reason}; "
+            "each is shown as a separate text, those of the first text first."
         )
     return tuple(remarks)
-
-
-def _layer_list(calls: Sequence[CapturedCall]) -> str:
-    """Returns the numbers of the calls' layers as ranges, such as ``0-3, 7``."""
-    return number_ranges(sorted({call.site.layer for call in calls}))
-
-
-def _count_list(numbers: Iterable[int]) -> str:
-    """Returns the different numbers among these, ascending, as a list in words: ``4 or 16``."""
-    return or_list(sorted(set(numbers)))
 
 
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
