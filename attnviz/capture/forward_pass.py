@@ -16,7 +16,6 @@ from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
-from attnviz.capture.silent_layers import silent_remarks
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, refuse_missing
@@ -124,8 +123,8 @@ class ForwardPass:
             model=self._name,
             settings={"dtype": dtype},
             version=__version__,
+            silent_layers=self.silent_layers if chosen_layers is None else {},
             remarks=(
-                *(silent_remarks(self.silent_layers) if chosen_layers is None else ()),
                 *self.texts.remarks(),
                 *labels.remarks(),
                 *self._remarks_on_missing(),

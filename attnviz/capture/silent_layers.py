@@ -1,10 +1,9 @@
 """Finds the layers of a hybrid model that ran without attention, and names what they compute instead."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from torch import nn
 
-from attnviz.base.errors import number_ranges
 from attnviz.capture.flow.sites import ModuleIndex, prefixes
 from attnviz.capture.hooks.compiled import is_within
 
@@ -39,13 +38,6 @@ def silent_layers(modules: ModuleIndex, attending: Collection[str], explained: C
             if content and not is_explained:
                 layers[int(block_path.rpartition(".")[2])] = content
     return layers
-
-
-def silent_remarks(layers: Mapping[int, str]) -> Iterator[str]:
-    """Yields a sentence for each kind of layers without attention, with their numbers in the model."""
-    for content in dict.fromkeys(layers.values()):
-        numbers = [number for number, other_content in layers.items() if other_content == content]
-        yield f"Layer{'s' if len(numbers) > 1 else ''} {number_ranges(numbers)}: {content}, nothing to draw."
 
 
 def _words_of_blocks(

@@ -113,7 +113,8 @@ def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[La
     advice = f"record it with {option('attention', selection.tower)}"
     refuse_other_tower(selection.tower, recording.tower, recording.model, advice)
     heads = [(maps, head) for maps in recording.maps for head in maps.heads]
-    chosen = [heads[place] for place in selection.places_in([maps.known_head(head) for maps, head in heads])]
+    known = [maps.known_head(head) for maps, head in heads]
+    chosen = [heads[place] for place in selection.places_in(known, recording.silent_layers)]
     if selection.heads is None:
         return chosen
     calls = {id(maps): call for call, (maps, _) in reversed(list(enumerate(chosen)))}

@@ -1,13 +1,13 @@
 """Defines a recording, the maps of one run and their provenance, and the doubts about weights that no softmax gives."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.text.head_name import TOWERS, HeadsOfCall, distinguishing_parts
@@ -30,7 +30,9 @@ class Recording:
         settings: settings of the run, as JSON values.
         seed: seed of the random numbers; ``None`` if none were drawn.
         version: version of attnviz that created the recording.
-        remarks: sentences that must be shown with the maps.
+        silent_layers: what each layer without attention computes, such as ``linear attention``, by the layer's number;
+            empty if layers were chosen.
+        remarks: sentences that must be shown with the maps; one for each kind of ``silent_layers`` is among them.
         doubts: further remarks, on weights of a file that cannot come from a softmax; found on reading, never saved.
     """
 
@@ -40,6 +42,7 @@ class Recording:
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
     version: str = ""
+    silent_layers: Mapping[int, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -55,7 +58,17 @@ class Recording:
                 object.__setattr__(maps, "part", part)
         for name in ("model", "version"):
             object.__setattr__(self, name, printable(getattr(self, name)))
-        object.__setattr__(self, "remarks", tuple(map(printable, self.remarks)))
+        silent_layers = {layer: printable(content) for layer, content in self.silent_layers.items()}
+        object.__setattr__(self, "silent_layers", silent_layers)
+        remarks = []
+        for content in dict.fromkeys(silent_layers.values()):
+            layers = [layer for layer, other_content in silent_layers.items() if other_content == content]
+            remarks.append(
+                f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, nothing to draw."
+            )
+        own_remarks = tuple(map(printable, self.remarks))  # which have these already if they are a recording's
+        remarks = [remark for remark in remarks if remark not in own_remarks]
+        object.__setattr__(self, "remarks", (*remarks, *own_remarks))
 
     @property
     def text(self) -> str:

@@ -36,7 +36,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
-    names = [field.name for field in fields(Recording) if field.name not in ("maps", "doubts")]
+    names = [field.name for field in fields(Recording) if field.name not in ("maps", "silent_layers", "doubts")]
     tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in (maps.query_tokens, maps.key_tokens)}
     axes = list(tokens_by_id.values())
     token_header, arrays = tokens_to_tensors(axes)
@@ -46,6 +46,9 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         **token_header,
         "maps": [],
     }
+    if recording.silent_layers:
+        header["recording"]["silent_layers"] = list(recording.silent_layers)
+        header["recording"]["silent_contents"] = list(recording.silent_layers.values())
     axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
     for index, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
@@ -120,6 +123,11 @@ def _from_tensors(file: "Tensors") -> "Recording":
 
             maps.append(PooledMaps.from_tensors(stored, call))
     entry = file.header.entry("recording")
+    has_silent_layers = "silent_layers" in entry.value  # absent if all layers attend
+    silent_layers = entry.whole_numbers("silent_layers") if has_silent_layers else ()
+    silent_contents = entry.sentences("silent_contents") if has_silent_layers else ()
+    if len(silent_layers) != len(silent_contents):
+        raise entry.refusal(f"names {len(silent_layers)} silent layers, but {len(silent_contents)} contents of them")
     has_seed = entry.value.get("seed") is not None
     return Recording(
         maps=tuple(maps),
@@ -128,6 +136,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
         settings=read_settings(entry),
         seed=entry.count("seed", below=2**64) if has_seed else None,  # torch's seeds have 64 bits
         version=entry.line("version"),
+        silent_layers=dict(zip(silent_layers, silent_contents, strict=True)),
         remarks=entry.sentences("remarks"),
     )
 

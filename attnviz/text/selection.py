@@ -133,18 +133,19 @@ class Selection:
             return self.heads
         return tuple(dict.fromkeys(name.head for name in self.names if name.layer == layer))
 
-    def places_in(self, known: Sequence[KnownHead]) -> list[int]:
+    def places_in(self, known: Sequence[KnownHead], silent: Mapping[int, str] | None = None) -> list[int]:
         """Returns the indices of the selected heads, in the order of the selection.
 
         Without named layers, all layers are selected; without named heads in a layer, all its heads.
 
         Args:
             known: the heads to select from.
+            silent: what layers without heads compute, by their number, for the refusal of one.
         """
         places: dict[int, dict[int, list[int]]] = {}  # by layer and head
         for place, head in enumerate(known):
             places.setdefault(head.layer, {}).setdefault(head.head, []).append(place)
-        refuse_missing(self.chosen_layers, tuple(places), "layer")
+        refuse_missing(self.chosen_layers, tuple(places), "layer", silent)
         for layer in self.chosen_layers or places:
             refuse_missing(self.heads_of(layer), tuple(places[layer]), f"head in layer {layer}:")
         if self.names is not None:

@@ -1,5 +1,7 @@
 """Tests the names of the layers of hybrid models in which nothing attends."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -85,11 +87,21 @@ def test_layers_without_attention_are_named_with_the_numbers_that_the_model_give
     assert tuple(remark for remark in recording.remarks if "nothing to draw" in remark) == remarks
 
 
-def test_a_chosen_layer_without_attention_is_refused_by_what_it_computes_and_others_are_not_mentioned() -> None:
+def test_a_chosen_layer_without_attention_is_refused_by_what_it_computes_live_and_saved_and_others_are_not_mentioned(
+    tmp_path: Path,
+) -> None:
     model, _ = CASES["by its configuration"]
     message = r"^layers 0, 2: linear attention, nothing to draw; there are 1, 4 \(counted from 0\)$"
     with pytest.raises(AttnvizError, match=message), attnviz.record(model, layers=[0, 2]):
         model(torch.rand(1, 6, WIDTH))
+    with attnviz.record(model) as recording:
+        model(torch.rand(1, 6, WIDTH))
+    recording.save(tmp_path / "run.safetensors")
+    saved = attnviz.load(tmp_path / "run.safetensors")
+    assert saved.remarks == recording.remarks
+    assert "3: conv, nothing to draw." in replace(saved, remarks=()).remarks[1]
+    with pytest.raises(AttnvizError, match=message):
+        attnviz.draw(saved, ".svg", layers="0,2")
     with attnviz.record(model, layers=[4]) as recording:
         model(torch.rand(1, 6, WIDTH))
     assert recording.layers == (4,)

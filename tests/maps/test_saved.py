@@ -217,6 +217,11 @@ def test_drawing_a_saved_recording_imports_neither_torch_nor_transformers(file: 
     subprocess.run([sys.executable, "-c", script, str(file)], check=True, capture_output=True)
 
 
+def unequal_silent_layers(header: dict[str, Any]) -> dict[str, Any]:
+    header["recording"] |= {"silent_layers": [0, 2], "silent_contents": ["linear attention"]}
+    return header
+
+
 def labelled(header: dict[str, Any]) -> dict[str, Any]:
     header["tokens"][0]["groups"]["words"] = ["one"]
     return header
@@ -247,6 +252,7 @@ def labelled(header: dict[str, Any]) -> dict[str, Any]:
         ({"header": lambda _: "[" * 100_000}, "header is not JSON, or nested too deeply"),
         ({"header": lambda _: '{"a":' * 500 + "1" + "}" * 500}, "header is not JSON, or nested too deeply"),
         ({"header": lambda _: []}, "is not a JSON object"),
+        ({"header": unequal_silent_layers}, "names 2 silent layers, but 1 contents of them"),
         ({"header": lambda _: {}}, "no int 'format'"),
         ({"header": lambda header: header | {"format": True}}, "no int 'format'"),
         ({"header": lambda header: header | {"format": 10**30}}, "'format' out of range"),
