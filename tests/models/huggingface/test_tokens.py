@@ -10,6 +10,7 @@ import transformers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from attnviz.base.errors import AttnvizError
 from attnviz.models.huggingface.chat import tokenize_example, with_answer
 from attnviz.models.huggingface.folder import VOCABULARIES
 from attnviz.models.huggingface.replay import answer_tokens
@@ -41,6 +42,16 @@ def without_offsets(folder: Path, kind: str) -> Any:
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     options: Any = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
     return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)  # type: ignore[no-untyped-call]
+
+
+def test_text_whose_tokens_take_more_memory_than_is_free_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 100_000)
+    name = next(iter(MADE))
+    assert len(tokenize_text(tokenizer_of(name), "the cat")) > 0
+    with pytest.raises(
+        AttnvizError, match=r"tokens of 8000 characters would take .* of memory .*; give a part of them"
+    ):
+        tokenize_text(tokenizer_of(name), "the cat " * 1000)
 
 
 @pytest.mark.parametrize("kind", ["ProphetNet", "BertJapanese"])
