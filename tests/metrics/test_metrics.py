@@ -125,6 +125,16 @@ def test_first_token_is_the_first_that_is_not_padding() -> None:
     np.testing.assert_allclose(of_queries(maps, "first"), [NAN, 1, 0.25])
 
 
+def test_a_key_that_only_a_query_left_out_sees_is_no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.metrics.row_blocks.BLOCK_CELLS", 1)
+    count = 3 * rows.MIN_ROWS
+    weights = np.tri(count) / np.arange(1, count + 1)[:, None]
+    maps = maps_of(weights[None], Tokens.numbered(count), np.tri(count, dtype=bool))
+    [block] = blocks_of_rows(maps, (0,), stride=2)  # of three blocks the second
+    assert block.grid.span == slice(rows.MIN_ROWS, 2 * rows.MIN_ROWS)
+    assert block.grid.visible_keys[-1]
+
+
 @pytest.mark.parametrize("every", [1, 2, 4])
 def test_one_in_so_many_blocks_of_queries_is_that_share_of_the_queries(every: int) -> None:
     maps = random_maps(Tokens.numbered(128))

@@ -83,4 +83,6 @@ def test_too_many_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_files_are_no_conversations(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"format": "attnviz effects"}')
     (tmp_path / "text.json").write_text('he said "role": a')
-    assert not any(map(is_conversation, [tmp_path / "other.json", tmp_path / "text.json", tmp_path, tmp_path / "none"]))
+    (tmp_path / "late.json").write_text(json.dumps([" " * 2**16, {"role": "user"}]))  # no more of a file is read
+    others = [tmp_path / name for name in ("other.json", "text.json", "late.json", "none")]
+    assert not any(map(is_conversation, [*others, tmp_path]))

@@ -63,6 +63,19 @@ FORMS: dict[str, Any] = {
         "choices": [{"logprobs": {"content": [{"id": 8, "logprob": -0.5}, {"id": 9, "logprob": -1.25}]}}],
     },
     "chunks": CHUNKS,
+    "chunks that repeat the prompt with what was written": [
+        {
+            "choices": [
+                {"index": 0, "prompt_token_ids": [5, 6, 7], "token_ids": [8], "logprobs": {"content": CONTENT[:1]}}
+            ]
+        },
+        {
+            "choices": [
+                {"index": 0, "prompt_token_ids": [5, 6, 7, 8], "token_ids": [9], "logprobs": {"content": CONTENT[1:]}}
+            ]
+        },
+        FINAL,
+    ],
 }
 
 

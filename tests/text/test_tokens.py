@@ -150,6 +150,7 @@ def test_a_long_token_has_a_short_label_and_its_whole_place() -> None:
     assert [len(label) for label in tokens.labels] == [199, 199]
     assert tokens.offsets.tolist() == [[0, 100_000], [100_001, 105_002]]
     assert tokens.labels[0] == "a" * 99 + "…" + "a" * 99
+    assert tokenize("a" * 200).labels == ("a" * 200,)
 
 
 def test_tokens_of_a_pair_have_their_places_in_both_texts() -> None:
