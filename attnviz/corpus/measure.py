@@ -8,7 +8,7 @@ Only one exponential is computed for each cell: with ``p = exp(s - m) / Z`` the 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -211,7 +211,17 @@ def measure_call(
 
     There is one pair for all heads, or one pair for each head if their visible cells differ.
     """
-    blocks = list(_blocks(call, heads))
+    # Blocks cover the call: several whole texts, or a band of queries of one text.
+    texts, _, queries, keys = call.shape
+    texts_of_thread = -(-texts // torch.get_num_threads())  # rounded up
+    texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), texts_of_thread))
+    rows_of_block = max(MIN_ROWS, -(-BLOCK_CELLS // (len(heads) * keys)))  # rounded up: 86 of 512, not 6 x 85 and 2
+    rows_at_once = queries if min(texts_at_once, texts) > 1 else rows_of_block
+    blocks = list[_Block]()
+    for start in range(0, texts, texts_at_once):
+        text_range = slice(start, min(start + texts_at_once, texts))
+        for first_row in range(0, queries, rows_at_once):
+            blocks.append(_Block(text_range, slice(first_row, min(first_row + rows_at_once, queries))))
     if isinstance(call, FactoredCall) and len(grids.batch.texts) > 1:  # else each product would copy them first
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
@@ -268,19 +278,6 @@ class _Block(NamedTuple):
 
     texts: slice
     rows: slice
-
-
-def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
-    """Yields blocks that cover a call: several whole texts, or a band of queries of one text."""
-    texts, _, queries, keys = call.shape
-    texts_of_thread = -(-texts // torch.get_num_threads())  # rounded up
-    texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), texts_of_thread))
-    rows_of_block = max(MIN_ROWS, -(-BLOCK_CELLS // (len(heads) * keys)))  # rounded up: 86 of 512, not 6 x 85 and 2
-    rows_at_once = queries if min(texts_at_once, texts) > 1 else rows_of_block
-    for start in range(0, texts, texts_at_once):
-        text_range = slice(start, min(start + texts_at_once, texts))
-        for first_row in range(0, queries, rows_at_once):
-            yield _Block(text_range, slice(first_row, min(first_row + rows_at_once, queries)))
 
 
 class _Band(NamedTuple):
