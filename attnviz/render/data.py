@@ -19,7 +19,7 @@ from attnviz.maps.dense import key_head_numbers
 from attnviz.maps.heads import head_name
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
-from attnviz.report.picture.numbers import HeadCells, NumberBlock
+from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report
 from attnviz.text.tokens import Tokens
 
@@ -84,24 +84,24 @@ def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
     heads = report.numbers.heads
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     refuse_without_memory(cells * BYTES_PER_ROW, f"a table of {cells} cells", f"choose fewer with {option('heads')}")
-    blocks = [_block_columns(head, block) for head in heads for block in head.blocks()]
-    return {name: np.concatenate([block[name] for block in blocks]) for name in _column_names(heads[0])}
-
-
-def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any]]:
-    maps = head.maps
-    queries, keys = np.arange(block.queries.start, block.queries.stop), np.arange(head.keys.start, head.keys.stop)
-    count = len(queries) * len(keys)
-    head_values = (maps.layer, head.head, maps.module, maps.kind, maps.item)
-    query_labels = np.array(maps.query_tokens.labels[block.queries], object)
-    key_labels = np.array(maps.key_tokens.labels[head.keys], object)
-    columns = [
-        *(np.full(count, value) for value in head_values),
-        *(np.repeat(values, len(keys)) for values in (queries, query_labels)),
-        *(np.tile(values, len(queries)) for values in (keys, key_labels)),
-        *(_with_nan(block.fields[name]).ravel() for name in head.names),
-    ]
-    return dict(zip(_column_names(head), columns, strict=True))
+    blocks = []
+    for head in heads:
+        maps, keys = head.maps, np.arange(head.keys.start, head.keys.stop)
+        head_values = (maps.layer, head.head, maps.module, maps.kind, maps.item)
+        key_labels = np.array(maps.key_tokens.labels[head.keys], object)
+        for block in head.blocks():
+            queries = np.arange(block.queries.start, block.queries.stop)
+            query_labels = np.array(maps.query_tokens.labels[block.queries], object)
+            blocks.append(
+                (
+                    *(np.full(len(queries) * len(keys), value) for value in head_values),
+                    *(np.repeat(values, len(keys)) for values in (queries, query_labels)),
+                    *(np.tile(values, len(queries)) for values in (keys, key_labels)),
+                    *(_with_nan(block.fields[name]).ravel() for name in head.names),
+                )
+            )
+    columns = map(np.concatenate, zip(*blocks, strict=True))
+    return dict(zip(_column_names(heads[0]), columns, strict=True))
 
 
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
@@ -246,8 +246,21 @@ def _write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> 
         raise AttnvizError(f"a table of heads cannot be written as {suffix}; use .csv or .json")
     results = report.results
     if suffix == ".json":
-        words = {"caption": report.caption, "title": report.title}
-        content = _json_values(report, results) if isinstance(results, HeadFrame) else results.as_json() | words
+        if isinstance(results, HeadFrame):
+            frame = results.select(_measure_names(results))
+            content = {
+                "format": HEADS_FORMAT,
+                "version": HEADS_VERSION,
+                "caption": report.caption,
+                "remarks": list(report.remarks),
+                "texts": frame.texts,
+                "metrics": {
+                    measure.name: {"unit": measure.unit, "meaning": measure.meaning} for measure in frame.measures
+                },
+                "heads": [_json_row(frame, index) for index in range(len(frame.rows))],
+            }
+        else:
+            content = results.as_json() | {"caption": report.caption, "title": report.title}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         file.write(printable_json(text).encode() + b"\n")
         return
@@ -300,19 +313,6 @@ def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
 def _measure_names(frame: HeadFrame) -> list[str]:
     """Returns the names of a frame's measures in the order of files: metrics of attention first."""
     return [measure.name for measure in metrics_first(frame.measures)]
-
-
-def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
-    frame = table.select(_measure_names(table))
-    return {
-        "format": HEADS_FORMAT,
-        "version": HEADS_VERSION,
-        "caption": report.caption,
-        "remarks": list(report.remarks),
-        "texts": frame.texts,
-        "metrics": {measure.name: {"unit": measure.unit, "meaning": measure.meaning} for measure in frame.measures},
-        "heads": [_json_row(frame, index) for index in range(len(frame.rows))],
-    }
 
 
 def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:

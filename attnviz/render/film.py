@@ -7,8 +7,6 @@ from attnviz.base.progress import track
 from attnviz.render.figure import draw
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as PillowImage
-
     from attnviz.report.film import Film
 
 COLORS = 256
@@ -29,7 +27,11 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
         draw.write(film.frames[index], ".png", png_file)
         pictures.append(Image.open(png_file).convert("RGB"))
     size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
-    padded_pictures = [_padded(picture, size) for picture in pictures]
+    padded_pictures = []
+    for picture in pictures:  # at the top left; the rest has the colour of the first pixel
+        padded_picture = Image.new("RGB", size, picture.getpixel((0, 0)))
+        padded_picture.paste(picture, (0, 0))
+        padded_pictures.append(padded_picture)
 
     # One palette for all, made from a few of them.
     sample_count = min(len(padded_pictures), MAX_SAMPLES)
@@ -53,15 +55,3 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
         **({"comment": film.caption.encode(errors="replace")} if suffix == ".gif" else {}),
     )
     file.write(film_file.getvalue())
-
-
-def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
-    """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel."""
-    from PIL import Image
-
-    if picture.size == size:
-        return picture
-    corner = picture.getpixel((0, 0))
-    area = Image.new("RGB", size, corner)
-    area.paste(picture, (0, 0))
-    return area

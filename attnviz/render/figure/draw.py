@@ -17,7 +17,7 @@ from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
 from attnviz.render.figure.media import arrange_images, arrange_sounds, draw_image, draw_sound, draw_strip
-from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Content, Page, Place
+from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Page
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     Picture,
@@ -292,25 +292,21 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
             for row, column in np.argwhere(panel.visible).tolist():
                 number = panel.cell(float(panel.values[row, column]))
                 axes.text(column, row, number, color=inks[row, column], **style)
-        _label_panel(axes, place, body, page.scale, theme)
-        draw_strip(axes, panel, strip_height((panel,)) * page.scale / place.box.height, theme)
-
-
-def _label_panel(axes: "Axes", place: Place, body: Content, scale: float, theme: Theme) -> None:
-    """Writes the title above a map, and the labels and the name of each axis beside it."""
-    padding = TITLE_PADDING_POINTS * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
-    axes.set_title(place.title, fontsize=body.title_points, color=theme["ink"], loc="left", pad=padding)
-    _label_axis(axes, "y", place.rows, body.points, scale, theme)
-    _label_axis(axes, "x", place.columns, body.points, scale, theme)
-    inches = axes.figure.dpi_scale_trans
-    style: dict[str, Any] = {"fontsize": body.name_points, "color": theme["faint"], "transform": inches}
-    if place.rows is not None:
-        x, y = place.box.x - place.rows.depth - 2 * LABEL_PADDING * scale, place.box.y + place.box.height / 2
-        axes.text(x, y, place.rows.name, rotation=90, ha="right", va="center", **style)
-    if place.columns is not None:
-        name_height = AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
-        y = place.box.y - place.columns.depth - 2 * LABEL_PADDING * scale - name_height
-        axes.text(place.box.x + place.box.width / 2, y, place.columns.name, ha="center", va="bottom", **style)
+        scale, height_above = page.scale, strip_height((panel,)) * page.scale
+        padding = TITLE_PADDING_POINTS * scale + height_above * POINTS_PER_INCH
+        axes.set_title(place.title, fontsize=body.title_points, color=theme["ink"], loc="left", pad=padding)
+        _label_axis(axes, "y", place.rows, body.points, scale, theme)
+        _label_axis(axes, "x", place.columns, body.points, scale, theme)
+        inches = matplotlib_figure.dpi_scale_trans
+        name_style: dict[str, Any] = {"fontsize": body.name_points, "color": theme["faint"], "transform": inches}
+        if place.rows is not None:
+            x, y = place.box.x - place.rows.depth - 2 * LABEL_PADDING * scale, place.box.y + place.box.height / 2
+            axes.text(x, y, place.rows.name, rotation=90, ha="right", va="center", **name_style)
+        if place.columns is not None:
+            name_height = AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+            y = place.box.y - place.columns.depth - 2 * LABEL_PADDING * scale - name_height
+            axes.text(place.box.x + place.box.width / 2, y, place.columns.name, ha="center", va="bottom", **name_style)
+        draw_strip(axes, panel, height_above / place.box.height, theme)
 
 
 def _label_axis(

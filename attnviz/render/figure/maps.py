@@ -342,7 +342,17 @@ class _GridPlan:
 
     def cell_size(self, grid: _Grid) -> tuple[float, float]:
         """Returns the width and height of the largest cells for which a grid has space, in whole pixels."""
-        ratio, dpi = self.cell_ratio(), self.picture.look.pixels_per_inch
+        dpi, panels = self.picture.look.pixels_per_inch, self.picture.panels
+        if self.picture.numbers:  # with 0.8 font sizes of space, per point
+            number_width = _widest_number(self.picture, self.ruler) + 0.8 / POINTS_PER_INCH
+            ratio = max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
+        else:  # square, unless one side has many times the cells of the other: then longer along the other side
+            rows = max(len(panel.rows.labels) for panel in panels)
+            columns = max(len(panel.columns.labels) for panel in panels)
+            is_timed = any(panel.columns.seconds is not None and panel.rows.seconds is None for panel in panels)
+            limit = MAX_SOUND_RATIO if is_timed else MAX_ASPECT_RATIO
+            stretch = max(rows / columns, columns / rows, limit) / limit
+            ratio = stretch if rows > columns else 1 / stretch
         width = max((self.area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
         height = max((self.area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
         side = min(height, width / ratio)
@@ -351,27 +361,6 @@ class _GridPlan:
             return _whole_pixels(side * ratio, dpi), _whole_pixels(side, dpi)
         longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
         return _whole_pixels(min(width, longest * ratio), dpi), _whole_pixels(min(height, longest), dpi)
-
-    def cell_ratio(self) -> float:
-        """Returns the width of a cell divided by its height.
-
-        Cells with numbers are wide enough for them. Other cells are square, unless one side of the maps has more than
-        `MAX_ASPECT_RATIO` times as many cells as the other (`MAX_SOUND_RATIO` times for a sound). Then cells are longer
-        along the side with fewer cells.
-        """
-        if self.picture.numbers:
-            number_width = (
-                _widest_number(self.picture, self.ruler) + 0.8 / POINTS_PER_INCH
-            )  # 0.8 font sizes of space, per point
-            return max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
-        rows = max(len(panel.rows.labels) for panel in self.picture.panels)
-        columns = max(len(panel.columns.labels) for panel in self.picture.panels)
-        is_timed = any(
-            panel.columns.seconds is not None and panel.rows.seconds is None for panel in self.picture.panels
-        )
-        limit = MAX_SOUND_RATIO if is_timed else MAX_ASPECT_RATIO
-        stretch = max(rows / columns, columns / rows, limit) / limit
-        return stretch if rows > columns else 1 / stretch
 
 
 def strip_height(panels: tuple[Panel, ...]) -> float:

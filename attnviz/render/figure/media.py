@@ -145,26 +145,23 @@ def _with_axes(body: Content, points: float, ruler: Ruler) -> Content:
     """Returns the content with seconds below each column of spectrograms, and bands at the left of each row."""
     left = min(image.box.x for image in body.places)
     columns = {image.box.x: image for image in body.places}  # the lowest of each column
-    lines = [line for image in columns.values() for line in _seconds_lines(image, points, ruler)]
+    lines = []
+    for image in columns.values():  # a text at each round second, none beyond the right edge
+        box, seconds = image.box, panel_image(image.panel).seconds
+        min_distance = 2 * ruler.width(f"{seconds:.1f} s", points)
+        step = next((step for step in ROUND_SECONDS if step * box.width >= min_distance * seconds), ROUND_SECONDS[-1])
+        for second in np.arange(0, seconds, step).tolist():
+            label = f"{second:g} s"
+            width = ruler.width(label, points)
+            x = max(second / seconds * box.width - width / 2, 0)
+            if x + width <= box.width:
+                lines.append(TextLine(box.x + x, box.y, label, points))
     for image in body.places:
         lines += _band_lines(image, points, ruler) if image.box.x == left else []
     indent = left - min(line.x for line in lines)
     height = body.height + points * LINE_HEIGHT / POINTS_PER_INCH
     body = replace(body, width=body.width + indent, height=height, lines=(*body.lines, *lines))
     return body.moved(indent, 0)
-
-
-def _seconds_lines(place: Place, points: float, ruler: Ruler) -> Iterator[TextLine]:
-    """Yields a text at each round second, below a spectrogram; no text extends beyond its right edge."""
-    box, seconds = place.box, panel_image(place.panel).seconds
-    min_distance = 2 * ruler.width(f"{seconds:.1f} s", points)
-    step = next((step for step in ROUND_SECONDS if step * box.width >= min_distance * seconds), ROUND_SECONDS[-1])
-    for second in np.arange(0, seconds, step).tolist():
-        label = f"{second:g} s"
-        width = ruler.width(label, points)
-        x = max(second / seconds * box.width - width / 2, 0)
-        if x + width <= box.width:
-            yield TextLine(box.x + x, box.y, label, points)
 
 
 def _band_lines(place: Place, points: float, ruler: Ruler) -> Iterator[TextLine]:

@@ -194,7 +194,13 @@ def arrange_page(
     """
     width, height, scale, margin = size.width, size.height, size.scale, size.margin
     dpi = picture.look.pixels_per_inch
-    bars = [_with_size(bar, scale, ruler) for bar in (_bars_of(picture) if legend is None else legend)]
+    bars = []
+    bar_points = AXIS_NAME_POINTS * scale
+    for bar in _bars_of(picture) if legend is None else legend:
+        name = tuple(ruler.wrap(" ".join(bar.name), bar_points, MAX_BAR_NAME_WIDTH * scale))
+        tick_width = ruler.longest_width((text for _, text in bar.ticks), bar_points)
+        bar_width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest_width(name, bar_points))
+        bars.append(replace(bar, name=name, points=bar_points, box=Box(0, 0, bar_width, 0)))
     title = _title_block(picture, width - 2 * margin, scale, ruler)
     foot = _remarks_block(picture, width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * height)
     # A column of a paper is as high as its content, so texts take no space from the panels.
@@ -292,7 +298,24 @@ def _remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, m
     """
     points = REMARK_POINTS * scale
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-    cells, table_remarks = _summary_cells(picture, width, points * SUMMARY_SIZE, ruler)
+    cells: list[TextLine] = []
+    table_remarks: list[str] = []
+    rows = () if picture.summary is None else (picture.summary.header, *picture.summary.rows)
+    if len(rows) > MAX_SUMMARY_ROWS + 1:
+        table_remarks = [f"The table of {len(rows) - 1} heads is left out here."]
+    elif rows:
+        gap = 2 * points * SUMMARY_SIZE / POINTS_PER_INCH
+        widths = [ruler.longest_width(column, points * SUMMARY_SIZE) + gap for column in zip(*rows, strict=True)]
+        factor = min(1.0, width / sum(widths))
+        cell_points = points * SUMMARY_SIZE * factor
+        lefts = [0.0, *accumulate(column_width * factor for column_width in widths[:-1])]
+        cell_height = cell_points * LINE_HEIGHT / POINTS_PER_INCH
+        for row, row_texts in enumerate(rows):
+            y = -(row + 0.5) * cell_height  # half a line under the panels
+            cells += [
+                TextLine(left, y, text, cell_points, faint=row == 0)
+                for left, text in zip(lefts, row_texts, strict=True)
+            ]
     remarks_top = 0.6 * line_height  # a gap between the panels and the remarks
     if cells:
         remarks_top = max(-cell.y for cell in cells) + 1.6 * line_height  # under the last row and a gap
@@ -301,26 +324,6 @@ def _remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, m
     lines = [TextLine(0, -remarks_top - index * line_height, line, points) for index, line in enumerate(texts)]
     height = remarks_top + len(texts) * line_height if cells or texts else 0.0
     return _TextBlock((*cells, *lines), height)
-
-
-def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """Returns the cells of the summary under a picture, and sentences to add to the remarks."""
-    if picture.summary is None:
-        return [], []
-    rows = (picture.summary.header, *picture.summary.rows)
-    if len(rows) > MAX_SUMMARY_ROWS + 1:
-        return [], [f"The table of {len(rows) - 1} heads is left out here."]
-    gap = 2 * points / POINTS_PER_INCH
-    widths = [ruler.longest_width(column, points) + gap for column in zip(*rows, strict=True)]
-    factor = min(1.0, width / sum(widths))
-    cell_points = points * factor
-    lefts = [0.0, *accumulate(column_width * factor for column_width in widths[:-1])]
-    line_height = cell_points * LINE_HEIGHT / POINTS_PER_INCH
-    cells = []
-    for row, texts in enumerate(rows):
-        y = -(row + 0.5) * line_height  # half a line under the panels
-        cells += [TextLine(left, y, text, cell_points, faint=row == 0) for left, text in zip(lefts, texts, strict=True)]
-    return cells, []
 
 
 def _bars_of(picture: Picture) -> list[Bar]:
@@ -339,15 +342,6 @@ def _bars_of(picture: Picture) -> list[Bar]:
     have_one_low = all(scale.low == colors.low for _, scale in scales)
     own_ticks = (colors.low, ticks[0][1] if have_one_low else OWN_LOW), (colors.high, OWN_HIGH)
     return [Bar(colors, (quantity.name,), own_ticks)]
-
-
-def _with_size(bar: Bar, scale: float, ruler: Ruler) -> Bar:
-    """Returns a bar with its name in lines, and as wide as needed for its ticks and its name."""
-    points = AXIS_NAME_POINTS * scale
-    name = tuple(ruler.wrap(" ".join(bar.name), points, MAX_BAR_NAME_WIDTH * scale))
-    tick_width = ruler.longest_width((text for _, text in bar.ticks), points)
-    width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest_width(name, points))
-    return replace(bar, name=name, points=points, box=Box(0, 0, width, 0))
 
 
 def _bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> list[Bar]:

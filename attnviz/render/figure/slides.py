@@ -178,7 +178,11 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
         note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
     # The longest remarks are left out until the others fit; the notes have all.
     shown_remarks = [remark for remark in (*note_remarks, *remarks) if remark]
-    while len(shown_remarks) > 1 and not _fits(" ".join(shown_remarks), inner_width, MAX_REMARKS_HEIGHT):
+    smallest = REMARK_POINTS[-1]
+    while len(shown_remarks) > 1:
+        lines = RULER.wrap(" ".join(shown_remarks), smallest, inner_width)
+        if len(lines) * smallest * LINE_HEIGHT / POINTS_PER_INCH <= MAX_REMARKS_HEIGHT:
+            break
         shown_remarks.remove(max(shown_remarks, key=len))
     foot_text = " ".join(shown_remarks)
     fitted_foot = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
@@ -307,12 +311,6 @@ class _FittedText:
     paragraphs: tuple[str, ...]  # the text, cut if it fits at no size
     points: int  # the font size
     height: float  # its height in inches, approximately; the exact line breaks depend on the program that shows it
-
-
-def _fits(text: str, width: float, height: float) -> bool:
-    """True if remarks fit a place in the smallest font size."""
-    points = REMARK_POINTS[-1]
-    return len(RULER.wrap(text, points, width)) * points * LINE_HEIGHT / POINTS_PER_INCH <= height
 
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> _FittedText:

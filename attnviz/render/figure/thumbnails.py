@@ -251,7 +251,12 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
         if frame.title_size:
             break
     header = 0.0  # the height of the numbers of columns
-    numbers = [] if picture.filled or frame.title_size else _column_numbers(rows)
+    numbers: list[str] = []  # of the head in each column, unless the heads of a column have different ones
+    if not picture.filled and not frame.title_size:
+        columns = zip_longest(*([panel.heading.number for panel in panels] for panels in rows))
+        numbers_of_columns = [set(column) - {None} for column in columns]
+        if all(len(column_numbers) == 1 for column_numbers in numbers_of_columns):
+            numbers = [str(number) for [number] in numbers_of_columns]
     if not frame.title_size:
         header = LINE_SPACING * number_points / POINTS_PER_INCH if numbers else 0.0
         size = (int((area.height - header) * dpi), size[1])
@@ -289,15 +294,6 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
         title_points=title_points,
         number_points=number_points if numbers else 0.0,
     )
-
-
-def _column_numbers(groups: list[list[Panel]]) -> list[str]:
-    """Returns the head number of each column of thumbnails; no numbers if the heads of a column have different ones."""
-    columns = zip_longest(*([panel.heading.number for panel in panels] for panels in groups))
-    numbers_of_columns = [set(column) - {None} for column in columns]
-    if any(len(numbers) != 1 for numbers in numbers_of_columns):
-        return []
-    return [str(number) for [number] in numbers_of_columns]
 
 
 def _rows_of(groups: list[list[Panel]], size: tuple[int, int], *, is_filled: bool) -> list[list[Panel]]:

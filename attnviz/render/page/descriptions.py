@@ -17,7 +17,6 @@ from attnviz.render.page.packing import (
     PagePlan,
     axis_edges,
 )
-from attnviz.report.picture.numbers import Numbers
 from attnviz.report.picture.panels import seconds_of_frames
 from attnviz.text.characters import WORDS
 from attnviz.text.places import spaces_before
@@ -232,11 +231,3 @@ class VisibleCounts:
                 (id(maps), member, queries.start, queries.stop): self.index_of_counts[content] for member in head_group
             }
         return self.index_of_queries[identity]
-
-
-def measured_remarks(numbers: Numbers, frame: HeadFrame | None) -> list[str]:
-    """Returns a remark if metrics are measured on a part of the queries, otherwise none."""
-    if frame is None or frame.stride == 1:
-        return []
-    heads_text = "this head" if len(numbers.heads) == 1 else f"these {len(numbers.heads)} heads"
-    return [f"Metrics of {heads_text} are measured on one in {frame.stride} blocks of queries."]

@@ -6,7 +6,7 @@ from typing import IO, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.metrics.head_frame import HeadChanges
-from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, measured_remarks
+from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.one_file import opening, table_html, text85, write_atlas, write_data
 from attnviz.render.page.packed_factors import pack_scores, page_factors
@@ -65,7 +65,13 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     # A page that pools tokens, or has queries and keys instead of weights, explains no scores.
     scores = None if plan.factored or plan.block > 1 else pack_scores(report.numbers.heads)
     data = _about_page(report, plan, heads)
-    head_remarks = [*measured_remarks(report.numbers, report.frame), *([report.effects] if report.effects else [])]
+    head_remarks = [report.effects] if report.effects else []
+    if report.frame is not None and report.frame.stride > 1:
+        count = len(report.numbers.heads)
+        heads_text = "this head" if count == 1 else f"these {count} heads"
+        head_remarks.insert(
+            0, f"Metrics of {heads_text} are measured on one in {report.frame.stride} blocks of queries."
+        )
     data |= {
         "remarks": [*data["remarks"], *head_remarks, *report.remarks],
         "metrics": about_metrics(report.frame),

@@ -11,13 +11,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from attnviz.metrics.head_frame import HeadRow
-from attnviz.metrics.measure import Measure
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, SurveyedHeads
 
 POLICY = (
@@ -154,6 +151,30 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     rows, papers = {row.name: row for row in report.results.rows}, Papers()
     metrics = {metric.name: metric for metric in report.results.applicable}
 
+    figures = []  # a table of layers by heads for each metric
+    for panel in report.panels:
+        limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
+        metric = metrics[panel.title]
+        description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
+        colors = panel.scale.rgb(panel.values).tolist()
+        table_rows = []
+        for layer, values, colors_of_layer in zip(panel.rows.labels, panel.values.tolist(), colors, strict=True):
+            table_cells = [f'<th scope="row">{escape(layer)}</th>']
+            for head, value, color in zip(panel.columns.labels, values, colors_of_layer, strict=True):
+                if math.isnan(value):
+                    table_cells.append("<td></td>")
+                    continue
+                number, _, kind = layer.partition(" ")  # a layer's label is as in names, perhaps with its kind
+                name, text = f"{number}.{head}", panel.quantity.cell(value)
+                row = rows.get(name)
+                pattern = f" ({row.pattern})" if row and row.pattern else ""
+                tooltip = escape(f"head {name} {kind}".rstrip() + f": {panel.title} {text}{pattern}")
+                table_cells.append(f'<td class="{papers.class_of(color)}" title="{tooltip}">{text}</td>')
+            table_rows.append("".join(table_cells))
+        table = table_html(panel.title, ("layer\\head", *panel.columns.labels), table_rows)
+        caption = f"<figcaption>{escape(description)}</figcaption>"
+        figures.append(f"<figure><h2>{escape(panel.title)}</h2>{caption}{table}</figure>")
+
     names = [metric.name for metric in report.results.applicable]
     head_rows = []
     for row, numbers in zip(report.results.rows, report.results.select(names).values.tolist(), strict=True):
@@ -163,30 +184,8 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         f"<p>{escape(report.caption)}</p>",
         *(f'<p class="dim">{escape(remark)}</p>' for remark in report.remarks),
         '<div class="atlas">',
-        *(_metric_table(panel, metrics[panel.title], rows, papers) for panel in report.panels),
+        *figures,
         "</div>",
         table_html("All heads", ("head", "pattern", *names), head_rows, "heads"),
     )
     write_static_page(report.title, body, ATLAS_STYLE, papers, report.look, file)
-
-
-def _metric_table(panel: Panel, metric: Measure, heads: dict[str, HeadRow], papers: Papers) -> str:
-    limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
-    description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
-    colors = panel.scale.rgb(panel.values).tolist()
-    rows = []
-    for layer, values, colors_of_layer in zip(panel.rows.labels, panel.values.tolist(), colors, strict=True):
-        cells = [f'<th scope="row">{escape(layer)}</th>']
-        for head, value, color in zip(panel.columns.labels, values, colors_of_layer, strict=True):
-            if math.isnan(value):
-                cells.append("<td></td>")
-                continue
-            number, _, kind = layer.partition(" ")  # a layer's label is as in names, perhaps with its kind
-            name, text = f"{number}.{head}", panel.quantity.cell(value)
-            row = heads.get(name)
-            pattern = f" ({row.pattern})" if row and row.pattern else ""
-            tooltip = escape(f"head {name} {kind}".rstrip() + f": {panel.title} {text}{pattern}")
-            cells.append(f'<td class="{papers.class_of(color)}" title="{tooltip}">{text}</td>')
-        rows.append("".join(cells))
-    table = table_html(panel.title, ("layer\\head", *panel.columns.labels), rows)
-    return f"<figure><h2>{escape(panel.title)}</h2><figcaption>{escape(description)}</figcaption>{table}</figure>"

@@ -198,27 +198,26 @@ def pack_scores(heads: tuple[HeadCells, ...]) -> _PackedScores | None:
             number_count += factors.queries.shape[-1] * tokens
     if BYTES_PER_NUMBER * number_count > MAX_BYTES:
         return None
-    sides_of_heads = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
-    numbers = np.concatenate([side_numbers for sides in sides_of_heads for side_numbers, _ in sides])
-    about = [[description for _, description in sides] for sides in sides_of_heads]
-    return _PackedScores(base85(deflated_bytes(planes(numbers))), about)
-
-
-def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
-    """Returns the queries, then the keys of a head as one array, ``(numbers,)``, and JSON values on how to read it."""
-    factors = maps.score_factors()
-    assert factors is not None
-    [head_index] = maps.head_indices((head.head,))
-    arrays = factors.queries[head_index, head.queries], factors.keys[factors.key_heads[head_index], head.keys]
-    (queries, query_exponent, queries_exact), (keys, key_exponent, keys_exact) = (
-        _rounded_float16(np.asarray(array)) for array in arrays
-    )
-    about = {
-        "features": queries.shape[-1],
-        "unit": factors.scale * 2.0 ** (query_exponent + key_exponent),
-        "rounding": 0.0 if queries_exact and keys_exact else ROUNDING,
-    }
-    return np.concatenate([queries.ravel(), keys.ravel()]), about
+    numbers: list[NDArray[np.float16]] = []  # of each head's sides the queries, then the keys
+    about: list[list[dict[str, Any]]] = []
+    for head in heads:
+        about.append([])
+        for maps in head.sides.values():
+            factors = maps.score_factors()
+            assert factors is not None
+            [head_index] = maps.head_indices((head.head,))
+            arrays = factors.queries[head_index, head.queries], factors.keys[factors.key_heads[head_index], head.keys]
+            (queries, query_exponent, queries_exact), (keys, key_exponent, keys_exact) = (
+                _rounded_float16(np.asarray(array)) for array in arrays
+            )
+            numbers += [queries.ravel(), keys.ravel()]
+            description = {
+                "features": queries.shape[-1],
+                "unit": factors.scale * 2.0 ** (query_exponent + key_exponent),
+                "rounding": 0.0 if queries_exact and keys_exact else ROUNDING,
+            }
+            about[-1].append(description)
+    return _PackedScores(base85(deflated_bytes(planes(np.concatenate(numbers)))), about)
 
 
 def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:

@@ -234,8 +234,17 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
     """Returns the lines above the cells of a panel: key labels or positions, as the geometry's ``header`` asks."""
     if grid.header in ("across", "cut"):
         return ["".join(f"{right_aligned(label, grid.cell - 1)} " for label in columns.labels)]
-    if grid.header == "ticks":
-        return [_position_line(columns, grid.cell, width)]
+    if grid.header == "ticks" and columns.seconds is not None:
+        first_second, seconds_of_frame = columns.seconds
+        frames = np.interp(np.arange(width + 1) / grid.cell, np.arange(len(columns.edges)), columns.edges)
+        return [seconds_text(first_second + frames * seconds_of_frame).ljust(width)]
+    if grid.header == "ticks":  # as many positions above their cells as do not touch
+        line = ""
+        for index, edge in enumerate(columns.edges[:-1]):
+            column = index * grid.cell
+            if column >= cell_len(line) + (2 if line else 0) and column + len(str(edge)) <= width:
+                line = line.ljust(column) + str(edge)
+        return [line.ljust(width)]
     stacks = [_letters_down(label) for label in columns.labels]
     height = max(len(stack) for stack in stacks)
     indent = max(0, (grid.cell - 1) // 2) if grid.has_numbers else 0
@@ -254,19 +263,6 @@ def _letters_down(label: str) -> list[str]:
         else:
             lines.append(character)
     return lines if len(lines) <= MAX_HEADER_LINES else [*lines[: MAX_HEADER_LINES - 1], "…"]
-
-
-def _position_line(columns: Axis, cell: int, width: int) -> str:
-    """Returns a line with as many positions of keys above their cells as do not touch; for a sound, seconds."""
-    if columns.seconds is not None:
-        first_second, seconds_of_frame = columns.seconds
-        frames = np.interp(np.arange(width + 1) / cell, np.arange(len(columns.edges)), columns.edges)
-        return seconds_text(first_second + frames * seconds_of_frame).ljust(width)
-    line = ""
-    for index, edge in enumerate(columns.edges[:-1]):
-        if index * cell >= cell_len(line) + (2 if line else 0) and index * cell + len(str(edge)) <= width:
-            line = line.ljust(index * cell) + str(edge)
-    return line.ljust(width)
 
 
 def seconds_text(edges: Float64Array, covered_columns: range = range(0)) -> str:

@@ -30,7 +30,12 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of the panels over their medium, with titles; images stand side by side."""
     match panels[0].columns.canvas:
         case Image():
-            across = _images_across(panels, look.width)
+            # All heads of a layer stand side by side if they have space, else as many images as fit.
+            across = sum(panel.group == panels[0].group for panel in panels)
+            if (look.width + IMAGE_GAP) // across < LEAST_COLUMNS_OF_LAYER + IMAGE_GAP:
+                fitting_images = max(1, min(len(panels), (look.width + IMAGE_GAP) // (LEAST_COLUMNS + IMAGE_GAP)))
+                images_of_head = sum(panel.heading.head == panels[0].heading.head for panel in panels)
+                across = fitting_images - fitting_images % images_of_head or fitting_images
             columns = min(MOST_COLUMNS, (look.width - IMAGE_GAP * (across - 1)) // across)
             # A title has one line if every head's name and its first note fit it, else a line for each.
             titles_fit = all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels)
@@ -136,16 +141,6 @@ def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
         line.append(token)
         used_columns += width_of_token
     yield line
-
-
-def _images_across(panels: list[Panel], width: int) -> int:
-    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit."""
-    heads_of_layer = sum(panel.group == panels[0].group for panel in panels)
-    if (width + IMAGE_GAP) // heads_of_layer >= LEAST_COLUMNS_OF_LAYER + IMAGE_GAP:
-        return heads_of_layer
-    fitting_images = max(1, min(len(panels), (width + IMAGE_GAP) // (LEAST_COLUMNS + IMAGE_GAP)))
-    images_of_head = sum(panel.heading.head == panels[0].heading.head for panel in panels)
-    return fitting_images - fitting_images % images_of_head or fitting_images
 
 
 def _title_line(title: str, columns: int) -> Line:
