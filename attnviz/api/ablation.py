@@ -91,16 +91,17 @@ def ablate(
     )
     texts = inputs if isinstance(inputs, list) else [inputs]
     readings = [text for text in texts if isinstance(text, Reading)]
-    return _effects_of_readings(ablation, readings, len(texts)) if readings else ablation.effects(texts)
+    if not readings:
+        return ablation.effects(texts)
 
-
-def _effects_of_readings(ablation: Ablation, readings: list[Reading], count: int) -> "Effects":
-    """Returns the mean effects over readings, each of which is read again by its model."""
+    # Each reading is read again by its model.
     first = readings[0]
     use = use_for_effects([reading.example for reading in readings], ablation.metric)
     settings = first.model_settings
-    if len(readings) < count:
-        raise AttnvizError(f"{count - len(readings)} of {count} inputs are no readings; give attnviz.reading of each")
+    if len(readings) < len(texts):
+        raise AttnvizError(
+            f"{len(texts) - len(readings)} of {len(texts)} inputs are no readings; give attnviz.reading of each"
+        )
     if any(reading.live.model is not ablation.model for reading in readings):
         raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
     if any((reading.model_settings, reading.use) != (settings, first.use) for reading in readings):
@@ -145,7 +146,14 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
     if positions == slice(None) and all(example.positions == first.positions for example in examples):
         positions = first.positions
         remarks = (*filter(None, [first.positions_remark]), *remarks)
-    metric_id, metric, metric_remark = _metric_with_id(reader, first, metric)
+    # The id of a token or label tells the model which one is meant; the table names it as the model has it.
+    metric_id, metric_remark = metric, ""
+    if isinstance(metric, str) and metric.startswith(LOGIT_PREFIX):
+        if metric == first.metric and first.metric_token is not None:
+            metric_id = f"{LOGIT_PREFIX}{first.metric_token}"
+        else:
+            token = reader.find_token(metric.removeprefix(LOGIT_PREFIX), first.tokens)
+            metric_id, metric, metric_remark = f"{LOGIT_PREFIX}{token.id}", f"{LOGIT_PREFIX}{token.label}", token.remark
     noun = "images" if reader.use in ("images", "labels") else "texts"
     is_text = isinstance(ablation.by, str) and ablation.by not in NAMED_REPLACEMENTS
     effects = replace(
@@ -163,15 +171,3 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
         title=first.title if len(examples) == 1 else f"{len(examples)} {noun}",
         remarks=(*filter(None, [metric_remark]), *remarks),
     )
-
-
-def _metric_with_id(
-    reader: "Reader", example: "Prepared", metric: Metric | None
-) -> tuple[Metric | None, Metric | None, str]:
-    """Returns the metric with the id of a token or label, with the label as the model has it, and a remark on it."""
-    if not isinstance(metric, str) or not metric.startswith(LOGIT_PREFIX):
-        return metric, metric, ""
-    if metric == example.metric and example.metric_token is not None:
-        return f"{LOGIT_PREFIX}{example.metric_token}", metric, ""
-    token = reader.find_token(metric.removeprefix(LOGIT_PREFIX), example.tokens)
-    return f"{LOGIT_PREFIX}{token.id}", f"{LOGIT_PREFIX}{token.label}", token.remark

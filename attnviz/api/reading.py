@@ -132,7 +132,17 @@ def reading(
         >>> recording.maps[0].key_tokens.labels, recording.maps[0].key_tokens.places[4].tolist()
         (('[CLS]', 'r0c0', 'r0c1', 'r1c0', 'r1c1'), [32, 32, 64, 64])
     """
-    live, example = LiveModel(model, processor), _example_of(text, images)
+    live = LiveModel(model, processor)
+    refuse_single_image(images)
+    sources = tuple(image_source(image, number, len(images)) for number, image in enumerate(images, 1))
+    if text:
+        example = Example(text, images=sources)
+    elif len(sources) == 1:
+        example = Example(image=sources[0])
+    elif sources:
+        raise AttnvizError(f"there are {len(sources)} images without a text; give text, or one image")
+    else:
+        raise AttnvizError("there is nothing to read; give text or images")
     if generate and not text:
         raise AttnvizError("generate needs a text, after which the model generates; give text")
     settings = ModelSettings(model=live.name, attention=attention, dense=dense, generate=generate)
@@ -143,19 +153,6 @@ def reading(
         recording = live.reader(settings, _use_of(example)).record(example, selection, values)
     recorded_fields = {field.name: getattr(recording, field.name) for field in fields(Recording)}
     return Reading(**recorded_fields, live=live, example=example, model_settings=settings)
-
-
-def _example_of(text: str | None, images: Sequence[Any]) -> Example:
-    """Returns the example of a text, of an image, or of a text with images."""
-    refuse_single_image(images)
-    sources = tuple(image_source(image, number, len(images)) for number, image in enumerate(images, 1))
-    if text:
-        return Example(text, images=sources)
-    if not sources:
-        raise AttnvizError("there is nothing to read; give text or images")
-    if len(sources) > 1:
-        raise AttnvizError(f"there are {len(sources)} images without a text; give text, or one image")
-    return Example(image=sources[0])
 
 
 def _use_of(example: Example) -> "Use":

@@ -123,10 +123,21 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
 
     row_indices = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
     column_indices = keep_ends(len(matrix.columns), max_columns)
-    cells = np.ix_(_with_zero_for_gap(row_indices), _with_zero_for_gap(column_indices))
-    values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
+    kept = np.ix_(_with_zero_for_gap(row_indices), _with_zero_for_gap(column_indices))
+    values = np.where(matrix.has_number[kept], matrix.values[kept].astype(np.float64), np.nan)
     values[[row is None for row in row_indices]] = np.nan
     values[:, [column is None for column in column_indices]] = np.nan
+    cells: list[tuple[str, ...]] = []
+    for row in row_indices:
+        texts = []
+        for column in column_indices:
+            if row is None or column is None:
+                texts.append(GAP_SIGN)
+            elif matrix.has_number[row, column]:
+                texts.append(format(matrix.values[row, column], matrix.spec))
+            else:
+                texts.append(ABSENT_SIGN)
+        cells.append(tuple(texts))
     parts = [
         f"{count - len(indices) + 1} of {count} {name}"
         for indices, count, name in (
@@ -139,18 +150,11 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
         title=matrix.title,
         rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in row_indices),
         columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in column_indices),
-        cells=tuple(tuple(_cell(matrix, row, column) for column in column_indices) for row in row_indices),
+        cells=tuple(cells),
         values=values,
         scale=matrix.scale,
         cut=f"Cut in the middle: {' and '.join(parts)} are left out." if parts else "",
     )
-
-
-def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
-    """Returns the text of a cell: its number, or a sign in the gap and for a missing number."""
-    if row is None or column is None:
-        return GAP_SIGN
-    return format(matrix.values[row, column], matrix.spec) if matrix.has_number[row, column] else ABSENT_SIGN
 
 
 def keep_ends(count: int, max_count: int) -> list[int | None]:

@@ -134,7 +134,19 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
         else:
             bands.append([table])
     for tables in bands:
-        blocks = [_table_lines(table, inner_width, is_colored=explanation.look.colors > 0) for table in tables]
+        blocks: list[list[Line]] = []  # the lines of each table, all of one width
+        for table in tables:
+            label_width, cell_widths = _label_width(table), _cell_widths(table)
+            table_width = _table_width(table, inner_width)
+            padding = Span(" " * (table_width - label_width - sum(cell_widths)))
+            block: list[Line] = [
+                [Span(fit(table.title, table_width), style="bold")],
+                [Span(" " * label_width + _column_labels(table, cell_widths), style="dim"), padding],
+            ]
+            for row, label in enumerate(table.rows):
+                spans = _row_spans(table, row, cell_widths, is_colored=explanation.look.colors > 0)
+                block.append([Span(right_aligned(label, label_width - 1) + " "), *spans, padding])
+            blocks.append(block)
         lines.append([])
         for row in range(max(len(block) for block in blocks)):
             line: Line = [Span(" " * INDENT)]
@@ -149,21 +161,6 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
     return lines + [
         [Span(" " * INDENT), Span(line)] for example in step.examples for line in wrap(example, inner_width)
     ]
-
-
-def _table_lines(table: Table, max_width: int, is_colored: bool) -> list[Line]:
-    """Returns the lines of a table, all of one width."""
-    label_width, cell_widths = _label_width(table), _cell_widths(table)
-    width = _table_width(table, max_width)
-    padding = Span(" " * (width - label_width - sum(cell_widths)))
-    lines: list[Line] = [
-        [Span(fit(table.title, width), style="bold")],
-        [Span(" " * label_width + _column_labels(table, cell_widths), style="dim"), padding],
-    ]
-    for row, label in enumerate(table.rows):
-        spans = _row_spans(table, row, cell_widths, is_colored)
-        lines.append([Span(right_aligned(label, label_width - 1) + " "), *spans, padding])
-    return lines
 
 
 def _label_width(table: Table) -> int:

@@ -16,10 +16,16 @@ SCORE = Quantity("score", ".2f")
 def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
     """Builds the report of a battery: a list, or maps if a picture is drawn."""
     refuse_style(options.look, "a table of head types")
-    scores = types.scores
+    # The best head of each type is named if its score is high and clearly above the control.
+    scores, named_heads = types.scores, list[str]()
+    for name in scores.names:
+        best, column = scores.ranked_rows(name)[0], scores.column(name)
+        if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
+            named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
+    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE} or more, clearly above its control"
     results = HeadResults(
         title=f"Known types of heads in {types.model}",
-        caption=_caption(types),
+        caption=f"Known types of heads in {types.model}: {heads}.",
         remarks=_remarks(types),
         results=types,
         summary=lambda: _summary(types),
@@ -55,17 +61,6 @@ def _summary(types: HeadTypes) -> Summary:
         Column("above control", [f"{types.is_clear(name).sum()} of {len(scores.rows)}" for name in names]),
         Column("next", list(map("  ".join, next_heads)), align="<"),
     )
-
-
-def _caption(types: HeadTypes) -> str:
-    """Returns a sentence with the best head of each type, if its score is high and clearly above the control."""
-    scores, named_heads = types.scores, list[str]()
-    for name in scores.names:
-        best, column = scores.ranked_rows(name)[0], scores.column(name)
-        if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
-            named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
-    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE} or more, clearly above its control"
-    return f"Known types of heads in {types.model}: {heads}."
 
 
 def _remarks(types: HeadTypes) -> tuple[str, ...]:

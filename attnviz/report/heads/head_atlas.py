@@ -29,7 +29,7 @@ from attnviz.report.heads.lists import (
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.picture.panels import Panel, Quantity
+from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import accuracy_warnings, doubts, model_name, recording_remarks, text_title
 from attnviz.report.words.notes import read_names
@@ -304,28 +304,20 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
     """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale."""
     if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
-    quantities = _quantities(metrics)
+    names: dict[str, list[str]] = {}  # of the metrics in each unit
+    for metric in metrics:
+        names.setdefault(metric.unit, []).append(metric.name)
+    quantities = {unit: METRIC_QUANTITIES[unit] for unit in names}
+    if len(names) > 1:  # each scale names its metrics
+        largest_unit = max(names, key=lambda unit: len(names[unit]))
+        for unit, metric_names in names.items():
+            has_most = unit == largest_unit and len(metric_names) > MAX_NAMED_METRICS
+            metrics_text = "all others" if has_most else ", ".join(metric_names)
+            quantities[unit] = quantities[unit].with_name(f"{metrics_text}: {quantities[unit].name}")
     return [
         layers_by_heads(table.rows, table.column(metric.name).tolist(), metric.name, quantities[metric.unit])
         for metric in metrics
     ]
-
-
-def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
-    """Returns the quantity of each unit that the metrics have, by unit."""
-    names: dict[str, list[str]] = {}
-    for metric in metrics:
-        names.setdefault(metric.unit, []).append(metric.name)
-    if len(names) < 2:
-        return {unit: METRIC_QUANTITIES[unit] for unit in names}
-    largest_unit = max(names, key=lambda unit: len(names[unit]))
-    short_names = {largest_unit: "all others"} if len(names[largest_unit]) > MAX_NAMED_METRICS else {}
-    return {
-        unit: METRIC_QUANTITIES[unit].with_name(
-            f"{short_names.get(unit) or ', '.join(metric_names)}: {METRIC_QUANTITIES[unit].name}"
-        )
-        for unit, metric_names in names.items()
-    }
 
 
 def _caption(source: About, table: HeadFrame) -> str:

@@ -16,7 +16,7 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import block_stride, measured_frame
 from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
-from attnviz.report.picture.numbers import HeadCells, Numbers
+from attnviz.report.picture.numbers import Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
 from attnviz.report.words.notes import read_names, read_notes
@@ -72,7 +72,24 @@ def shown_metrics(numbers: Numbers) -> HeadFrame | None:
     frame = measured_frame(cell_heads, stride=block_stride(cell_heads, MAX_MEASURED_CELLS))
     if not frame.applicable:
         return None
-    return _with_moved_norms(frame.select(measure.name for measure in frame.applicable), numbers.heads)
+    frame = frame.select(measure.name for measure in frame.applicable)
+
+    # What each head moves is one more column, if it is known and soon measured.
+    heads = numbers.heads
+    cell_count = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
+    if cell_count > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
+        return frame
+    from attnviz.maps.derived import contribution_maps, mean_contribution
+
+    maps_by_id = {id(head.maps): head.maps for head in heads}
+    contributions = {
+        key: maps if maps.quantity == "contribution" else contribution_maps(maps) for key, maps in maps_by_id.items()
+    }
+    norms = [
+        [mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)]
+        for head in heads
+    ]
+    return frame.with_columns((MOVED,), np.array(norms))
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
@@ -94,24 +111,6 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
         notes=tuple(read_notes(report.look.notes)),
         given_names=read_names(report.look.names),
     )
-
-
-def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """Returns the frame with the norm of what each head moves as one more column."""
-    cell_count = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
-    if cell_count > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
-        return frame
-    from attnviz.maps.derived import contribution_maps, mean_contribution
-
-    maps_by_id = {id(head.maps): head.maps for head in heads}
-    contributions = {
-        key: maps if maps.quantity == "contribution" else contribution_maps(maps) for key, maps in maps_by_id.items()
-    }
-    norms = [
-        [mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)]
-        for head in heads
-    ]
-    return frame.with_columns((MOVED,), np.array(norms))
 
 
 def summarize_last_unit(

@@ -100,20 +100,20 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
         sums.insert(0, (others, advice))
     rows = [*shown_parts, *(row for row, _ in sums)]
     bars = bar_lengths([part.adds for part in sorted_parts])[: len(shown_parts)]
-
-    def largest_keys(part: LogitPart) -> str:
-        """Returns the keys from which a head adds or takes away most, and how much; "" for other parts."""
-        if part.keys is None:
-            return ""
-        labels, order = parts.labels_of(part), np.argsort(-np.abs(part.keys), kind="stable")
-        return ", ".join(f"{labels[key]} {part.keys[key]:+.2f}" for key in order[:MAX_NAMED_KEYS].tolist())
+    sources = []  # the keys from which a head adds or takes away most, and how much
+    for part in shown_parts:
+        amounts = []
+        if part.keys is not None:
+            labels, order = parts.labels_of(part), np.argsort(-np.abs(part.keys), kind="stable")
+            amounts = [f"{labels[key]} {part.keys[key]:+.2f}" for key in order[:MAX_NAMED_KEYS].tolist()]
+        sources.append(", ".join(amounts))
 
     return listed(
         Column("part", [part.name for part in rows], align="<"),
         Column("adds", [f"{part.adds:+.4f}" for part in rows], [*bars, *([None] * len(sums))]),
         Column(
             "mostly from",
-            [*map(largest_keys, shown_parts), *(note for _, note in sums)],
+            [*sources, *(note for _, note in sums)],
             align="<",
         ),
     )

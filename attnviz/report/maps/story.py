@@ -14,7 +14,7 @@ from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
 from attnviz.report.picture.look import COLOR_SCALES
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel
+from attnviz.report.picture.panels import PERCENT, Axis, Heading
 from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.notes import read_notes
@@ -99,14 +99,33 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     is_query = query is not None and (key is None or address.get("direction") != "from")
     token, second_token = (query, key) if is_query else (key, query)
     assert token is not None
-    candidates = [_token_row(head, token, is_query, options) for head in heads]
-    rows_of_all_tokens = [row for row in candidates if row is not None]
+    # A query's row has a cell for each key, a key's column one for each query.
+    rows_of_all_tokens = []
+    token_span = slice(token, token + 1)
+    for head in heads:
+        selected_tokens = head.queries if is_query else head.keys
+        if not selected_tokens.start <= token < selected_tokens.stop:
+            continue
+        restricted_head = replace(head, queries=token_span) if is_query else replace(head, keys=token_span)
+        [panel] = head_panels(restricted_head, [PERCENT], options, Heading(head.name))
+        if not is_query:
+            values, visible, columns = panel.values.T, panel.visible.T, replace(panel.rows, across=True)
+            panel = replace(panel, values=values, visible=visible, columns=columns, visible_key_counts=None)
+        rows_of_all_tokens.append(panel)
     rows = [row for row in rows_of_all_tokens if row.columns.labels == rows_of_all_tokens[0].columns.labels]
     label = (heads[0].maps.query_tokens if is_query else heads[0].maps.key_tokens).labels[token]
     if not rows:
         axis = "queries" if is_query else "keys"
         raise AttnvizError(f"“{label}” is not among the {axis} shown; leave {option(axis)} out")
-    shown_rows = _largest_rows(rows, second_token) if len(rows) > MAX_TOKEN_ROWS else rows
+    shown_rows = rows
+    if len(rows) > MAX_TOKEN_ROWS:  # those with the largest weight on the second token, or else on any
+        weights = []
+        for row in rows:
+            cell = None if second_token is None else row.columns.cell_of(second_token)
+            values = np.where(row.visible, row.values, 0)[0]
+            weights.append(float(values.max() if cell is None else values[cell]))
+        largest = np.argsort(-np.array(weights), kind="stable")[:MAX_TOKEN_ROWS]
+        shown_rows = [rows[index] for index in largest.tolist()]
     subject = f"What “{label}” attends to" if is_query else f"What attends to “{label}”"
     heads_text = (
         f"the {len(shown_rows)} of {len(rows)} heads with the largest weights"
@@ -130,29 +149,3 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     panel = replace(stacked_panel, marked=(None, second_token))
     panels = share_scales([panel], options.look)
     return drawn(Heatmaps, recording, options.look, panels, f"{subject}, one row per head.", other_remarks)
-
-
-def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: ReportOptions) -> Panel | None:
-    """Returns the panel of a query's row ``(1, keys)``, or of a key's column ``(1, queries)``."""
-    selected_tokens = head.queries if is_query else head.keys
-    if token is None or not selected_tokens.start <= token < selected_tokens.stop:
-        return None
-    token_span = slice(token, token + 1)
-    restricted_head = replace(head, queries=token_span) if is_query else replace(head, keys=token_span)
-    [panel] = head_panels(restricted_head, [PERCENT], options, Heading(head.name))
-    if is_query:
-        return panel
-    columns = replace(panel.rows, across=True)
-    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=columns, visible_key_counts=None)
-
-
-def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
-    """Returns the `MAX_TOKEN_ROWS` rows with the largest weights, largest first; all rows if they are fewer."""
-
-    def weight(panel: Panel) -> float:
-        """Returns the row's weight on ``second_token``, or its largest weight if the row has no such token."""
-        cell = None if second_token is None else panel.columns.cell_of(second_token)
-        values = np.where(panel.visible, panel.values, 0)[0]
-        return float(values.max() if cell is None else values[cell])
-
-    return sorted(rows, key=weight, reverse=True)[:MAX_TOKEN_ROWS]

@@ -50,24 +50,19 @@ class HeadCells:
     def blocks(self) -> Iterator[NumberBlock]:
         """Yields the head's cells in blocks, in the order of the queries."""
         for queries in bands_of_queries(self.queries, self.keys.stop - self.keys.start, MAX_BLOCK_CELLS):
-            yield NumberBlock(queries, self._fields(queries))
-
-    def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
-        """Returns the arrays of a block of queries by their names: visible cells and numbers of each recording."""
-        fields: dict[str, NDArray[Any]] = {}
-        for side, maps in self.sides.items():
-            window = cell_maps(maps).window((self.head,), queries, self.keys)
-            numbers = {"score": window.scores[0], maps.quantity: window.weights[0]}
-            fields[f"visible{side}"] = window.visible
-            fields |= {
-                f"{name}{side}": np.ma.masked_array(numbers[name], mask=~window.visible) for name in self.quantities
-            }
-        if len(self.sides) > 1:
-            visible_a, visible_b = (fields[f"visible{side}"] for side in self.sides)
-            name = self.maps.quantity
-            weights_a, weights_b = (np.ma.filled(fields[f"{name}{side}"], 0) for side in self.sides)
-            fields[f"{name}_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(visible_a | visible_b))
-        return fields
+            fields: dict[str, NDArray[Any]] = {}
+            for side, maps in self.sides.items():
+                window = cell_maps(maps).window((self.head,), queries, self.keys)
+                numbers = {"score": window.scores[0], maps.quantity: window.weights[0]}
+                fields[f"visible{side}"] = window.visible
+                for name in self.quantities:
+                    fields[f"{name}{side}"] = np.ma.masked_array(numbers[name], mask=~window.visible)
+            if len(self.sides) > 1:
+                visible_a, visible_b = (fields[f"visible{side}"] for side in self.sides)
+                name = self.maps.quantity
+                weights_a, weights_b = (np.ma.filled(fields[f"{name}{side}"], 0) for side in self.sides)
+                fields[f"{name}_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(visible_a | visible_b))
+            yield NumberBlock(queries, fields)
 
 
 @dataclass(frozen=True, eq=False)

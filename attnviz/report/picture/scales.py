@@ -201,7 +201,17 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
         remarks.append("The scale is logarithmic.")
     if any(panel.lift for panel in panels):
         remarks.append(LIFTED)
-    remarks += [*_clipping_remarks(look, panels), *_faint_remarks(look, panels), *pool_remarks(look, panels)]
+    clipped_panels = [panel for panel in panels if panel.scale.clipped]
+    has_given_limits = not isinstance(look.color_limits, str)
+    if clipped_panels and (has_given_limits or any(panel.lift for panel in clipped_panels)):
+        levels = _visible_levels(clipped_panels)
+        high = max(panel.scale.high for panel in clipped_panels)
+        share = float(np.mean(levels > high))
+        largest = clipped_panels[0].color_quantity.text(float(levels.max()))
+        remarks.append(f"{_share_text(share)} of cells are above the scale, up to {largest}.")
+    elif clipped_panels:  # only by rows with one key
+        remarks.append(ONE_KEY)
+    remarks += [*_faint_remarks(look, panels), *pool_remarks(look, panels)]
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.pooled]
     if weights and all((panel.visible.sum(axis=-1) == 1).all() for panel in weights):
         remarks.append(ONLY_ONE_KEY)
@@ -212,20 +222,6 @@ def pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark if ``pool`` is not the default although no panel is pooled; else empty."""
     pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
     return (f"{option('pool', look.pool)} has no effect: every cell is one weight.",) if pools_nothing else ()
-
-
-def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the values above the scale, or on rows with one key if only these are above it."""
-    clipped_panels = [panel for panel in panels if panel.scale.clipped]
-    if not clipped_panels:
-        return ()
-    levels = _visible_levels(clipped_panels)
-    high = max(panel.scale.high for panel in clipped_panels)
-    if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped_panels):
-        return (ONE_KEY,)
-    share = float(np.mean(levels > high))
-    largest = clipped_panels[0].color_quantity.text(float(levels.max()))
-    return (f"{_share_text(share)} of cells are above the scale, up to {largest}.",)
 
 
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:

@@ -31,6 +31,10 @@ from attnviz.report.words.captions import layers_phrase
 
 UNKNOWN_METRICS = "a part of the survey lacks them, this attnviz does not know them, or the texts were decoded from ids"
 LISTED = 20  # changes that a screen lists
+LIST_ORDER = (
+    "Sorted by the change in standard errors, as if the inputs were independent; ± is half of the 95 % interval of a "
+    "change."
+)
 MAX_PANELS = 6  # metrics that a picture shows, those that change most clearly
 CLEAR = NORMAL_95  # standard errors of a significant change
 
@@ -86,15 +90,30 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
     refuse_text_options(options)
     metric = None if options.sort is None else named_measure(options.sort, before.metrics).name
     changes = survey_changes(before, after, chosen_places(before, options.selection), metric)
+    clear_count = sum(change.clearness > CLEAR for change in changes.changes)
+    clearest_change = changes.changes[0]
+    clause = ""
+    if clearest_change.clearness > CLEAR:
+        numbers = f"{clearest_change.measure.name} {clearest_change.before:.3f} to {clearest_change.after:.3f}"
+        clause = f"; head {clearest_change.name} most clearly: {numbers}"
+    counts = f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one"
+    list_remarks = [LIST_ORDER]
+    omitted_count = 0 if options.all else len(changes.changes) - (options.top or LISTED)
+    if omitted_count > 0:
+        one_number = option("sort", "previous")
+        omission = (
+            f"{omitted_count} more changes are not listed; -o change.csv writes all, {one_number} lists one metric."
+        )
+        list_remarks.insert(0, omission)
     results = HeadResults(
         title="What changes between two surveys",
-        caption=_caption(changes),
+        caption=f"{counts}{clause}.",
         remarks=changes.remarks,
         results=changes,
         summary=lambda: _summary(changes, options),
         panels=lambda: _panels(changes),
         has_page=True,
-        list_remarks=_list_remarks(changes, options),
+        list_remarks=tuple(list_remarks),
         picture_remarks=CHANGE_REMARKS,
     )
     return results.report(options)
@@ -120,33 +139,6 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
             [f"{change.clearness:.1f}" if math.isfinite(change.clearness) else "∞" for change in rows],
         ),
     )
-
-
-def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
-    """Returns the remarks of a list: the number of changes that it omits, if there are any, and its order."""
-    order = (
-        "Sorted by the change in standard errors, as if the inputs were independent; ± is half of the 95 % interval of "
-        "a change."
-    )
-    omitted_count = 0 if options.all else len(changes.changes) - (options.top or LISTED)
-    if omitted_count <= 0:
-        return (order,)
-    one_number = option("sort", "previous")
-    return (
-        f"{omitted_count} more changes are not listed; -o change.csv writes all, {one_number} lists one metric.",
-        order,
-    )
-
-
-def _caption(changes: HeadChanges) -> str:
-    """Returns a sentence that counts the significant changes, and names the clearest change if it is significant."""
-    clear_count = sum(change.clearness > CLEAR for change in changes.changes)
-    clearest_change = changes.changes[0]
-    clause = ""
-    if clearest_change.clearness > CLEAR:
-        numbers = f"{clearest_change.measure.name} {clearest_change.before:.3f} to {clearest_change.after:.3f}"
-        clause = f"; head {clearest_change.name} most clearly: {numbers}"
-    return f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one{clause}."
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:

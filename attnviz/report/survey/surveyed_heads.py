@@ -224,25 +224,30 @@ def _examples_with_weights(
     distinct_requests = dict.fromkeys(chain.from_iterable(requests))
     weights, pictures, remarks = _computed_weights(survey, list(distinct_requests) if cells else [])
     texts: dict[tuple[int, tuple[int, int], int | None], int] = {}
-
-    def shown_example(example: ChosenExample, request: "WeightsRequest") -> HeadExample:
-        # A picture that is not drawn is named with its query, which is not among tokens that are shown.
-        is_named = _is_picture(survey, example.id) and example.id not in pictures
-        key = example.id, example.span, example.query if is_named else None
-        return HeadExample(
-            reason=example.reason,
-            value=example.value,
-            text=texts.setdefault(key, len(texts)),  # a new text gets the next index
-            query=None if example.query is None or is_named else example.query - example.span[0],
-            weights=_shown_rows(weights.get(request), example),
-            metric=example.metric,
-        )
-
-    examples = tuple(
-        tuple(map(shown_example, head_examples, head_requests))
-        for head_examples, head_requests in zip(examples_of_heads, requests, strict=True)
-    )
-    return examples, tuple(_shown_text(survey, pictures.get(key[0]), *key) for key in texts), remarks
+    examples = []
+    for head_examples, head_requests in zip(examples_of_heads, requests, strict=True):
+        shown_examples = []
+        for example, request in zip(head_examples, head_requests, strict=True):
+            # A picture that is not drawn is named with its query, which is not among tokens that are shown.
+            is_named = _is_picture(survey, example.id) and example.id not in pictures
+            key = example.id, example.span, example.query if is_named else None
+            rows = weights.get(request)
+            if rows is not None and example.brief and len(rows) > 1:  # the whole text's, of which one row is shown
+                if example.query is None:
+                    rows = np.asarray(rows.mean(axis=0, keepdims=True), dtype=np.float32)
+                else:
+                    rows = rows[example.query : example.query + 1]
+            shown_example = HeadExample(
+                reason=example.reason,
+                value=example.value,
+                text=texts.setdefault(key, len(texts)),  # a new text gets the next index
+                query=None if example.query is None or is_named else example.query - example.span[0],
+                weights=rows,
+                metric=example.metric,
+            )
+            shown_examples.append(shown_example)
+        examples.append(tuple(shown_examples))
+    return tuple(examples), tuple(_shown_text(survey, pictures.get(key[0]), *key) for key in texts), remarks
 
 
 def _computed_weights(
@@ -290,15 +295,6 @@ def _weight_requests(
         full_requests.get(example.id, request) if example.brief else request
         for example, request in zip(examples, requests, strict=True)
     ]
-
-
-def _shown_rows(weights: FloatArray | None, example: ChosenExample) -> FloatArray | None:
-    """Returns the rows of weights that an example shows: all; of a brief one, the row of its query or the mean row."""
-    if weights is None or not example.brief or len(weights) == 1:
-        return weights
-    if example.query is None:
-        return np.asarray(weights.mean(axis=0, keepdims=True), dtype=np.float32)
-    return weights[example.query : example.query + 1]  # several rows are only computed for whole texts, so places agree
 
 
 def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int, int], query: int | None) -> ShownText:
