@@ -13,10 +13,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
-from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
+from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text, arrange_tokens
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
-from attnviz.render.figure.media import arrange_images, arrange_sounds, draw_image, draw_sound, draw_strip
+from attnviz.render.figure.media import draw_image, draw_sound, draw_strip, images_content, sounds_content
 from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Page
 from attnviz.render.figure.picture import (
     THEME_COLORS,
@@ -184,9 +184,9 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigur
                     case Text():
                         return _draw_page(arrange_text(readable_picture, ruler), readable_picture.look)
                     case Image():
-                        page, draw_place = arrange_images(readable_picture, ruler), draw_image
+                        page, draw_place = arrange_tokens(readable_picture, images_content, ruler), draw_image
                     case Sound():
-                        page, draw_place = arrange_sounds(readable_picture, ruler), draw_sound
+                        page, draw_place = arrange_tokens(readable_picture, sounds_content, ruler), draw_sound
                     case unknown:
                         assert_never(unknown)
 
@@ -202,13 +202,16 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigur
 
 def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]" = lambda _: None) -> "OwnFigure":
     """Returns the figure of a page; ``draw_places`` draws the panels in it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Rectangle
 
-    from attnviz.render.figure.own_figure import new_figure
+    from attnviz.render.figure.own_figure import OwnFigure
 
     theme, body = THEME_COLORS[look.drawn_theme], page.content
-    matplotlib_figure = new_figure(page.width, page.height, look)
+    size = page.width, page.height
+    matplotlib_figure = OwnFigure(figsize=size, dpi=look.pixels_per_inch, facecolor=theme["paper"])
+    FigureCanvasAgg(matplotlib_figure)
     for strokes in body.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]

@@ -1,7 +1,7 @@
 """Lays out and draws images and sounds with the weights of one query over them, one for each head."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.media.sound import Sound
-from attnviz.render.figure.arcs_and_text import arrange_tokens
-from attnviz.render.figure.page import Box, Content, Page, Place, TextLine, fitting_title
+from attnviz.render.figure.page import Box, Content, Place, TextLine, fitting_title
 from attnviz.render.figure.picture import PageSize, Picture, Theme
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.render.terminal.maps import ROUND_SECONDS
@@ -41,11 +40,6 @@ MAX_GROWTH = 2.4  # of the height on a page with space
 SOUND_MARGIN = 0.2  # inches at least to the edge of the page, where labels of seconds extend beyond the sound
 SOUND_TITLE_POINTS, TICK_POINTS, MAX_TICK_POINTS = 10.0, 8.0, 12.0
 ENVELOPE_SHARE, SECONDS_SHARE = 0.5, 0.24  # of the height; the weights have what remains
-
-
-def arrange_images(picture: Picture, ruler: Ruler) -> Page:
-    """Returns the page of an image for each head, as large as the page allows, and the colour bar."""
-    return arrange_tokens(picture, _images_content, ruler)
 
 
 def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> None:
@@ -79,7 +73,8 @@ def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
         matplotlib_figure.add_artist(frame)
 
 
-def _images_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def images_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+    """Returns an image for each head under its title, as large as the area allows, as `arrange_tokens` asks."""
     panels, width, scale = picture.panels, area.width, area.scale
     groups = [panel.group for panel in panels]
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
@@ -156,29 +151,20 @@ def _with_axes(body: Content, points: float, ruler: Ruler) -> Content:
             x = max(second / seconds * box.width - width / 2, 0)
             if x + width <= box.width:
                 lines.append(TextLine(box.x + x, box.y, label, points))
-    for image in body.places:
-        lines += _band_lines(image, points, ruler) if image.box.x == left else []
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
+    for image in body.places:  # the names of bands at the left, from the lowest up, where they have space
+        box, height, last_y = image.box, panel_image(image.panel).height, -math.inf
+        if box.x > left:
+            continue
+        for band, (bottom, top) in enumerate(pairwise(reversed([*band_tops(image.panel), height]))):
+            y = box.y + box.height * (1 - (top + bottom) / 2 / height) + line_height / 2
+            if y - last_y >= line_height:
+                label, last_y = f"b{band}", y
+                lines.append(TextLine(box.x - ruler.width(f"{label} ", points), y, label, points))
     indent = left - min(line.x for line in lines)
-    height = body.height + points * LINE_HEIGHT / POINTS_PER_INCH
-    body = replace(body, width=body.width + indent, height=height, lines=(*body.lines, *lines))
+    lines_of_body = (*body.lines, *lines)
+    body = replace(body, width=body.width + indent, height=body.height + line_height, lines=lines_of_body)
     return body.moved(indent, 0)
-
-
-def _band_lines(place: Place, points: float, ruler: Ruler) -> Iterator[TextLine]:
-    """Yields the names of bands at the left of a spectrogram, from the lowest up; those without space are left out."""
-    box, height = place.box, panel_image(place.panel).height
-    tops = [*band_tops(place.panel), height]
-    line_height, last_y = points * LINE_HEIGHT / POINTS_PER_INCH, -math.inf
-    for band, (bottom, top) in enumerate(pairwise(reversed(tops))):
-        y = box.y + box.height * (1 - (top + bottom) / 2 / height) + line_height / 2
-        if y - last_y >= line_height:
-            label, last_y = f"b{band}", y
-            yield TextLine(box.x - ruler.width(f"{label} ", points), y, label, points)
-
-
-def arrange_sounds(picture: Picture, ruler: Ruler) -> Page:
-    """Returns the page of a sound for each head, as wide as the page allows, and the colour bar."""
-    return arrange_tokens(picture, _sounds_content, ruler)
 
 
 def draw_sound(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> None:
@@ -208,7 +194,8 @@ def draw_sound(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
     weights_axes.xaxis.set_major_formatter("{x:g} s")
 
 
-def _sounds_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def sounds_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+    """Returns a sound for each head under its title, as wide as the area allows, as `arrange_tokens` asks."""
     scale = area.scale
     margin = max(0.0, SOUND_MARGIN * scale - area.margin)
     sound_width = min(area.width, SOUND_WIDTH * points / LARGEST_FONT)

@@ -12,14 +12,11 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import BboxImage
 from matplotlib.transforms import BboxBase
 
 from attnviz.render.figure.page import Box
-from attnviz.render.figure.picture import THEME_COLORS
-from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import Panel
 
@@ -77,14 +74,6 @@ class OwnFigure(Figure):
         png_file = io.BytesIO()
         self.savefig(png_file, format="png")
         return png_file.getvalue()
-
-
-def new_figure(width: float, height: float, look: Look) -> OwnFigure:
-    """Returns an empty figure of so many inches, in the resolution and on the paper of a look."""
-    paper = THEME_COLORS[look.drawn_theme]["paper"]
-    matplotlib_figure = OwnFigure(figsize=(width, height), dpi=look.pixels_per_inch, facecolor=paper)
-    FigureCanvasAgg(matplotlib_figure)
-    return matplotlib_figure
 
 
 class OverlaidImage(BboxImage):

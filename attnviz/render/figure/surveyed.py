@@ -303,8 +303,8 @@ class SurveySheet:
 
     def draw_pictures(self, pictures: Sequence[HeadExample], name: str, top: float) -> float:
         """Draws example pictures side by side, each below its reason and its place in the corpus."""
-        places, total_height = self.picture_places(pictures)
-        for example, place in zip(pictures, places, strict=True):
+        picture_places, total_height = self.picture_places(pictures)
+        for example, place in zip(pictures, picture_places, strict=True):
             words = f"{example.reason}  {name} {example.value:.3f}", self.report.texts[example.text].place
             for line, text in enumerate(words):
                 shown_text = self.ruler.cut(text, TINY, place.width)
@@ -312,7 +312,23 @@ class SurveySheet:
             top_of_picture, height = top + place.y + PICTURE_WORDS_HEIGHT, place.height - PICTURE_WORDS_HEIGHT
             box = self.box_at(place.x, top_of_picture, place.width, height)
             weights, tokens = _query_weights(example), self.picture_tokens(example)
-            panel = _picture_panel(tokens, weights, example.query, self.report.look.cmap)
+
+            # One row of weights over the picture, or no weights; colours end at the largest on the picture.
+            image = _shown_image(tokens)
+            in_image = tokens.medium == tokens.media.index(image)
+            values = np.zeros(len(tokens), dtype=np.float32) if weights is None else weights.astype(np.float32)
+            largest = float(values[in_image].max(initial=0.0))
+            places = np.where(in_image[:, None], tokens.places, 0)
+            query_places = None if example.query is None else places[[example.query]]
+            panel = Panel(
+                heading=Heading(),
+                values=values[None],
+                visible=(in_image & (weights is not None))[None],
+                rows=Axis("queries", ("",), (0, 1), places=query_places),
+                columns=Axis("keys", tokens.labels, tuple(range(len(tokens) + 1)), canvas=image, places=places),
+                quantity=WEIGHT,
+                scale=ColorScale(0, largest or 1.0, colormap=self.report.look.cmap or SEQUENTIAL),
+            )
             draw_image(self.drawn, Place(panel, box), self.theme)
         return total_height
 
@@ -437,21 +453,3 @@ def _scaled_to_unit(numbers: Float64Array) -> Float64Array:
 def _shown_image(tokens: Tokens) -> Image:
     """Returns the first image among the media of a picture's tokens."""
     return next(medium for medium in tokens.media if isinstance(medium, Image))
-
-
-def _picture_panel(tokens: Tokens, weights: Float64Array | None, query: int | None, cmap: str | None) -> Panel:
-    """Returns one row of weights over a picture, or no weights; its colours end at the largest on the picture."""
-    image = _shown_image(tokens)
-    in_image = tokens.medium == tokens.media.index(image)
-    values = np.zeros(len(tokens), dtype=np.float32) if weights is None else weights.astype(np.float32)
-    largest = float(values[in_image].max(initial=0.0))
-    places = np.where(in_image[:, None], tokens.places, 0)
-    return Panel(
-        heading=Heading(),
-        values=values[None],
-        visible=(in_image & (weights is not None))[None],
-        rows=Axis("queries", ("",), (0, 1), places=None if query is None else places[[query]]),
-        columns=Axis("keys", tokens.labels, tuple(range(len(tokens) + 1)), canvas=image, places=places),
-        quantity=WEIGHT,
-        scale=ColorScale(0, largest or 1.0, colormap=cmap or SEQUENTIAL),
-    )

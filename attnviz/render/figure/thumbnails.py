@@ -227,8 +227,20 @@ def _map_pixels(page: Page, dpi: int) -> ByteArray:
     """Returns the thumbnails of a page as indices of colours in the palette, ``(height, width)``."""
     pixels = np.full((round(page.height * dpi), round(page.width * dpi)), PAPER, dtype=np.uint8)
     for place in page.content.places:
-        rows, columns = _pixels_of(place.box, page, dpi)
-        pixels[rows, columns] = _thumbnail(place.panel, rows.stop - rows.start, columns.stop - columns.start)
+        area, panel = pixels[_pixels_of(place.box, page, dpi)], place.panel
+        levels, visible = panel.drawn_cells(*area.shape)
+        fractions = panel.scale.fraction(levels)
+        is_nan = np.isnan(fractions)
+        without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
+        cell_colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
+        cell_colors[is_nan] = NAN_INDEX
+        # The cell that each pixel along a side shows.
+        rows, columns = (np.arange(side) * count // side for side, count in zip(area.shape, levels.shape, strict=True))
+        area[:] = cell_colors[rows][:, columns]
+        if not visible.all():
+            x, y = np.arange(area.shape[1]), np.arange(area.shape[0])[:, None]
+            hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
+            area[:] = np.where(visible[rows][:, columns], area, hatching)
     return pixels
 
 
@@ -374,24 +386,3 @@ def _frame_for_titles(groups: list[list[Panel]], size: tuple[int, int], frame: _
         side=(height, max(int(frame.side[1] * factor), math.ceil(title_size * width_per_size))),
         title_size=title_size,
     )
-
-
-def _thumbnail(panel: Panel, height: int, width: int) -> ByteArray:
-    """Returns the thumbnail of a panel as indices of colours in the palette, ``(height, width)`` in pixels."""
-    sides = height, width
-    levels, visible = panel.drawn_cells(height, width)
-    fractions = panel.scale.fraction(levels)
-    is_nan = np.isnan(fractions)
-    without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
-    cell_colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
-    cell_colors[is_nan] = NAN_INDEX
-    # The cell that each pixel along a side shows.
-    rows, columns = (np.arange(side) * count // side for side, count in zip(sides, levels.shape, strict=True))
-    pixels = cell_colors[rows][:, columns]
-    if visible.all():
-        return np.asarray(pixels)
-    is_visible = visible[rows][:, columns]
-    x, y = np.arange(pixels.shape[1]), np.arange(pixels.shape[0])[:, None]
-    hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
-    hatched_pixels: ByteArray = np.where(is_visible, pixels, hatching)
-    return hatched_pixels

@@ -102,14 +102,13 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Section]:
     """Returns the tables of one head: its numbers, its bins of offsets, and example texts."""
-    frame, width = survey_frame(survey, [head_index]).with_names(read_names(look.names)), look.width
-    [row] = frame.rows
-    metric = sort_metric or clearest_metric(survey, head_index)
-    texts = _texts_table(survey, head_index, metric, width)
-    examples = f"{survey.example_noun} with the largest numbers of {metric}, then random ones near its deciles"
-    sections = [Section(f"head {row.name}: {row.pattern}", _numbers_table(frame))]
+    frame = survey_frame(survey, [head_index]).with_names(read_names(look.names))
+    [head] = frame.rows
+    name = sort_metric or clearest_metric(survey, head_index)
+    examples = f"{survey.example_noun} with the largest numbers of {name}, then random ones near its deciles"
+    sections = [Section(f"head {head.name}: {head.pattern}", _numbers_table(frame))]
     if survey.tallies.pairs[head_index].any():
-        offsets_heading = f"head {row.name} by offset: mean weight and mean score"
+        offsets_heading = f"head {head.name} by offset: mean weight and mean score"
 
         tallies = survey.tallies
         counts = tallies.pairs[head_index]
@@ -124,7 +123,24 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
             Column("pairs", [str(int(count)) for count in pairs]),
         )
         sections.append(Section(offsets_heading, offsets_table))
-    return [*sections, Section(f"head {row.name}: {examples}", texts)]
+
+    metric_index = [metric.name for metric in survey.metrics].index(name)
+    format_number = METRIC_QUANTITIES[survey.metrics[metric_index].unit].cell
+    rows = []
+    for example in chosen_examples(survey, head_index, metric_index, EXAMPLES, TENTHS[::-1]):
+        text, query = survey.examples.texts[example.id], example.query
+        label = "all" if query is None else text.tokens.labels[query] if query < len(text.tokens) else ""
+        reason = "top" if example.reason == "largest" else example.reason
+        rows.append((reason, format_number(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
+    has_texts = any(text for *_, text in rows)
+    header = ("", name, "query", "where", "text" if has_texts else "")
+    # The last column, the text, gets what the others and the gaps of two columns after them leave.
+    columns = list(zip(header, *rows, strict=True))[:-1]
+    column_widths = [max(map(cell_len, cells)) + 2 for cells in columns]
+    text_width = max(look.width - sum(column_widths), MIN_CHARACTERS)
+    cut_rows = tuple((*cells, first_words(text, text_width)) for *cells, text in rows)
+    texts = Summary(header=header, rows=cut_rows, align="<><<<")
+    return [*sections, Section(f"head {head.name}: {examples}", texts)]
 
 
 def clearest_metric(survey: Survey, head_index: int) -> str:
@@ -160,26 +176,6 @@ def _numbers_table(frame: HeadFrame) -> Summary:
         ),
         Column(frame.example_noun, [str(numbers["counts"][metric.name]) for metric in metrics]),
     )
-
-
-def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summary:
-    """Returns a list of the texts or pictures with a head's largest numbers, then of sampled ones near deciles."""
-    metric_index = [metric.name for metric in survey.metrics].index(name)
-    format_number = METRIC_QUANTITIES[survey.metrics[metric_index].unit].cell
-    rows = []
-    for example in chosen_examples(survey, head_index, metric_index, EXAMPLES, TENTHS[::-1]):
-        text, query = survey.examples.texts[example.id], example.query
-        label = "all" if query is None else text.tokens.labels[query] if query < len(text.tokens) else ""
-        reason = "top" if example.reason == "largest" else example.reason
-        rows.append((reason, format_number(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
-    has_texts = any(text for *_, text in rows)
-    header = ("", name, "query", "where", "text" if has_texts else "")
-    # The last column, the text, gets what the others and the gaps of two columns after them leave.
-    columns = list(zip(header, *rows, strict=True))[:-1]
-    column_widths = [max(map(cell_len, cells)) + 2 for cells in columns]
-    text_width = max(width - sum(column_widths), MIN_CHARACTERS)
-    cut_rows = tuple((*cells, first_words(text, text_width)) for *cells, text in rows)
-    return Summary(header=header, rows=cut_rows, align="<><<<")
 
 
 def _spaced_names(names: list[str]) -> list[str]:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from attnviz.api.drawing import figure, options_for_medium
+from attnviz.render.figure.arcs_and_text import arrange_tokens
 from attnviz.render.figure.maps import MAX_ASPECT_RATIO, MAX_SOUND_RATIO
-from attnviz.render.figure.media import arrange_images
+from attnviz.render.figure.media import images_content
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import draw
@@ -48,7 +49,7 @@ def bright_area(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 def test_bright_patch_of_a_png_is_at_its_place_in_the_image() -> None:
     report = report_of_one_bright_patch(".png")
     pixels = np.asarray(Pillow.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
-    [image] = arrange_images(picture_of(report), RULER).content.places
+    [image] = arrange_tokens(picture_of(report), images_content, RULER).content.places
     box, dpi = image.box, report.look.pixels_per_inch
     columns = slice(round(box.x * dpi), round((box.x + box.width) * dpi))
     top = pixels.shape[0] - round((box.y + box.height) * dpi)
@@ -75,7 +76,7 @@ def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_numb
     report = build_report(recording, options)
     assert isinstance(report, ShadedText)
     panels = tuple(replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 6))[:32]
-    images = arrange_images(picture_of(replace(report, panels=panels)), RULER)
+    images = arrange_tokens(picture_of(replace(report, panels=panels)), images_content, RULER)
     texts = [line.text for line in images.content.lines]
     assert "head 0.1" in texts
     assert not any("…" in text for text in texts)
@@ -86,7 +87,7 @@ def test_long_titles_of_images_have_two_lines_of_letters_that_can_be_read_just_a
     assert isinstance(report, ShadedText)
     first, *others = report.panels
     short = replace(first, heading=replace(first.heading, note=""))
-    content = arrange_images(picture_of(replace(report, panels=(short, *others))), RULER).content
+    content = arrange_tokens(picture_of(replace(report, panels=(short, *others))), images_content, RULER).content
     assert {line.points for line in content.lines} == {content.lines[0].points}
     assert content.lines[0].points > 9
     assert [line.text for line in content.lines[:2]] == ["head 0.0", "head 0.0 · 57% on image 2, 23%"]
@@ -107,7 +108,7 @@ def test_tiny_images_keep_the_names_of_their_heads() -> None:
         replace(panel, heading=Heading(f"{index // 16}.{index % 16}", note="99% on image"))
         for index, panel in enumerate(panels)
     )
-    images = arrange_images(picture_of(replace(report, panels=named)), RULER)
+    images = arrange_tokens(picture_of(replace(report, panels=named)), images_content, RULER)
     texts = {line.text for line in images.content.lines}
     assert {f"{layer}.{head}" for layer in range(6) for head in range(16)} <= texts
 

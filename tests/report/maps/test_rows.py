@@ -18,7 +18,8 @@ from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.metrics.combine import reduce_heads
-from attnviz.render.figure.media import arrange_images
+from attnviz.render.figure.arcs_and_text import arrange_tokens
+from attnviz.render.figure.media import images_content
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
 from attnviz.report.build import build_report as build_whole_report
@@ -332,6 +333,9 @@ def test_images_of_different_shapes_keep_their_shapes_in_a_figure() -> None:
     report = image_report_of(
         replace(recording, maps=(replace(maps, query_tokens=tokens, key_tokens=tokens),)), heads="0.1"
     )
-    boxes = [image.box for image in arrange_images(picture_of(report), Ruler(("DejaVu Sans",))).content.places]
+    boxes = [
+        image.box
+        for image in arrange_tokens(picture_of(report), images_content, Ruler(("DejaVu Sans",))).content.places
+    ]
     assert [box.width / box.height for box in boxes] == pytest.approx([120 / 80, 30 / 80])
     assert "in the images" in report.caption
