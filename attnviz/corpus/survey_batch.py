@@ -129,7 +129,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     counts: dict[int, int] = {}
     for site, count in block.capture.head_counts.items():
         counts[site.layer] = max(counts.get(site.layer, 0), count)
-    refuse_missing(options.selection.chosen_layers, tuple(counts), "layer")
+    refuse_missing(options.selection.chosen_layers, tuple(counts), "layer", block.capture.silent_layers)
     for layer in options.selection.chosen_layers or counts:
         refuse_missing(options.selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
     calls.sort(key=lambda call: (call[0].layer, call[0].module, call[1]))

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from attnviz.api.record import record
+from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import FactoredCall
 from attnviz.corpus import measure, sums
 from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
@@ -24,7 +25,9 @@ from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.metrics import measure as measure_maps
+from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
+from tests.capture.hybrids import FULL, LINEAR, MIXED, WIDTH, Hybrid
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.metrics.examples import refuse_impossible_shares
 
@@ -252,3 +255,25 @@ def test_diagonals_are_summed_from_the_last_query_with_the_first_key_on() -> Non
     diagonals = Diagonals()
     for factor in (1, 2):  # the second call uses the buffer of the first
         torch.testing.assert_close(diagonals.sums(cells * factor), torch.stack(expected) * factor)
+
+
+class Reading(nn.Module):
+    """A hybrid that reads ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hybrid = Hybrid(MIXED, [LINEAR, FULL, LINEAR, "conv", FULL])
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Returns the features after all layers; padding attends, too."""
+        features: torch.Tensor = self.hybrid(
+            nn.functional.one_hot(input_ids % WIDTH, WIDTH) + attention_mask[..., None].float()
+        )
+        return features
+
+
+@pytest.mark.parametrize("layers", [(0,), (0, 1)])
+def test_a_survey_refuses_a_layer_without_attention_by_what_it_computes(layers: tuple[int, ...]) -> None:
+    model = RandomTexts(Reading())
+    with pytest.raises(AttnvizError, match=r"^layer 0: linear attention, nothing to draw; there"):
+        measure_batch(model, batch_of(model), SurveyOptions(selection=Selection(layers=layers)))
