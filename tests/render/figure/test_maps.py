@@ -68,6 +68,13 @@ def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_le
     assert all(bar.points <= layout.content.points for bar in layout.bars)
 
 
+def test_the_header_of_a_summary_is_faint_and_its_numbers_are_not() -> None:
+    styles = {line.text: (line.faint, line.bold) for line in compared().lines}
+    assert styles["max variation"] == (True, False)
+    [head] = {place.panel.heading.head for place in compared().content.places}
+    assert styles[head] == (False, False)
+
+
 @pytest.mark.parametrize("layout_of", [atlas, compared])
 def test_names_of_axes_are_no_larger_than_titles_or_labels(layout_of: Any) -> None:
     for size in (None, "column", "16:9"):
