@@ -12,6 +12,8 @@ STATEMENT = re.compile(r"^(export )?(?:async )?(?:function|class|const|let) (\w+
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) )", re.MULTILINE)
 # JSDoc for the type checker and for readers of the source: comment blocks and casts.
 DOCUMENTATION = re.compile(r"^ */\*\*(?s:.*?)\*/\n+|/\*\* @type .*?\*/ ?", re.MULTILINE)
+# Comments of a line of their own, and behind code; in a string one would end the string, which no browser reads.
+COMMENT = re.compile(r"^ *// .*\n|(?<=[;,(){}\[\]]) // .*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class ScriptModule:
 
     @cached_property
     def code(self) -> str:
-        """The code without documentation, imports and exports."""
-        return EXPORT.sub("", IMPORT.sub("", DOCUMENTATION.sub("", self.text))).lstrip()
+        """The code without documentation, comments, imports and exports."""
+        return EXPORT.sub("", IMPORT.sub("", COMMENT.sub("", DOCUMENTATION.sub("", self.text)))).lstrip()
 
 
 @cache

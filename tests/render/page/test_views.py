@@ -604,8 +604,9 @@ def test_layers_means_are_listed_beside_one_token_and_lead_to_their_rows(show: O
     opened.until("scene.shown?.whole && document.querySelectorAll('.layers li').length === 6")
     place = opened.evaluate("scene.shown.place")
     mean = dense(recording, 4).weights[:, place].mean(axis=0)
-    line = opened.text(".layers li:nth-child(5)").split()
-    assert line[0] == "4"
+    name, colon, numbers = opened.text(".layers li:nth-child(5)").partition(":")
+    assert (name, colon) == ("layer 4", ":")
+    line = [name, *numbers.split()]
     assert line[1] == recording.maps[4].key_tokens.labels[int(mean.argmax())]
     assert float(line[2].rstrip("%")) == pytest.approx(100 * mean.max(), abs=0.01)
     before = opened.evaluate("scene.current.stage.element.scrollTop")
