@@ -278,10 +278,13 @@ class Capture:
     @property
     def silent_layers(self) -> dict[int, str]:
         """What each layer computes in which nothing attends, by its number."""
-        # An unused softmax may be that of a router of experts, which attends to nothing.
-        other_attention = (other for other in self.others.values() if other.is_attention and other.kind != UNUSED)
-        explained = {other.module for other in other_attention} | self.unreadable.keys()
-        explained |= set(unobserved_modules(self.modules.modules, self.attending | explained))
+
+        def explained() -> set[str]:
+            # An unused softmax may be that of a router of experts, which attends to nothing.
+            other_attention = (other for other in self.others.values() if other.is_attention and other.kind != UNUSED)
+            paths = {other.module for other in other_attention} | self.unreadable.keys()
+            return paths | set(unobserved_modules(self.modules.modules, self.attending | paths))
+
         return silent_layers(self.modules, self.attending, explained)
 
     def _conclude(self, step: Callable[[], None]) -> None:

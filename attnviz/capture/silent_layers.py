@@ -1,6 +1,6 @@
 """Finds the layers of a hybrid model that ran without attention, and names what they compute instead."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from torch import nn
 
@@ -8,13 +8,15 @@ from attnviz.capture.flow.sites import ModuleIndex, prefixes
 from attnviz.capture.hooks.compiled import is_within
 
 
-def silent_layers(modules: ModuleIndex, attending: Collection[str], explained: Collection[str]) -> dict[int, str]:
+def silent_layers(
+    modules: ModuleIndex, attending: Collection[str], explained: Callable[[], Collection[str]]
+) -> dict[int, str]:
     """Returns what each layer without attention computes, such as ``linear attention``, by the layer's number.
 
     Args:
         modules: the modules of the model.
         attending: the paths of all modules that attended.
-        explained: the paths of modules whose result is described elsewhere; their layers are left out.
+        explained: returns the paths of modules whose result is described elsewhere; their layers are left out.
     """
     lists: dict[str, set[str]] = {}  # the attending blocks of each list of blocks
     for path in attending:
@@ -31,9 +33,13 @@ def silent_layers(modules: ModuleIndex, attending: Collection[str], explained: C
             for name, child in modules.modules[stack].named_children()
             if name.isdecimal() and child._modules
         ]
+        silent_blocks = [block for block in blocks if not any(is_within(path, block) for path in attending)]
+        if not silent_blocks:
+            continue
+        explained_paths = explained()
         words = _words_of_blocks(modules.modules, stack, blocks, attending_blocks)
-        for block_path in blocks:
-            is_explained = any(is_within(path, block_path) for path in (*attending, *explained))
+        for block_path in silent_blocks:
+            is_explained = any(is_within(path, block_path) for path in explained_paths)
             content = words.get(block_path) or _own_classes(modules.modules, block_path, attending_blocks)
             if content and not is_explained:
                 layers[int(block_path.rpartition(".")[2])] = content

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, cast
 
@@ -90,6 +90,25 @@ class CapturedCall:
             return self.fields[item]
         text_norms, error = self.norms.texts[item]
         return self.fields[item] | {"value_norms": text_norms, "value_norms_fidelity": error}
+
+    @cached_property
+    def used_keys(self) -> int:
+        """The number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
+
+        A cache may have unused keys after them. All keys count if none is visible, or if the call is kept as factors or
+        blocks.
+        """
+        _, _, queries, keys = self.shape
+        if self.map_type is not DenseMaps:
+            return keys
+        visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in self.fields], axis=0)
+        last_key = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
+        return max(last_key, min(queries, keys))
+
+    @property
+    def past_keys(self) -> int:
+        """The number of used keys that come before the call's first query, such as cached keys."""
+        return max(self.used_keys - self.shape[2], 0)
 
 
 def capture_call(

@@ -73,8 +73,8 @@ class StepRows:
     @classmethod
     def begin(cls, call: CapturedCall) -> "StepRows":
         """Returns the rows of texts whose first call is this one."""
-        keys = used_keys(call)
-        position = 0 if call.site.kind == "cross" else past_keys(call)
+        keys = call.used_keys
+        position = 0 if call.site.kind == "cross" else call.past_keys
         part = RowsOfCall(
             call, tuple(range(call.shape[0])), MapPlace(position, 0, keys, is_whole_map=True), call.shape[2]
         )
@@ -115,7 +115,7 @@ class StepRows:
         """
         if call.shape[0] != self.texts or call.heads != self.parts[-1].call.heads:
             return []
-        past_count = past_keys(call)
+        past_count = call.past_keys
         if call.site.kind == "cross" or past_count <= self.start:
             place = self._place_with_all_keys(call)
             return [] if place is None else [place]
@@ -128,7 +128,7 @@ class StepRows:
         # Keys without positions may be alike: a window that has moved on stays at the end, other caches at the start.
         has_moved = self.parts[-1].place.column > 0
         places = [
-            MapPlace(column + past_count, column, used_keys(call), has_equal_keys=has_marks)
+            MapPlace(column + past_count, column, call.used_keys, has_equal_keys=has_marks)
             for column in sorted(dict.fromkeys(columns), reverse=has_moved)
         ]
         # Without a new key, only a call that computes the rows again belongs there.
@@ -136,7 +136,7 @@ class StepRows:
 
     def _place_with_all_keys(self, call: CapturedCall) -> MapPlace | None:
         """Returns the place of a call that has all keys so far: of cross-attention, or of a pass without a cache."""
-        used_count, is_cross = used_keys(call), call.site.kind == "cross"
+        used_count, is_cross = call.used_keys, call.site.kind == "cross"
         has_marks = self.marks is not None and call.marks is not None
         if self.marks is not None and call.marks is not None and 0 not in self.marks.starts_of(call.marks, self.keys):
             return None
@@ -146,14 +146,14 @@ class StepRows:
         # Earlier rows must not see the keys by which it extends this map.
         if used_count < self.keys or (used_count > self.keys and call.map_type is PooledMaps):
             return None
-        position = past_keys(call)
+        position = call.past_keys
         if used_count > self.keys and cells_of(call, 0).visible[..., : self.end - position, self.keys :].any():
             return None
         return MapPlace(position, 0, used_count, is_whole_map=True, has_equal_keys=has_marks)
 
     def places_of_changed_cache(self, call: CapturedCall) -> list[MapPlace]:
         """Returns the possible place of a call whose cache dropped, reordered or rounded keys; empty without any."""
-        used_count, past_count, queries = used_keys(call), past_keys(call), call.shape[2]
+        used_count, past_count, queries = call.used_keys, call.past_keys, call.shape[2]
         if self.marks is None or call.marks is None or call.site.kind == "cross":
             return []
         visible = np.ones((queries, call.shape[3]), dtype=bool)
@@ -334,22 +334,3 @@ def cells_of(call: CapturedCall, item: int) -> Window:
         **fields,
     )
     return maps.window(call.heads, slice(0, queries), slice(0, keys))
-
-
-def used_keys(call: CapturedCall) -> int:
-    """Returns the number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
-
-    A cache may have unused keys after them. All keys count if none is visible, or if the call is kept as factors or
-    blocks.
-    """
-    _, _, queries, keys = call.shape
-    if call.map_type is not DenseMaps:
-        return keys
-    visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in call.fields], axis=0)
-    last_key = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
-    return max(last_key, min(queries, keys))
-
-
-def past_keys(call: CapturedCall) -> int:
-    """Returns the number of used keys that come before the call's first query, such as cached keys."""
-    return max(used_keys(call) - call.shape[2], 0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnviz.base.errors import number_ranges
 from attnviz.capture.assembly.captured_call import CapturedCall
-from attnviz.capture.assembly.step_rows import MapPlace, StepRows, past_keys
+from attnviz.capture.assembly.step_rows import MapPlace, StepRows
 from attnviz.capture.flow.sites import CallSite
 
 Key = tuple[CallSite, int]  # identifies a call in a pass: its site, and the number of earlier calls of that site
@@ -35,7 +35,7 @@ class _Batch:
         if not calls.keys() <= self.rows.keys():
             return None
         self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
-        has_cached_keys = any(past_keys(call) > self.rows[key].start for key, call in self_calls.items())
+        has_cached_keys = any(call.past_keys > self.rows[key].start for key, call in self_calls.items())
         continuation = self._in_order(calls, self.rows)
         if continuation is not None or not has_cached_keys:
             return continuation
@@ -74,7 +74,7 @@ class _Batch:
         # Beam search puts the texts of a cache in another order; a cache may also be repeated for several questions.
         equal_texts: Any = True
         for key, call in calls.items():
-            rows, past_count = self.rows[key], past_keys(call)
+            rows, past_count = self.rows[key], call.past_keys
             if rows.marks is None or call.marks is None or past_count > rows.keys:
                 return None
             starts = (0, rows.keys - past_count)
@@ -279,7 +279,7 @@ class TextCollector:
     def _continuation(self, calls: dict[Key, CapturedCall]) -> "tuple[int, _Continuation | None]":
         """Returns the number of the batch that a pass continues, and how; ``None`` if it begins other texts."""
         self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
-        has_cached_keys = any(past_keys(call) > 0 for call in self_calls.values())
+        has_cached_keys = any(call.past_keys > 0 for call in self_calls.values())
         # It continues the batch whose last tokens it has cached, else the one of which it has cached most tokens.
         number, best, is_too_long = 0, None, False
         for way in (_Batch.continuation, _Batch.continuation_over_changed_cache):
@@ -308,7 +308,7 @@ class TextCollector:
         """Notes a pass whose cached keys are unknown, and how many of them the last batch has."""
         rows_so_far = self.batches[-1].rows
         for key, call in calls.items():
-            rows, past_count = rows_so_far.get(key), past_keys(call)
+            rows, past_count = rows_so_far.get(key), call.past_keys
             if key[0].kind != "self" or rows is None or rows.marks is None or call.marks is None:
                 continue
             if past_count <= rows.start:
