@@ -35,19 +35,26 @@ def test_bar_counts_on_standard_error_and_work_within_has_none(
     assert "inner" not in error
 
 
+def line_at_once(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Has steps say at once what they do; returns an event that is set when one has."""
+    told = threading.Event()
+    write = os.write
+
+    def noted_write(descriptor: int, content: bytes) -> int:
+        length = write(descriptor, content)
+        told.set()
+        return length
+
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.0)
+    monkeypatch.setattr(os, "write", noted_write)
+    return told
+
+
 def test_a_long_step_says_what_it_does_even_if_the_output_is_discarded(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be_terminal(monkeypatch)
-    told = threading.Event()
-    write = os.write
-
-    def kept_write(descriptor: int, content: bytes) -> int:
-        told.set()
-        return write(descriptor, content)
-
-    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.0)
-    monkeypatch.setattr(os, "write", kept_write)
+    told = line_at_once(monkeypatch)
     with working("reading \x1b[31m"), discard_output():
         assert told.wait(PATIENCE)
     line = "attnviz: reading \\x1b[31m …"
@@ -68,16 +75,7 @@ def test_a_line_stands_for_the_steps_inside_it_and_gives_its_place_to_a_bar(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be_terminal(monkeypatch)
-    told = threading.Event()
-    write = os.write
-
-    def kept_write(descriptor: int, content: bytes) -> int:
-        length = write(descriptor, content)
-        told.set()
-        return length
-
-    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.0)
-    monkeypatch.setattr(os, "write", kept_write)
+    told = line_at_once(monkeypatch)
     with working("writing a.png"), working("saving"):
         assert told.wait(PATIENCE)
         assert len(list(track("ab", "drawing"))) == 2
