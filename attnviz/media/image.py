@@ -5,6 +5,7 @@ Files are untrusted: PNG, JPEG and WebP of bounded size are opened, turned uprig
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 1024  # pixels of the longer side of a reduced image
 MAX_PIXELS = 100_000_000  # of an image that is opened
+MAX_PIXELS_TOGETHER = 400_000_000  # of all images of one example, 1.2 GB
 LUMA = (0.299, 0.587, 0.114)  # the shares of red, green and blue in the brightness of a pixel (Rec. 601)
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # no others: Pillow runs a program for EPS, and most formats are rarely tested
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
@@ -201,6 +203,20 @@ def open_image(source: ImageSource) -> "PillowImage":
         reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS] or type(error).__name__
         raise ImageFileError(f"{name} cannot be read: {printable_line(reason)}; give an intact image") from error
     return Pillow.fromarray(pixels)
+
+
+def open_images(sources: Sequence[ImageSource]) -> "list[PillowImage]":
+    """Returns several images as `open_image` does; refuses too many pixels before it opens the rest."""
+    images, pixels = [], 0
+    for source in sources:
+        images.append(open_image(source))
+        pixels += images[-1].width * images[-1].height
+        if pixels > MAX_PIXELS_TOGETHER:
+            raise ImageFileError(
+                f"{len(sources)} images have more than {MAX_PIXELS_TOGETHER:,} pixels together; "
+                "give fewer or smaller ones"
+            )
+    return images
 
 
 def _upright_rgb(picture: "PillowImage") -> "PillowImage":

@@ -11,7 +11,8 @@ from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.tensor_file import MemoryTensors
-from attnviz.media.image import MAX_SIDE, Image, LoadedImage, image_of, image_source, open_image
+from attnviz.media import image
+from attnviz.media.image import MAX_SIDE, Image, LoadedImage, image_of, image_source, open_image, open_images
 from attnviz.media.medium import read_medium
 
 WIDE = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)  # 6 pixels wide, 4 high
@@ -32,6 +33,16 @@ def test_image_comes_back_from_what_a_file_stores() -> None:
     assert isinstance(read, Image)
     assert (read.width, read.height, read.title) == (60, 40, "photo.png")
     np.testing.assert_array_equal(read.pixels, WIDE)
+
+
+def test_images_are_refused_by_the_sum_of_their_pixels_before_the_rest_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "MAX_PIXELS_TOGETHER", 2 * 24)
+    Pillow.fromarray(WIDE).save(tmp_path / "photo.png")
+    assert [picture.size for picture in open_images([tmp_path / "photo.png"] * 2)] == [(6, 4)] * 2
+    with pytest.raises(AttnvizError, match=r"^4 images have more than 48 pixels together; give fewer or smaller ones$"):
+        open_images([*[tmp_path / "photo.png"] * 3, tmp_path / "none.png"])
 
 
 def test_spectrogram_comes_back_with_its_seconds_and_an_image_stores_none() -> None:

@@ -144,10 +144,10 @@ class PictureTextReader(MediaReader):
         import numpy as np
         import torch
 
-        from attnviz.media.image import image_of, open_image
+        from attnviz.media.image import image_of, open_images
 
         self.refuse_parts(example)
-        pictures = [open_image(source) for source in example.images]
+        pictures = open_images(example.images)
         with self.reading(READ_TASK):
             decoder, prompt = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
@@ -267,9 +267,9 @@ class PictureTextReader(MediaReader):
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "tuple[list[LayerMaps], bool]":
         """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap."""
-        from attnviz.media.image import image_of, open_image
+        from attnviz.media.image import image_of, open_images
 
-        pictures = [open_image(source) for source in example.images]
+        pictures = open_images(example.images)
         with self.reading(READ_TASK):
             inputs = self._inputs(self._prompt(example), pictures)
             first_module = self.module.get_submodule(maps[0].module)
