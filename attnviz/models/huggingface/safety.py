@@ -4,6 +4,7 @@ Libraries that read a folder open every file that its files name. So each of the
 safetensors files in the folder, links must stay inside it, and no count or file may be larger than any real one.
 """
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import HEAD_PAIRS, either, list_of, refuse_other_kinds, sizes, whole
+from attnviz.base.kinds import HEAD_PAIRS, either, list_of, quoted, refuse_other_kinds, sizes, whole
 from attnviz.base.reading import MAX_JSON_BYTES, read_json
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
@@ -39,6 +40,7 @@ KINDS_OF_SETTINGS = {  # by file
 }
 MAX_LAYERS = 1024
 MAX_LABELS = 100_000
+MAX_PATCHES = 2**19  # of an image; Donut's have 307,200
 MAX_COUNT = 1_000_000  # of heads, experts and everything else that a configuration counts
 LAYER_SETTINGS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth|first_k_dense_replace")
 KERNEL_SUFFIX = "_implementation"  # the end of settings that choose the code of attention or experts
@@ -127,6 +129,14 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
             raise AttnvizError(f"config.json of {name!r} has {len(value)} {key}, above the limit of {MAX_LABELS}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} has {key} for more than {MAX_LAYERS} layers, the limit")
+    for settings in _objects(config):
+        image_size, patch_size = settings.get("image_size"), settings.get("patch_size")
+        image_area, patch_area = _area(image_size), _area(patch_size)
+        if image_area > MAX_PATCHES * patch_area > 0:
+            raise AttnvizError(
+                f"config.json of {name!r} has image_size {quoted(image_size)} and patch_size {quoted(patch_size)}, "
+                f"which make more than {MAX_PATCHES:,} patches, the limit"
+            )
 
 
 def refuse_absurd_settings(folder: Path, name: str) -> None:
@@ -195,8 +205,19 @@ def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suff
 
 
 def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of every setting of a configuration, including those in dictionaries and lists."""
+    """Returns the name and value of every setting of a configuration, including those in dictionaries and lists."""
+    return (item for settings in _objects(config) for item in settings.items())
+
+
+def _objects(config: Any) -> Iterator[dict[str, Any]]:
+    """Yields a configuration and every dictionary in it."""
     if isinstance(config, dict):
-        yield from config.items()
+        yield config
     for part in _parts(config):
-        yield from _named_values(part)
+        yield from _objects(part)
+
+
+def _area(size: Any) -> float:
+    """Returns the product of a height and a width, which one number or the last two of a list state; 0 for neither."""
+    sides = size[-2:] if isinstance(size, list) else [size, size]
+    return math.prod(sides) if len(sides) == 2 and all(type(side) in (int, float) for side in sides) else 0

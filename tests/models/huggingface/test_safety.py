@@ -200,6 +200,10 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
         ({"num_labels": 10**12}, "num_labels 1e+12, above the limit of 100000"),
         ({"num_experts": 10**12}, "num_experts 1e+12, above the limit of 1000000"),
         ({"id2label": {str(label): "a" for label in range(100_001)}}, "has 100001 id2label, above the limit of 100000"),
+        (
+            {"vision_config": {"image_size": 1024, "patch_size": [1, 1]}},
+            "which make more than 524,288 patches, the limit",
+        ),
         ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, above the limit of 1024"),
         ({"attention_types": [[["global", "local"], 10**9]]}, "has attention_types for more than 1024 layers"),
         ({"attn_implementation": "evil/kernel"}, "has 'evil/kernel' in attn_implementation"),
