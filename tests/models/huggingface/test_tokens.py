@@ -74,7 +74,12 @@ def test_words_of_decoded_ids_are_those_of_the_offsets(name: str, text: str) -> 
     assume(made_tokenizer(name).encode(text).ids)
     tokens = tokenize_text(tokenizer, text)
     assume("\u3000" not in text and "\u2028" not in text)  # an unknown token may be such a blank, which nothing shows
-    assert tokens_of_ids(tokenizer, text, tokens.ids.tolist()).words.tolist() == tokens.words.tolist()
+    found = tokens_of_ids(tokenizer, text, tokens.ids.tolist())
+    is_told_apart = np.ones(len(tokens), dtype=bool)
+    if name.startswith("words"):  # unknown tokens between two known ones share one place, and so one word
+        _, numbers, counts = np.unique(found.places, axis=0, return_inverse=True, return_counts=True)
+        is_told_apart = (counts[numbers.ravel()] == 1) | found.special
+    assert found.words[is_told_apart].tolist() == tokens.words[is_told_apart].tolist()
 
 
 def test_private_characters_that_are_special_tokens_are_named_by_their_role() -> None:
