@@ -157,15 +157,15 @@ def show(
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
         return
-    fit_options(options, output)  # refuses what this medium cannot draw, before a model runs
-    refuse_undrawable(subject, settings, options)
-    has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None and words_suffix(output) is not None:
         from attnviz.cli.decoding import holds_words, write_spoken_words
 
         if holds_words(output, subject):
             write_spoken_words(record(subject, settings, selection, whole=True), selection, output)
             return
+    fit_options(options, output)  # refuses what this medium cannot draw, before a model runs
+    refuse_undrawable(subject, settings, options)
+    has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None:
         is_page = medium(output) == PAGE  # a page explains each score by its query and key
         recording = record(

@@ -39,6 +39,7 @@ WRONG = {
     "show x.npz": "'x.npz' holds no attention under a known name",
     "show weights.npy": "there is no file 'weights.npy'; give ",
     "show gone.safetensors": "gone.safetensors",
+    "show run.safetensors -o words.vtt": "words get their seconds from heads that attend to a sound",
     "show run.safetensors --causal": "--causal does not apply to a saved file",
     "show run.safetensors --model trained": "--model does not apply to a saved file",
     "show run.safetensors --model seeded": "--model does not apply to a saved file",
