@@ -55,9 +55,8 @@ def working(what: str) -> Iterator[None]:
     Shows nothing inside another such block, or beside a bar.
     """
     descriptor = -1
-    with suppress(
-        OSError
-    ):  # a full-screen program replaces stderr by a stream that has no descriptor, or a negative one
+    # A full-screen program replaces stderr by a stream that has no descriptor, or a negative one.
+    with suppress(OSError):
         descriptor = sys.stderr.fileno()
     if active_bars or active_lines or not sys.stderr.isatty() or descriptor < 0:
         yield
