@@ -2,7 +2,7 @@
 
 import { cssOf, theme } from "./colors.js";
 import { headTitle, page } from "./data.js";
-import { make, one } from "./elements.js";
+import { one } from "./elements.js";
 import { tickTexts } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
@@ -13,6 +13,7 @@ import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { changeSaid } from "./titles.js";
+import { h, patch } from "./tree.js";
 
 /** @import { Scale, Surface } from "./types.js" */
 
@@ -33,41 +34,26 @@ function shownScale() {
 
 /** Draws the legend of what is shown now. */
 export function drawLegend() {
-  if (state.together === "overlay") return one("legend").replaceChildren(...hueNames());
+  if (state.together === "overlay") return patch(one("legend"), state.chosen.map((number, place) => swatch(HUES[place], headTitle(number))));
   const scale = shownScale();
   const texts = ticksAt([0, 0.25, 0.5, 0.75, 1], scale);
   const ticks = texts.join("").length > MAX_TICK_CHARACTERS ? ticksAt([0, 0.5, 1], scale) : texts;
-  one("legend").replaceChildren(
-    make("span", {}, nameOf(scale)),
+  patch(one("legend"), [
+    h("span", {}, nameOf(scale)),
     scaleBar(scale, ticks),
-    ...swatches(),
-  );
+    ...(page.absent ? [swatch("var(--absent)", "masked")] : []),
+    ...(page.nan ? [swatch(`rgb(${page.nanColor.join(" ")})`, "NaN")] : []),
+  ]);
+}
+
+/** A colour that is in no palette. @param {string} colour @param {string} name */
+function swatch(colour, name) {
+  return h("span", {}, h("i", { class: "swatch", style: `background: ${colour}` }), name);
 }
 
 /** The numbers at some parts of a scale. @param {number[]} fractions @param {Scale} scale */
 function ticksAt(fractions, scale) {
   return tickTexts(fractions.map((fraction) => valueAt(fraction, scale)), scale);
-}
-
-/** The hue of each head that lies over others. */
-function hueNames() {
-  return state.chosen.map((number, place) => {
-    const swatch = make("i", { className: "swatch" });
-    swatch.style.background = HUES[place];
-    return make("span", {}, swatch, headTitle(number));
-  });
-}
-
-/** The colours that are in no palette. */
-function swatches() {
-  const found = [];
-  if (page.absent) found.push(make("span", {}, make("i", { className: "swatch" }), "masked"));
-  if (page.nan) {
-    const swatch = make("i", { className: "swatch" });
-    swatch.style.background = `rgb(${page.nanColor.join(" ")})`;
-    found.push(make("span", {}, swatch, "NaN"));
-  }
-  return found;
 }
 
 /** Returns the name of the quantity that the colours stand for. @param {Scale} scale */

@@ -18,6 +18,7 @@ import { addressOfView, followAddress, set, state, subscribe } from "./state.js"
 import { drawCard, fitCard } from "./survey_card.js";
 import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
 import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
+import { patch } from "./tree.js";
 
 /** @import { ListName, State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
 
@@ -163,7 +164,9 @@ function fillAxes() {
     return [make("label", {}, label, " ", menu)];
   });
   const ends = endsOfAll(state.colour).map((end) => metricText(state.colour, end));
-  one("axes").replaceChildren(...menus, make("span", { className: "legend" }, scaleBar(SHARES, ends)));
+  const legend = make("span", { className: "legend" });
+  patch(legend, [scaleBar(SHARES, ends)]);
+  one("axes").replaceChildren(...menus, legend);
 }
 
 /** @param {(typeof MENUS)[number][0]} axis @param {string} name */

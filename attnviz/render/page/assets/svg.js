@@ -2,6 +2,7 @@
 
 import { contextOf, theme } from "./colors.js";
 import { FONT } from "./surface.js";
+import { written } from "./tree.js";
 
 /** @import { Surface, TextStyle } from "./types.js" */
 
@@ -64,7 +65,7 @@ export class SvgSurface {
     const at = `x="${short(x)}" y="${short(y)}"`;
     const place = turned ? `transform="translate(${short(x)} ${short(y)}) rotate(${turned})"` : at;
     const style = `fill="${color}" font-size="${short(size)}" font-weight="${weight}" text-anchor="${anchor}"`;
-    this.parts.push(`<text ${place} ${style} dominant-baseline="central">${escaped(text)}</text>`);
+    this.parts.push(`<text ${place} ${style} dominant-baseline="central">${written(text, String)}</text>`);
   }
 
   /**
@@ -130,8 +131,8 @@ export class SvgSurface {
     const size = `width="${across}" height="${down}" viewBox="${[left, top, frame, tall].map(short).join(" ")}"`;
     const paper = frame > wide || tall > high ? `<rect ${box(left, top, frame, tall)} fill="${theme().paper}"/>` : "";
     return [
-      `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img" font-family="${escaped(FONT)}">`,
-      `<title>${escaped(title)}</title><desc>${escaped(description)}</desc>`,
+      `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img" font-family="${written(FONT, String)}">`,
+      `<title>${written(title, String)}</title><desc>${written(description, String)}</desc>`,
       paper,
       ...this.parts,
       "</svg>\n",
@@ -188,9 +189,4 @@ function box(x, y, width, height) {
 /** @param {number} number */
 function short(number) {
   return String(Math.round(number * 100) / 100);
-}
-
-/** @param {string} text */
-function escaped(text) {
-  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }

@@ -82,16 +82,16 @@ function elsewhere(number) {
 function featureRow(feature, q, k, share, largest) {
   const bar = make("b", { className: share < 0 ? "less" : "more" });
   bar.style.width = `${largest ? (100 * Math.abs(share)) / largest : 0}%`;
-  const cells = [q, k].map((number) => make("td", {}, written(number)));
-  return make("tr", {}, make("th", { scope: "row" }, String(feature)), ...cells, make("td", {}, make("i", {}, bar), written(share)));
+  const cells = [q, k].map((number) => make("td", {}, shownNumber(number)));
+  return make("tr", {}, make("th", { scope: "row" }, String(feature)), ...cells, make("td", {}, make("i", {}, bar), shownNumber(share)));
 }
 
 /** @param {string} name @param {number} value */
 function sumRow(name, value) {
-  return make("tr", { className: "sum" }, make("th", { scope: "row", colSpan: 3 }, name), make("td", {}, written(value)));
+  return make("tr", { className: "sum" }, make("th", { scope: "row", colSpan: 3 }, name), make("td", {}, shownNumber(value)));
 }
 
 /** @param {number} value */
-function written(value) {
+function shownNumber(value) {
   return value.toFixed(3).replace("-", "−");
 }
