@@ -1,9 +1,10 @@
 /** Notes pinned to what is shown: written here or given by a file, stepped through by arrow keys, kept in the file. */
 
+import { effect } from "./core.js";
 import { page } from "./data.js";
 import { closing } from "./dialogs.js";
 import { make, one, say } from "./elements.js";
-import { addressOfView, followAddress, set, state, subscribe } from "./state.js";
+import { addressOfView, followAddress, set, state } from "./state.js";
 
 /** @import { Note } from "./types.js" */
 
@@ -103,8 +104,8 @@ function savePage() {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-subscribe((changed) => {
-  if (changed.has("noting")) one("story").hidden = !state.noting;
+effect(() => {
+  one("story").hidden = !state.noting;
 });
 
 /** The page before anything was drawn: a saved file has none of what is drawn later. */

@@ -14,7 +14,7 @@ import { fitOverview, listenToOverview } from "./overview.js";
 import { listenToPointedHead } from "./pointed_head.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
-import { followAddress, scene, set, subscribe } from "./state.js";
+import { followAddress, scene, set } from "./state.js";
 import { draw, fitView, focusPicture, followState } from "./view.js";
 
 start();
@@ -29,7 +29,6 @@ function start() {
   listenToButtons();
   listenToFields();
   offerSizes();
-  subscribe(followState);
   listenToKeys(actionOf, (field) => findToken(field.value));
   window.addEventListener("hashchange", follow);
   window.addEventListener("popstate", follow);
@@ -40,6 +39,7 @@ function start() {
   });
   listenToPrint(fitAll, draw);
   follow();
+  followState();
   performance.mark("first view drawn");
   if (page.heads.some(({ factors }) => factors.length)) whenIdle(() => theComputer().start());
   if (page.notes.length) startStory(0);

@@ -1,10 +1,10 @@
 /** Holds the state of the page, which every action of a reader changes, and the address that encodes it. */
 
 import { firstHeadOf, readAddress, WORDS, writtenAddress } from "./address.js";
+import { batch, signal } from "./core.js";
 import { comparing, hasManyTokens, haveSameTexts, page } from "./data.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { LAYER } from "./ordering.js";
-import { Store } from "./state_store.js";
 
 /** @import { Scene, State } from "./types.js" */
 
@@ -58,45 +58,66 @@ export const begun = {
   unknown: "",
 };
 
-/** @type {Store<State>} */
-const store = new Store(
-  begun,
-  {
-    head: isHead,
-    chosen: (heads) => heads.every(isHead),
-    view: among(WORDS.view),
-    side: among(WORDS.side),
-    limits: among(WORDS.limits),
-    steps: among(WORDS.steps),
-    size: among(WORDS.size),
-    list: among(WORDS.list),
-    together: among(WORDS.together),
-    pool: among(WORDS.pool),
-    by: among(WORDS.by),
-    special: among(WORDS.special),
-    scores: among(WORDS.scores),
-    direction: among(WORDS.direction),
-    across: isNumber,
-    up: isNumber,
-    sized: isNumber,
-    colour: isNumber,
-    textsBy: isNumber,
-    brushed: (heads) => heads === null || [...heads].every(isHead),
-  },
-  ["mark", "noting", "note", "found", "unknown"],
-);
-
-/** The values, to be read; `set` changes them. @type {Readonly<State>} */
-export const state = store.values;
-
-/** Changes values: see `Store.set`. @type {typeof store.set} */
-export const set = (changes, setting) => {
-  const moves = Object.keys(changes).some((name) => name !== "mark" && name !== "noting" && name !== "note");
-  return store.set(moves ? { unknown: "", ...changes } : changes, setting); // a reader who goes on has read what a link lacked
+/** What each value may be. @type {{ [Name in keyof State]?: (value: State[Name]) => boolean }} */
+const ALLOWED = {
+  head: isHead,
+  chosen: (heads) => heads.every(isHead),
+  view: among(WORDS.view),
+  side: among(WORDS.side),
+  limits: among(WORDS.limits),
+  steps: among(WORDS.steps),
+  size: among(WORDS.size),
+  list: among(WORDS.list),
+  together: among(WORDS.together),
+  pool: among(WORDS.pool),
+  by: among(WORDS.by),
+  special: among(WORDS.special),
+  scores: among(WORDS.scores),
+  direction: among(WORDS.direction),
+  across: isNumber,
+  up: isNumber,
+  sized: isNumber,
+  colour: isNumber,
+  textsBy: isNumber,
+  brushed: (heads) => heads === null || [...heads].every(isHead),
 };
 
-/** Has a listener told of every change. @type {typeof store.subscribe} */
-export const subscribe = (listener) => store.subscribe(listener);
+/** @typedef {keyof State} StateName */
+const NAMES = /** @type {StateName[]} */ (Object.keys(begun));
+/** @type {Set<StateName>} the values that the address does not hold, and that are no step of a reader */
+const PASSING = new Set(["mark", "noting", "note", "found", "unknown"]);
+
+const signals = /** @type {Record<StateName, { value: any }>} */ (Object.fromEntries(NAMES.map((name) => [name, signal(begun[name])])));
+
+const getters = Object.fromEntries(NAMES.map((name) => [name, { enumerable: true, get: () => signals[name].value }]));
+
+/** The values, to be read; `set` changes them. @type {Readonly<State>} */
+export const state = Object.defineProperties(/** @type {State} */ ({}), getters);
+
+/** The zoom that the address followed last says, in an object of its own for each address that was followed. */
+export const followed = signal({ zoom: /** @type {string | null} */ (null) });
+
+/**
+ * Changes values as one change, and writes the address if it holds one of them.
+ *
+ * @param {Partial<State>} changes
+ * @param {{ step?: boolean, written?: boolean }} [setting] `step` if Back undoes the change; not `written` if the address says it already
+ * @throws {RangeError} if a value is none of those that are allowed: nothing is changed then
+ */
+export function set(changes, { step = false, written = true } = {}) {
+  const given = /** @type {[StateName, any][]} */ (Object.entries(changes));
+  for (const [name, value] of given) {
+    if (!NAMES.includes(name)) throw new RangeError(`nothing is called ${name}`);
+    const allows = /** @type {((value: any) => boolean) | undefined} */ (ALLOWED[name]);
+    if (allows && !allows(value)) throw new RangeError(`${name} cannot be ${JSON.stringify(value)}`);
+  }
+  const moves = given.some(([name, value]) => !PASSING.has(name) && !Object.is(state[name], value));
+  batch(() => {
+    if (moves && !("unknown" in changes)) signals.unknown.value = ""; // a reader who goes on has read what a link lacked
+    for (const [name, value] of given) signals[name].value = value;
+    if (moves && written) writeAddress(step);
+  });
+}
 
 /** The drawn objects of the state. @type {Scene} */
 export const scene = { shown: null, current: null, strip: null, pointed: null };
@@ -114,8 +135,6 @@ export function writeAddress(step = false) {
   }
 }
 
-store.write = writeAddress;
-
 /** The address of what is shown now. */
 export function addressOfView() {
   return writtenAddress(state, begun, page, zoomOf());
@@ -124,7 +143,10 @@ export function addressOfView() {
 /** Opens what an address names, the browser's where no other is given. */
 export function followAddress(address = location.hash) {
   const { changes, zoom } = readAddress(address, state, begun, page);
-  return set(changes, { written: false, anyway: true, zoom });
+  batch(() => {
+    set(changes, { written: false });
+    followed.value = { zoom };
+  });
 }
 
 /** The zoom, and the cell in the middle, where a picture is enlarged. */

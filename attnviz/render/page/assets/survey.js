@@ -1,6 +1,7 @@
 /** The page of a survey: heads as points, by layers or in numbers, a list of those that are listed, and the card of one. */
 
 import { contextOf, forgetTheme, theme } from "./colors.js";
+import { effect, untracked } from "./core.js";
 import { headTitle, page } from "./data.js";
 import { closing, copied } from "./dialogs.js";
 import { fillChoices, make, one, say } from "./elements.js";
@@ -14,7 +15,7 @@ import { openNotes, original, startStory, stepNotes } from "./notes.js";
 import { inOrder, LAYER } from "./ordering.js";
 import { listenToPrint } from "./printing.js";
 import { scaleBar } from "./scale_bar.js";
-import { addressOfView, followAddress, set, state, subscribe } from "./state.js";
+import { addressOfView, followAddress, set, state } from "./state.js";
 import { drawCard, fitCard } from "./survey_card.js";
 import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
 import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
@@ -27,10 +28,10 @@ import { patch } from "./tree.js";
 const MENUS = /** @type {const} */ ([["across", "Across"], ["up", "Up"], ["sized", "Size"], ["colour", "Colour"]]);
 /** @type {[ListName, string][]} */
 const SURVEY_LISTS = [["points", "Points"], ["maps", "Layers"], ["numbers", "Numbers"]];
-/** @type {Set<keyof State>} */
-const CARD_VALUES = new Set(["head", "textsBy"]);
-/** @type {Set<keyof State>} */
-const NOTE_VALUES = new Set(["noting", "note"]);
+/** @type {(keyof State)[]} */
+const CARD_VALUES = ["head", "textsBy"];
+/** @type {(keyof State)[]} */
+const HEADS_VALUES = ["head", "list", "filter", "sort", "across", "up", "sized", "colour", "brushed", "unknown"];
 
 original.root = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
 document.addEventListener("DOMContentLoaded", start); // when the numbers after this script are there
@@ -38,8 +39,10 @@ document.addEventListener("DOMContentLoaded", start); // when the numbers after 
 async function start() {
   const [numbers, texts] = await Promise.all([readSurveyNumbers(), readTexts()]);
   const survey = { numbers, texts, examples: await readExamples(texts) };
-  const draw = () => drawSurvey(survey);
-  subscribe((changed) => follow(survey, changed));
+  const draw = () => {
+    drawCardOf(survey);
+    drawHeads(survey);
+  };
   listenToFilter();
   listenToKeys(actionOf);
   listenToGrid(null);
@@ -52,24 +55,30 @@ async function start() {
     draw();
   });
   listenToPrint(() => fitAll(survey), draw);
-  await followAddress();
+  followAddress();
+  followState(survey);
   if (page.notes.length) startStory(0);
 }
 
-/** Draws what changed. @param {ReadSurvey} survey @param {Set<keyof State>} changed */
-function follow(survey, changed) {
-  if (changed.size && [...changed].every((name) => NOTE_VALUES.has(name))) return;
-  if (state.head === null) return void set({ head: listedHeads()[0] ?? 0, unknown: state.unknown }, { written: false });
-  if (!changed.size || [...changed].some((name) => CARD_VALUES.has(name))) drawCardOf(survey);
-  drawHeads(survey);
-  if (changed.has("head")) say(`${headTitle(state.head)}: ${patternOf(state.head)}`);
-  if (changed.has("brushed")) say(hintText());
-}
-
-/** @param {ReadSurvey} survey */
-function drawSurvey(survey) {
-  drawCardOf(survey);
-  drawHeads(survey);
+/** Draws the survey now and what changes of it from then on: the card of a head, or all heads. @param {ReadSurvey} survey */
+function followState(survey) {
+  effect(() => {
+    if (state.head === null) set({ head: listedHeads()[0] ?? 0, unknown: state.unknown }, { written: false });
+    else say(`${headTitle(state.head)}: ${patternOf(state.head)}`);
+  });
+  effect(() => {
+    for (const name of CARD_VALUES) state[name];
+    untracked(() => drawCardOf(survey));
+  });
+  effect(() => {
+    for (const name of HEADS_VALUES) state[name];
+    untracked(() => drawHeads(survey));
+  });
+  let { brushed } = state;
+  effect(() => {
+    if (state.brushed !== brushed) say(untracked(hintText));
+    ({ brushed } = state);
+  });
 }
 
 /** @param {ReadSurvey} survey */
@@ -82,7 +91,7 @@ function drawCardOf({ numbers, texts, examples }) {
 /** Draws all heads as they are shown now, and the list of them. @param {ReadSurvey} survey */
 function drawHeads({ numbers }) {
   const { list } = state;
-  fillChoices(one("lists"), SURVEY_LISTS, list, (value) => set({ list: value }).then(() => focusPressed("lists")));
+  fillChoices(one("lists"), SURVEY_LISTS, list, chooseList);
   drawFilter();
   fillAxes();
   for (const [name, shown] of /** @type {const} */ ([["plot", "points"], ["overview", "maps"]])) one(name).hidden = list !== shown;
@@ -102,9 +111,10 @@ function fitAll({ numbers }) {
   fitCard();
 }
 
-/** @param {string} group */
-function focusPressed(group) {
-  const pressed = one(group).querySelector('[aria-pressed="true"]');
+/** @param {ListName} list */
+function chooseList(list) {
+  set({ list });
+  const pressed = one("lists").querySelector('[aria-pressed="true"]');
   if (pressed instanceof HTMLElement) pressed.focus();
 }
 
@@ -170,9 +180,9 @@ function fillAxes() {
 }
 
 /** @param {(typeof MENUS)[number][0]} axis @param {string} name */
-async function chooseAxis(axis, name) {
+function chooseAxis(axis, name) {
   const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
-  await set({ [axis]: name, ...(moves ? { brushed: null } : {}) });
+  set({ [axis]: name, ...(moves ? { brushed: null } : {}) });
   one(`axis-${axis}`).focus();
 }
 

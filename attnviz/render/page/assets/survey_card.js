@@ -66,10 +66,16 @@ function textsHeading(name, examples) {
   const names = METRIC_NAMES.filter((_, place) => examples.some(({ metric }) => metric === place));
   const examplesBy = `${survey.noun === "texts" ? "Texts" : "Pictures"}, by `;
   if (names.length < 2) return make("h3", {}, examplesBy + name);
-  const menu = make("select", { id: "texts-by", onchange: () => set({ textsBy: menu.value }).then(() => one("texts-by").focus()) });
+  const menu = make("select", { id: "texts-by", onchange: () => chooseTextsBy(menu.value) });
   menu.append(...names.map((each) => make("option", { value: each, title: meaningOf(each) }, each)));
   menu.value = name;
   return make("h3", {}, make("label", {}, examplesBy, menu));
+}
+
+/** @param {string} metric */
+function chooseTextsBy(metric) {
+  set({ textsBy: metric });
+  one("texts-by").focus();
 }
 
 /** @param {Float32Array} numbers @param {number} head @param {number} width */

@@ -5,6 +5,7 @@ import { ArcsPicture } from "./arcs.js";
 import { theComputer } from "./computer.js";
 import { contentOf } from "./contents.js";
 import { drawButtons, drawPools, placeColours, VIEWS } from "./controls.js";
+import { computed, effect, untracked } from "./core.js";
 import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
@@ -23,7 +24,7 @@ import { scoreMaps, showsScores } from "./score_map.js";
 import { cellAt } from "./seconds.js";
 import { ShownHead } from "./shown.js";
 import { PictureStage } from "./stage.js";
-import { scene, state, writeAddress } from "./state.js";
+import { followed, scene, state, writeAddress } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { titleOfView } from "./titles.js";
@@ -37,20 +38,32 @@ import { ZoomPicture } from "./zoom.js";
 /** @type {{ id: number, head: number | null | undefined, list: ListName, of: Quantity, interval: State["interval"] }} */
 const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, interval: state.interval }; // number of the latest drawing: one that takes long is let go of when another begins
 
-/** @type {Set<keyof State>} */
-const UNDRAWN = new Set(["size", "noting", "note", "found"]); // what is shown by those that listen to it
-/** @type {Set<keyof State>} */
-const MARKS = new Set(["mark", "pin"]);
+/** @type {(keyof State)[]} what is shown by effects of its own */
+const UNDRAWN = ["size", "noting", "note", "found", "mark", "pin"];
+const DRAWN = /** @type {(keyof State)[]} */ (Object.keys(state)).filter((name) => !UNDRAWN.includes(name));
 
-/** Draws what changed: marks alone over what is there, where no view is of the kept token. @param {Set<keyof State>} changed @param {string | null} zoom */
-export function followState(changed, zoom) {
-  const names = [...changed].filter((name) => !UNDRAWN.has(name));
-  if (changed.size && !names.length) return null;
-  const open = state.head !== null || state.together !== null;
-  if (!names.length || names.some((name) => !MARKS.has(name)) || (changed.has("pin") && !open)) return draw(zoom);
-  drawMarks();
-  if (changed.has("pin") && state.pin) scene.strip?.reveal(state.pin);
-  return null;
+/** Another object after each change of what is drawn: not of marks, nor of the kept token unless a view is of it. */
+const content = computed(() => {
+  for (const name of DRAWN) state[name];
+  if (state.head === null && !state.together) state.pin;
+  return {};
+});
+
+/** Draws the state now and after each change: a mark alone is drawn over what is there. */
+export function followState() {
+  /** @type {{ content: object | null, address: object | null, kept: Mark | null }} */
+  let before = { content: null, address: null, kept: null };
+  effect(() => {
+    state.mark;
+    const now = { content: content.value, address: followed.value, kept: state.pin };
+    const { content: same, address, kept } = before;
+    before = now;
+    untracked(() => {
+      if (now.content !== same || now.address !== address) return void draw(now.address === address ? null : now.address.zoom);
+      drawMarks();
+      if (now.kept && now.kept !== kept) scene.strip?.reveal(now.kept);
+    });
+  });
 }
 
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
@@ -302,10 +315,9 @@ async function sideBySide(numbers) {
  */
 function change(name, value) {
   const group = document.activeElement?.parentElement;
-  choose(name, value).then(() => {
-    const pressed = group?.id ? group.querySelector('[aria-pressed="true"]') : null;
-    if (pressed instanceof HTMLElement) pressed.focus();
-  });
+  choose(name, value);
+  const pressed = group?.id ? group.querySelector('[aria-pressed="true"]') : null;
+  if (pressed instanceof HTMLElement) pressed.focus();
 }
 
 /** Takes the zoom and the place that an address names. @param {string} zoom */
