@@ -1,0 +1,212 @@
+"""Decides what a reader sees at first: which keys overviews leave out, and the sentence on what stands out.
+
+Many heads rest on a sink wherever they find nothing to do (Gu et al. 2025), and a picture of 72 heads is then
+one bright column 72 times. Overviews leave such keys out, say so, and show what else the heads look at. No number
+changes by it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.layer_maps import CellMaps
+from attnviz.metrics.patterns import BY_RARITY, clearest_first
+from attnviz.report.words.captions import quoted_token
+from attnviz.text.places import place_name
+from attnviz.text.tokens import Tokens
+
+if TYPE_CHECKING:
+    from attnviz.metrics.head_frame import HeadFrame
+
+MIN_LEFT_OUT_SHARE = 0.5  # of its weight that the median head puts on keys that are left out, at least
+MIN_OTHER_KEYS = 2  # that a query sees beside them, else it has no choice
+MAX_MEASURED_QUERIES = 512  # of a head; of more queries, bands that are evenly spread
+BANDS = 8
+MAX_LABELS = 3  # of keys that a sentence names
+MAX_SEARCHED_CELLS = 20_000_000  # over all heads, among which a strong weight is looked for
+MIN_DISTANCE = 2  # of a query from the key it looks at: nearer ones are said by the patterns
+MIN_STRONG_WEIGHT = 0.25
+MAX_CLEAREST = 3
+BY_DISTANCE = ("previous token", "next token", "own token")  # patterns that the distance explains alone
+
+
+@dataclass(frozen=True)
+class LeftOutKeys:
+    """The keys that overviews leave out."""
+
+    special: bool  # whether these are the special tokens
+    first: bool  # whether the first token is one of them
+    share: float = 0.0  # of its weight that the median head puts on them
+    labels: tuple[str, ...] = ()  # of the keys, each once
+
+    def among(self, tokens: Tokens, span: slice) -> BoolArray:
+        """Returns True for the keys of a span that are left out, ``(keys,)``; for none if nothing else were left."""
+        is_left_out = tokens.special[span] & self.special
+        is_left_out[: int(self.first and span.start == 0)] = True
+        return is_left_out & ~is_left_out.all()
+
+    @property
+    def names(self) -> str:
+        """The keys in a sentence, such as ``[CLS] and [SEP]``."""
+        if len(self.labels) > MAX_LABELS:
+            return "special tokens" if self.special else "first tokens"
+        labels = list(self.labels) if self.special else [f"the first token, {quoted_token(self.labels[0])},"]
+        return " and ".join([", ".join(labels[:-1]), labels[-1]] if len(labels) > 1 else labels)
+
+    @property
+    def sentence(self) -> str:
+        """Says what is left out, and how much of the weight."""
+        are, them = ("is", "it") if len(self.labels) == 1 else ("are", "them")
+        names = self.names[0].upper() + self.names[1:]
+        return f"{names} {are} left out: the median head puts {self.share:.0%} of its weight on {them}."
+
+
+def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
+    """Returns the keys on which the median head puts more than half of its weight: special tokens, or the first one.
+
+    Returns:
+        ``None`` if there are none, or if a head has no single cells or holds contributions, whose rows have no sum.
+    """
+    if not heads or any(not isinstance(head.maps, CellMaps) or head.maps.quantity != "weight" for head in heads):
+        return None
+    for rule in (LeftOutKeys(True, False), LeftOutKeys(False, True), LeftOutKeys(True, True)):
+        shares: list[float] = []
+        for maps, queries, keys, numbers in _calls(heads):
+            is_left_out = rule.among(maps.key_tokens, keys)
+            shares += _shares_on(maps, numbers, queries, np.flatnonzero(is_left_out) + keys.start).tolist()
+        known_shares = [share for share in shares if not np.isnan(share)]
+        share = float(np.median(known_shares)) if known_shares else 0.0
+        if share > MIN_LEFT_OUT_SHARE:
+            labels = [
+                label
+                for maps, _, keys, _ in _calls(heads)
+                for label, is_left_out in zip(
+                    maps.key_tokens.labels[keys], rule.among(maps.key_tokens, keys), strict=True
+                )
+                if is_left_out
+            ]
+            return LeftOutKeys(rule.special, rule.first, share, tuple(dict.fromkeys(labels)))
+    return None
+
+
+def _calls(heads: Sequence[ChosenHead]) -> list[tuple[CellMaps, slice, slice, tuple[int, ...]]]:
+    """Returns the maps of each attention call with its queries, keys and chosen heads."""
+    calls: dict[tuple[int, int, int, int, int], list[ChosenHead]] = {}
+    for head in heads:
+        spans = (head.queries.start, head.queries.stop, head.keys.start, head.keys.stop)
+        calls.setdefault((id(head.maps), *spans), []).append(head)
+    return [
+        (first.maps, first.queries, first.keys, tuple(head.head for head in call))
+        for call in calls.values()
+        if isinstance((first := call[0]).maps, CellMaps)
+    ]
+
+
+def _shares_on(maps: CellMaps, heads: tuple[int, ...], queries: slice, keys: IntArray) -> Float64Array:
+    """Returns the mean share of the weight on some keys, ``(heads,)``, over queries that see enough others."""
+    totals, counts = np.zeros(len(heads)), np.zeros(len(heads))
+    runs = [run for run in np.split(keys, np.flatnonzero(np.diff(keys) > 1) + 1) if len(run)]
+    bands = [queries]
+    if queries.stop - queries.start > MAX_MEASURED_QUERIES:
+        size = MAX_MEASURED_QUERIES // BANDS
+        starts = np.linspace(queries.start, queries.stop - size, BANDS).astype(int).tolist()
+        bands = [slice(start, start + size) for start in starts]
+    for band in bands:
+        count = band.stop - band.start
+        on_keys, visible_keys = np.zeros((len(heads), count)), np.zeros((len(heads), count))
+        for run in runs:
+            window = maps.window(heads, band, slice(int(run[0]), int(run[-1]) + 1))
+            on_keys += np.nan_to_num(window.weights).sum(axis=-1)
+            visible_keys += window.visible.sum(axis=-1)
+        seen = np.array([maps.visible_key_counts(head, band) for head in heads])
+        has_choice = seen - visible_keys >= MIN_OTHER_KEYS
+        totals += np.sum(on_keys, axis=-1, where=has_choice)
+        counts += has_choice.sum(axis=-1)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A part of the first sentence, with the place of the page that it speaks of."""
+
+    text: str
+    place: str = ""  # an address such as ``head=2.8&query=it``; "" if the words lead nowhere
+
+
+def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: LeftOutKeys | None) -> tuple[Phrase, ...]:
+    """Returns the sentence on what stands out: the heads of each pattern, the clearest heads, the strongest weight.
+
+    The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
+    """
+    clauses: list[list[Phrase]] = []
+    counts: list[Phrase] = []
+    names_of_rows = [[(p.name, p.token) for p in row.patterns if p.name != "sink" or p.token] for row in frame.rows]
+    for name in BY_RARITY:
+        numbers = [index for index, names in enumerate(names_of_rows) if name in [first for first, _ in names]]
+        if not numbers:
+            continue
+        plural = "" if len(numbers) == 1 else "s"
+        if name == "sink":
+            tokens = {token for index in numbers for first, token in names_of_rows[index] if first == name}
+            on_token = f" on {next(iter(tokens))}" if len(tokens) == 1 else ""
+            counts.append(Phrase(f"{len(numbers)} sink{plural}{on_token}", f"filter={quote('sink:')}"))
+        else:
+            text = f"{len(numbers)} {name.replace(' ', '-')} head{plural}"
+            counts.append(Phrase(text, f"filter={quote(name)}"))
+    if counts:
+        clauses.append([part for phrase in counts for part in (Phrase(", "), phrase)][1:])
+        named_rows = [(index, row.first_pattern) for index, row in enumerate(frame.rows) if row.first_pattern.value]
+        clearest = [index for index in clearest_first(named_rows) if frame.rows[index].first_pattern.name != "sink"]
+        links = [Phrase(heads[index].name, f"head={heads[index].name}") for index in clearest[:MAX_CLEAREST]]
+        if links:
+            clauses.append([Phrase("clearest: "), *[part for link in links for part in (Phrase(", "), link)][1:]])
+    strongest = _strongest_weight(heads, frame, left_out)
+    if strongest is not None:
+        head, query, key, weight = strongest
+        query_tokens, key_tokens = head.maps.query_tokens, head.maps.key_tokens
+        labels = [
+            quoted_token(tokens.labels[place].strip("␣ "))
+            for tokens, place in ((query_tokens, query), (key_tokens, key))
+        ]
+        place = f"query={quote(place_name(query_tokens, query))}&key={quote(place_name(key_tokens, key))}"
+        text = f"{labels[0]} looks most at {labels[1]} ({head.name}, {weight:.0%})"
+        clauses.append([Phrase(text, f"head={head.name}&{place}")])
+    separated = [part for clause in clauses for part in (Phrase("; "), *clause)][1:]
+    return (*separated, Phrase(".")) if separated else ()
+
+
+def _strongest_weight(
+    heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: LeftOutKeys | None
+) -> tuple[ChosenHead, int, int, float] | None:
+    """Returns the head, query, key and weight of the strongest look from a word to a distant word, if one is strong."""
+    cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
+    if cells > MAX_SEARCHED_CELLS:
+        return None
+    strongest: tuple[ChosenHead, int, int, float] | None = None
+    for head, row in zip(heads, frame.rows, strict=True):
+        maps = head.maps
+        if not isinstance(maps, CellMaps) or row.first_pattern.name in BY_DISTANCE or maps.quantity != "weight":
+            continue
+        window = maps.window((head.head,), head.queries, head.keys)
+        weights = np.nan_to_num(window.weights[0])
+        is_word = [
+            ~tokens.special[span] & [any(map(str.isalnum, label)) for label in tokens.labels[span]]
+            for tokens, span in ((maps.query_tokens, head.queries), (maps.key_tokens, head.keys))
+        ]
+        if left_out is not None:
+            is_word[1] &= ~left_out.among(maps.key_tokens, head.keys)
+        queries, keys = np.arange(head.queries.start, head.queries.stop), np.arange(head.keys.start, head.keys.stop)
+        is_distant = np.abs(queries[:, None] - keys) >= MIN_DISTANCE
+        has_choice = maps.visible_key_counts(head.head, head.queries) > MIN_OTHER_KEYS
+        is_candidate = is_distant & is_word[0][:, None] & is_word[1] & has_choice[:, None]
+        candidates = np.where(is_candidate, weights, 0)
+        query, key = np.unravel_index(int(candidates.argmax()), candidates.shape)
+        weight = float(candidates[query, key])
+        if weight >= max(MIN_STRONG_WEIGHT, 0 if strongest is None else strongest[3]):
+            strongest = head, int(queries[query]), int(keys[key]), weight
+    return strongest

@@ -1,0 +1,103 @@
+"""What overviews leave out, and the sentence that a reader sees first."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.heads import chosen_heads
+from attnviz.maps.recording import Recording
+from attnviz.metrics.measured_heads import measured_frame
+from attnviz.report.maps.structure import first_sentence, left_out_keys
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.conftest import dense
+
+LABELS = ("[CLS]", "the", "fox", "saw", "it", "[SEP]")
+
+
+def heads_with(
+    shares: list[float], key: int, special: tuple[int, ...] = (), causal: bool = False, count: int = len(LABELS)
+) -> Recording:
+    """A head for each share, which puts so much of every row on one key and the rest evenly on the others it sees."""
+    visible = np.tri(count, dtype=bool) if causal else np.ones((count, count), dtype=bool)
+    weights = np.zeros((len(shares), count, count), dtype=np.float32)
+    for head, share in enumerate(shares):
+        for query in range(count):
+            others = [other for other in np.flatnonzero(visible[query]).tolist() if other != key]
+            weights[head, query, others] = (1 - share) / max(1, len(others))
+            weights[head, query, key] = share if others else 1
+    is_special = np.isin(np.arange(count), special)
+    tokens = replace(Tokens.numbered(count), labels=LABELS[:count], special=is_special)
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(len(shares))),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        scores=np.zeros_like(weights),
+        weights=weights,
+        visible=visible,
+    )
+    return Recording(maps=(maps,), model="a test")
+
+
+@pytest.mark.parametrize(
+    ("recording", "sentence"),
+    [
+        (
+            heads_with([0.9, 0.8, 0.1], key=0, special=(0, 5)),
+            "[CLS] and [SEP] are left out: the median head puts 84% of its weight on them.",  # 0.8 + 0.2 / 5
+        ),
+        (
+            heads_with([0.9, 0.8, 0.1], key=0, causal=True),
+            "The first token, “[CLS]”, is left out: the median head puts 80% of its weight on it.",
+        ),
+        (heads_with([0.9, 0.8, 0.7], key=2, special=(0, 5)), None),  # a sink in the middle that no rule names
+        (heads_with([0.9, 0.3, 0.2], key=0, special=(0, 5)), None),  # one head of three is not the median
+        (
+            heads_with([1 / 3, 1 / 3, 1 / 3], key=0, causal=True, count=3),
+            None,
+        ),  # the first rows see little else than the first token
+    ],
+    ids=["special tokens", "first token", "another token", "one head", "even rows"],
+)
+def test_overviews_leave_out_where_the_median_head_rests(recording: Recording, sentence: str | None) -> None:
+    left_out = left_out_keys(chosen_heads(recording, Selection()))
+    assert (left_out and left_out.sentence) == sentence
+
+
+def test_left_out_keys_are_those_of_a_part_of_the_text() -> None:
+    recording = heads_with([0.9, 0.8, 0.7], key=0, special=(0, 5))
+    heads = chosen_heads(recording, Selection())
+    left_out = left_out_keys(heads)
+    assert left_out is not None
+    tokens = heads[0].maps.key_tokens
+    assert left_out.among(tokens, slice(0, 6)).tolist() == [True, False, False, False, False, True]
+    assert left_out.among(tokens, slice(2, 6)).tolist() == [False, False, False, True]
+    assert left_out.among(tokens, slice(5, 6)).tolist() == [False]  # nothing else would be left
+
+
+def test_the_first_sentence_counts_heads_as_the_filter_does_and_names_the_strongest_look() -> None:
+    recording = heads_with([0.2, 0.2, 0.95], key=0, special=(0, 5))
+    weights = dense(recording).weights.copy()
+    weights[0] = np.eye(6, k=-1)
+    weights[0, 0] = 1 / 6
+    weights[1, 4] = [0, 0, 0.7, 0, 0.3, 0]  # “it” looks at “fox”
+    maps = replace(dense(recording), weights=weights)
+    heads = chosen_heads(replace(recording, maps=(maps,)), Selection())
+    phrases = first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None)
+    said = "1 previous-token head, 1 sink on [CLS]; clearest: 0.0; “it” looks most at “fox” (0.1, 70%)."
+    assert "".join(phrase.text for phrase in phrases) == said
+    assert [phrase.place for phrase in phrases if phrase.place] == [
+        "filter=previous%20token",
+        "filter=sink%3A",
+        "head=0.0",
+        "head=0.1&query=it&key=fox",
+    ]
+
+
+def test_the_first_sentence_is_empty_where_nothing_stands_out() -> None:
+    heads = chosen_heads(heads_with([0.2, 0.2, 0.2], key=0), Selection())
+    assert first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None) == ()
