@@ -16,6 +16,7 @@ from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, SurveyedHeads
+from attnviz.report.words.choices import page_table
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
@@ -56,7 +57,11 @@ def opening(
     sheets = "\n".join(map(read_asset, ("page.css", *STYLES[name])))
     style, script = themed(sheets, report.look), bundle(f"{name}.js")
     # No text in the data can end a script element or begin a comment.
-    json_text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+    json_text = (
+        json.dumps({**data, "table": page_table()}, separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+    )
     answer = report.answer if isinstance(report, ExactNumbers) else ""
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
