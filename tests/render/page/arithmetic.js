@@ -11,6 +11,7 @@ const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
 const { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
 const { nameOfPlace, placeNamed } = await load("places.js");
 const { ROWS } = await load("factors.js");
+const { factoredWeights, keptWeights } = await load("grids.js");
 const { averageOfKeys, changeOf, largestOf, lineOf, quantileOf, strongestCells, strongestOf } = await load("values.js");
 
 const formats = { percentText, scoreText, cellText, tickTexts, positionOf };
@@ -38,8 +39,8 @@ async function cellsOf({ side, alone }, rows, columns) {
   const cells = rows.flatMap((row) => columns.map((column) => [row, column]));
   const scores = cells.map(([row, column]) => side.score(row, column));
   return {
-    weights: written(cells.map(([row, column]) => side.weight(row, column))),
-    weightErrors: written(cells.map(([row, column]) => side.weightError?.(row, column) ?? 0)),
+    weights: written(cells.map(([row, column]) => side.at(row, column))),
+    weightErrors: written(cells.map(([row, column]) => side.errorAt(row, column) ?? 0)),
     scores: written(scores.map((score) => score?.value ?? NaN)),
     errors: written(scores.map((score) => score?.error ?? NaN)),
     below: written(scores.map((score) => score?.below ?? NaN)),
@@ -55,7 +56,11 @@ async function sideFrom(given) {
   given.texts = given.content.split(" ");
   const fresh = () => [piecesOf(given), given.about && piecesOfKeys(given.keys.split(" "), given)];
   const [pieces, keys] = fresh();
-  const side = keys ? factoredSide(given, await readAll(pieces), await readAll(keys), await pieces.rest()) : await readSide(given, pieces);
+  const [queries, columns] = given.shape.map((count) => ({ labels: Array(count).fill("") }));
+  const about = { queries, keys: columns };
+  const side = keys
+    ? factoredWeights(about, factoredSide(given, await readAll(pieces), await readAll(keys), await pieces.rest()))
+    : keptWeights(about, await readSide(given, pieces));
   const unread = { query: fresh(), key: fresh() };
   const alone = (axis, place) => {
     const [queries, keys] = unread[axis];

@@ -208,7 +208,7 @@ def test_comparison_switches_between_a_b_and_their_difference(show: Opener, reco
     values: list[float] = []
     for side in ("A", "B"):
         opened.page.click(f"#sides button:text-is('{side}')")
-        opened.until(f"state.side === '{side}' && scene.shown.values === scene.shown.sides[{len(values)}].weights")
+        opened.until(f"state.side === '{side}' && scene.shown.values === scene.shown.sides[{len(values)}].values")
         values.append(opened.evaluate("scene.shown.values[0]"))
     assert values[0] == pytest.approx(dense(recording).weights[2, 0, 0])
     assert change == pytest.approx(values[1] - values[0], abs=1e-6)

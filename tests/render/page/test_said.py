@@ -170,7 +170,7 @@ def test_numbers_in_lists_have_no_more_digits_than_those_of_their_cell(show: Ope
         "(() => { const button = document.querySelector('#pointed .list button');"
         " const { query, key } = button.dataset;"
         " return [button.querySelector('span').textContent,"
-        " 100 * scene.shown.sides[0].weightError(Number(query), Number(key))]; })()"
+        " 100 * scene.shown.sides[0].errorAt(Number(query), Number(key))]; })()"
     )
     digits = len(listed.rstrip("%").partition(".")[2])
     assert 10**-digits >= error or digits == 0, (listed, error)

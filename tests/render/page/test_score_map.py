@@ -68,7 +68,7 @@ def test_scores_leave_special_tokens_out_and_a_word_has_none(show: Opener) -> No
     known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=0.1&special=hidden&scores=shown'")
-    opened.until("scene.current?.stage?.picture.units")
+    opened.until("scene.current?.stage?.picture.shown.source")
     cells = np.array(opened.evaluate("[...scene.current.stage.picture.shown.values]")).reshape(5, 5)
     np.testing.assert_allclose(cells, dense(known).scores[1][1:6, 1:6], atol=2e-6)
     opened.press("w")

@@ -99,20 +99,20 @@ def test_dragging_over_an_envelope_keeps_an_interval_and_escape_lets_go_of_it(sh
     mouse.move(box["x"] + left + 0.4 * width, y, steps=3)
     mouse.move(box["x"] + left + 0.5 * width, y)
     mouse.up()
-    opened.until("state.interval && scene.current?.stage.picture.units")
+    opened.until("state.interval && scene.current?.stage.picture.shown.source")
     assert opened.evaluate("state.interval") == pytest.approx([0.5, 1], abs=0.02)
     assert "seconds=0." in opened.evaluate("location.hash")
     mouse.move(2, 2)
     opened.until("!state.mark")
     opened.press("Escape")
-    opened.until("!state.interval && !scene.current?.stage.picture.units")
+    opened.until("!state.interval && !scene.current?.stage.picture.shown.source")
 
 
 def test_shift_and_arrows_keep_an_interval_from_the_chosen_frame_on(show: Opener) -> None:
     opened = opened_at(show, "head=0.0")
     opened.evaluate("set({ mark: { query: 2, key: 10 } })")
     opened.press("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowLeft")
-    opened.until("state.interval && scene.current?.stage.picture.units")
+    opened.until("state.interval && scene.current?.stage.picture.shown.source")
     assert opened.evaluate("state.interval") == pytest.approx([10 * FRAME, 12 * FRAME])
     opened.press("Shift+ArrowLeft", "Shift+ArrowLeft")
     opened.until("!state.interval")

@@ -24,7 +24,7 @@ def test_words_are_sums_over_keys_and_means_over_queries(show: Opener, causal: b
     known = recording_of_words(causal)
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=1.2&by=words'")
-    opened.until("scene.current?.stage?.picture.units")
+    opened.until("scene.current?.stage?.picture.shown.source")
     assert opened.evaluate("scene.current.stage.picture.shown.keys.labels") == [
         "[CLS]",
         "unhappy",
@@ -44,7 +44,7 @@ def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Op
     opened.evaluate("location.hash = 'head=0.1&query=cats'")
     opened.until("scene.current?.stage && state.pin")
     opened.press("t")
-    opened.until("scene.current?.stage?.picture.units")
+    opened.until("scene.current?.stage?.picture.shown.source")
     assert opened.evaluate("location.hash").endswith("&special=hidden")
     maps = dense(known)
     inner = maps.weights[1][1:6, 1:6]
@@ -57,14 +57,14 @@ def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Op
     opened.press("w")
     opened.until("scene.current?.stage?.picture.shown.columns === 3")
     opened.press("t", "w")
-    opened.until("!scene.current?.stage?.picture.units")
+    opened.until("!scene.current?.stage?.picture.shown.source")
 
 
 def test_cell_of_words_is_pointed_at_and_keeps_its_tokens(show: Opener) -> None:
     known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=0.1&by=words&special=hidden'")
-    opened.until("scene.current?.stage?.picture.units")
+    opened.until("scene.current?.stage?.picture.shown.source")
     x, y = opened.middle_of_cell(3, 4)
     opened.page.mouse.move(x, y)
     share = joined(dense(known), 1, UNITS)[2, 3]

@@ -58,7 +58,7 @@ def cells(opened: Opened, rows: slice, columns: slice) -> dict[str, np.ndarray]:
     said = opened.evaluate(
         f"(() => {{ const [side] = scene.shown.sides; const all = []; for (let q = {rows.start}; q < {rows.stop}; q++)"
         f" for (let k = {columns.start}; k < {columns.stop}; k += {columns.step}) {{ const score = side.score(q, k);"
-        " all.push([side.weight(q, k), score?.value ?? 0, score?.error ?? 0, score ? side.weightError(q, k) : 0]); }"
+        " all.push([side.at(q, k), score?.value ?? 0, score?.error ?? 0, score ? side.errorAt(q, k) : 0]); }"
         " return all; })()"
     )
     table = np.array(said, dtype=np.float64).reshape(rows.stop - rows.start, -1, 4)
@@ -90,7 +90,7 @@ def test_long_heads_beside_each_other_and_as_one_are_computed_of_all_of_them(sho
         ("difference", weights[1] - weights[0]),
     ):
         opened.evaluate(f"showTogether('{how}')")
-        opened.until(f"scene.shown?.how === '{how}' && scene.current?.stage?.picture.whole")
+        opened.until(f"scene.shown?.partOf?.how === '{how}' && scene.current?.stage?.picture.whole")
         found = part(opened, "scene.shown.partOf", **asked)["mean"]
         assert found == pytest.approx(expected, rel=0.02, abs=1e-4), how
         [shown] = opened.evaluate("[scene.shown.at(310, 7)]")

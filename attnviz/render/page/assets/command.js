@@ -6,9 +6,8 @@ import { make, one } from "./elements.js";
 import { showsMoved } from "./moved.js";
 import { nameOfPlace } from "./places.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { showsScores } from "./score_map.js";
+import { showsScores, unitsNow } from "./shown.js";
 import { addressOfView, scene, state } from "./state.js";
-import { unitsNow } from "./units.js";
 
 /** The words of `attnviz show --size` for the sizes of figures. */
 const SIZES = { column: "column", page: "page", slide: "16:9" };

@@ -9,12 +9,11 @@ import { hasPalette } from "./legend.js";
 import { MAX_OVERLAID } from "./overlay.js";
 import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
-import { hasScoreMap, showsScores } from "./score_map.js";
+import { hasScoreMap, hasUnits, showsScores } from "./shown.js";
 import { intervalText } from "./seconds.js";
 import { firstHead, scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
-import { hasUnits } from "./units.js";
 
 /** @import { Limits, ListName, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
 

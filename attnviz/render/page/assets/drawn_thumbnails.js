@@ -1,10 +1,9 @@
 /** Thumbnails as they are drawn: where a cell has less than a pixel, a pixel is a block of cells. */
 
-import { page, shapeOf, textOf } from "./data.js";
+import { page, pooledCounts, seenBy, shapeOf, textOf } from "./data.js";
 import { largestCode } from "./encoding.js";
 import { pooledCells } from "./pooling.js";
 import { cellAt } from "./seconds.js";
-import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
 import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
 import { ABSENT, largestOf } from "./values.js";

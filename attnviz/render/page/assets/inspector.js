@@ -3,13 +3,12 @@
 import { page } from "./data.js";
 import { make, one, refill } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
-import { LensShown } from "./lens.js";
+import { TokenLens } from "./lens.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { cellNumber, quantitiesOf, weightText } from "./quantities.js";
-import { showsScores } from "./score_map.js";
+import { showsScores, withoutHidden } from "./shown.js";
 import { intervalText, shareWithin } from "./seconds.js";
 import { scene, state } from "./state.js";
-import { withoutHidden } from "./units.js";
 import { strongestOf } from "./values.js";
 import { whySection } from "./why.js";
 
@@ -88,7 +87,7 @@ function lensSections(shown, mark) {
     sections.push(make("section", {}, make("h3", {}, where), make("p", { className: "pair" }, make("bdi", {}, pair), " ", make("b", {}, number))));
   }
   if (!values || !shades) return [...sections, hint("Computing every head…")];
-  if (shown instanceof LensShown && shown.layers.length > 1) sections.push(layersSection(shown));
+  if (shown instanceof TokenLens && shown.layers.length > 1) sections.push(layersSection(shown));
   const items = strongestOf(withoutHidden(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
     const button = listButton(shown, shown.tokens ?? shown.keys, place, values[place]);
     const bar = button.querySelector("b");
@@ -99,7 +98,7 @@ function lensSections(shown, mark) {
   return sections;
 }
 
-/** The mean of each layer's heads: its strongest token, and a button that goes to its row. @param {LensShown} shown */
+/** The mean of each layer's heads: its strongest token, and a button that goes to its row. @param {TokenLens} shown */
 function layersSection(shown) {
   const items = shown.layerRows().map(({ layer, row, column, value }) => {
     const label = column === undefined ? "" : `layer ${layer}: ${shown.keys.labels[column]}`;
@@ -149,7 +148,7 @@ function besideSections(query, key) {
   if (stages.length < 2) return [];
   const numbers = make("dl", { className: "numbers" });
   for (const { picture } of stages) {
-    const shown = picture.source ?? picture.shown;
+    const shown = picture.shown.source ?? picture.shown;
     numbers.append(make("dt", {}, shown.title), make("dd", {}, cellNumber(shown, query, key)));
   }
   return [make("section", {}, make("h3", {}, showsScores() ? "side by side, scores" : "side by side"), numbers)];
@@ -161,13 +160,13 @@ function listSection(shown, axis, place) {
   const outward = axis === "query";
   const others = outward ? keys : queries;
   const heading = make("h3", {}, make("bdi", {}, `${quoted(outward ? queries : keys, place)} ${verbOf(outward, shown.scale.change)}`));
-  if (shown.isKnown?.(axis, place) === false) {
+  if (!shown.isKnown(axis, place)) {
     computeSoon(shown, axis, place);
     return [heading, make("ul", { className: "list awaited" })];
   }
   const values = shown.line(axis, place);
   const items = strongestOf(withoutHidden(values, others), LIST_LENGTH).map((other) => {
-    const button = listButton(shown, others, other, values[other], outward ? shown.errorAt?.(place, other) : shown.errorAt?.(other, place));
+    const button = listButton(shown, others, other, values[other], outward ? shown.errorAt(place, other) : shown.errorAt(other, place));
     [button.dataset.query, button.dataset.key] = outward ? [`${place}`, `${other}`] : [`${other}`, `${place}`];
     return make("li", {}, button);
   });

@@ -8,7 +8,7 @@ import { stepNotes } from "./notes.js";
 import { placeNamed } from "./places.js";
 import { spokenOf } from "./quantities.js";
 import { heardOf, intervalOf, intervalText, startOf, withMovedEnd } from "./seconds.js";
-import { hasScoreMap, showsScores } from "./score_map.js";
+import { hasScoreMap, showsScores } from "./shown.js";
 import { firstHead, scene, set, state } from "./state.js";
 import { fitView } from "./view.js";
 
@@ -102,14 +102,14 @@ function moveTo(shown, mark) {
 function movedMark(shown, arrow) {
   const { query, key, head } = state.mark ?? state.pin ?? { query: null, key: null, head: undefined };
   const [down, right] = ARROWS[arrow];
-  const picture = scene.current?.stage?.picture;
-  if (picture?.moved) return picture.moved({ query, key, head }, down, right);
   if (shown.moved) return shown.moved({ query, key, head }, down, right);
   if (state.view === "matrix" || state.together) {
     const isFresh = query === null && key === null;
     const moved = (/** @type {number | null} */ place, /** @type {number} */ by) =>
       isFresh || place === null ? 0 : place + by;
-    return { query: within(moved(query, down), shown.rows), key: within(moved(key, right), shown.columns) };
+    const grid = scene.current?.stage?.picture.shown ?? shown;
+    const cell = grid.cellOf({ query, key });
+    return grid.markOf({ query: within(moved(cell.query, down), grid.rows), key: within(moved(cell.key, right), grid.columns) });
   }
   if (state.view === "arcs" && right) {
     const place = query ?? key ?? 0;

@@ -1,62 +1,71 @@
 /** The token lens: one token's row in every listed head, heads below each other, and the layers' means below them. */
 
+import { combinedOf } from "./combining.js";
 import { theComputer } from "./computer.js";
-import { haveSameTexts, headName, page, textOf } from "./data.js";
+import { haveSameTexts, headName, page, seenBy, textOf } from "./data.js";
+import { lineByUnits } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
 import { weightText } from "./quantities.js";
-import { seenBy } from "./seen.js";
+import { unitsNow } from "./shown.js";
 import { sideNumber, state } from "./state.js";
-import { combinedOf } from "./combining.js";
-import { sumsOf, unitsNow } from "./units.js";
 import { ABSENT, changeOf, largestOf, strongestOf } from "./values.js";
 
-/** @import { Axis, Mark, Shown, Side } from "./types.js" */
+/** @import { Axis, Grid, Mark } from "./types.js" */
 
 const REDRAWN_AFTER = 250; // milliseconds, while lines arrive
 
-/** One token in the listed heads: a row a head, then a row a layer. @implements {Shown} */
-export class LensShown {
-  /** @param {Mark} token @param {() => void} redraw */
+/** One token in the listed heads: a row a head, then a row a layer; cells are known as their lines arrive. @implements {Grid} */
+export class TokenLens {
+  title = "All heads";
+  same = false;
+  values = null;
+  /** @type {Grid[]} none: a row is another head */
+  sides = [];
+  score = () => null;
+  errorAt = () => null;
+  isKnown = () => true;
+  /** @type {number[]} a row each */
+  heads = [];
+  /** @type {number[]} a row each, below the heads */
+  layers = [];
+  /** @type {Map<number, Float32Array>} of heads, token by token */
+  lines = new Map();
+  /** @type {Map<number, Float32Array>} of layers */
+  means = new Map();
+  /** @type {WeakMap<Float32Array, Float32Array>} lines by what the columns stand for */
+  sums = new WeakMap();
+  rows = 0;
+  queries = { labels: [""], spaces: " " };
+
+  /** @param {Mark} token @param {() => void} redraw called while lines arrive */
   constructor(token, redraw) {
     /** @type {Axis} */
     this.axis = token.query !== null ? "query" : "key";
     this.place = token.query ?? token.key ?? 0;
     this.number = listedHeads()[0] ?? 0;
-    this.redraw = redraw;
-    /** @type {Side[]} none: a row is another head */
-    this.sides = [];
     this.side = state.side;
     this.of = state.of;
-    this.title = "All heads";
-    this.same = false;
-    /** @type {Float32Array | null} */
-    this.values = null;
-    /** @type {Map<number, Float32Array>} */
-    this.lines = new Map();
-    /** @type {WeakMap<Float32Array, Float32Array>} lines by what the columns stand for */
-    this.sums = new WeakMap();
-    const { number } = this;
-    this.token = textOf(number, this.axis, sideNumber());
-    this.keys = textOf(number, this.axis === "query" ? "key" : "query", sideNumber());
-    this.tokens = this.keys;
+    this.token = textOf(this.number, this.axis, sideNumber());
+    this.tokens = textOf(this.number, this.axis === "query" ? "key" : "query", sideNumber());
     this.units = unitsNow(this.tokens);
     this.keys = this.units?.text ?? this.tokens;
     this.columns = this.keys.labels.length;
-    /** @type {number[]} a row each */
-    this.heads = [];
-    /** @type {number[]} a row each, below the heads */
-    this.layers = [];
-    /** @type {Map<number, Float32Array>} */
-    this.means = new Map();
-    this.rows = 0;
-    this.queries = { labels: [""], spaces: " " };
     this.arrange();
-    this.ask();
+
+    let last = performance.now();
+    theComputer().askLines(this.heads, this.axis, this.place, (number, lines) => {
+      this.lines.set(number, this.side === "change" ? changeOf(lines[0], lines[1]) : lines[sideNumber()]);
+      this.means.clear();
+      if (!this.whole && performance.now() - last < REDRAWN_AFTER) return;
+      last = performance.now();
+      if (this.whole) this.arrange();
+      redraw();
+    });
   }
 
-  /** The heads in their order now, and the layers below them. */
+  /** Takes the heads in their order now, and the layers below them. */
   arrange() {
     const listed = listedHeads().filter((number) => haveSameTexts(number, this.number));
     this.heads = this.sorted(listed);
@@ -74,34 +83,14 @@ export class LensShown {
 
   /** By a metric, by the weight on a second token, or by the largest weight. @param {number[]} listed */
   sorted(listed) {
-    if (sortMetric()) return listed;
-    const other = this.other;
-    if (other === null && state.sort !== "weight") return listed;
+    const other = (this.axis === "query" ? state.pin?.key : state.pin?.query) ?? null;
+    if (sortMetric() || (other === null && state.sort !== "weight")) return listed;
     const size = (/** @type {number} */ number) => {
       const line = this.lines.get(number);
       if (!line) return -1;
       return other === null ? largestOf(line) : line[other] === ABSENT ? -0.5 : Math.abs(line[other]);
     };
     return [...listed].sort((one, two) => size(two) - size(one) || one - two);
-  }
-
-  /** The place of the second token, where one is chosen. */
-  get other() {
-    return (this.axis === "query" ? state.pin?.key : state.pin?.query) ?? null;
-  }
-
-  /** Asks for every line, those that are seen first. */
-  ask() {
-    let last = performance.now();
-    theComputer().askLines(this.heads, this.axis, this.place, (number, lines) => {
-      this.lines.set(number, state.side === "change" ? changeOf(lines[0], lines[1]) : lines[sideNumber()]);
-      this.means.clear();
-      const whole = this.lines.size === this.heads.length;
-      if (!whole && performance.now() - last < REDRAWN_AFTER) return;
-      last = performance.now();
-      if (whole) this.arrange();
-      this.redraw();
-    });
   }
 
   get whole() {
@@ -119,8 +108,13 @@ export class LensShown {
   /** The line of a row by what the columns stand for; nothing before it is known. @param {number} row */
   lineOf(row) {
     const line = this.tokenLine(row);
-    if (!line || !this.units) return line;
-    const known = this.sums.get(line) ?? sumsOf(line, this.units);
+    return line && this.inUnits(line);
+  }
+
+  /** @param {Float32Array} line */
+  inUnits(line) {
+    if (!this.units) return line;
+    const known = this.sums.get(line) ?? lineByUnits(line, this.units);
     this.sums.set(line, known);
     return known;
   }
@@ -130,7 +124,16 @@ export class LensShown {
     const number = this.heads[row];
     if (number !== undefined) return this.lines.get(number) ?? null;
     const layer = this.layers[row - this.heads.length - 1];
-    return layer === undefined ? null : this.meanOf(layer);
+    if (layer === undefined) return null;
+    const mean = this.means.get(layer) ?? this.meanOf((head) => page.heads[head].layer === layer);
+    if (mean) this.means.set(layer, mean);
+    return mean;
+  }
+
+  /** The mean of the listed heads that are kept, of those that are known; nothing before one is. @param {(number: number) => boolean} [keeps] */
+  meanOf(keeps = () => true) {
+    const lines = this.heads.flatMap((number) => (keeps(number) ? (this.lines.get(number) ?? []) : []));
+    return lines.length ? combinedOf(lines, "mean") : null;
   }
 
   /** The rows of the layers' means, each with the column of its largest weight. */
@@ -141,23 +144,6 @@ export class LensShown {
       const [column] = line ? strongestOf(line, 1) : [];
       return { layer, row, column, value: line?.[column] ?? ABSENT };
     });
-  }
-
-  /** @param {number} layer */
-  meanOf(layer) {
-    const known = this.means.get(layer);
-    if (known) return known;
-    const lines = this.heads.flatMap((number) => (page.heads[number].layer === layer ? (this.lines.get(number) ?? []) : []));
-    if (!lines.length) return null;
-    const mean = combinedOf(/** @type {Float32Array[]} */ (lines), "mean");
-    this.means.set(layer, mean);
-    return mean;
-  }
-
-  /** The mean over all listed heads. */
-  get average() {
-    const lines = this.heads.flatMap((number) => this.lines.get(number) ?? []);
-    return lines.length ? combinedOf(lines, "mean") : null;
   }
 
   /** @param {number} row @param {number} column */
@@ -171,62 +157,48 @@ export class LensShown {
     return Float32Array.from({ length: this.rows }, (_, row) => this.at(row, place));
   }
 
-  score() {
-    return null;
-  }
-
-  /** @param {number} row @param {number} column */
-  changeAt(row, column) {
-    return this.at(row, column);
-  }
-
   /** @param {number} row @param {number} column */
   seen(row, column) {
-    const number = this.heads[row] ?? this.number;
-    return seenBy(number, sideNumber())[this.axis === "query" ? this.place : column] ?? 1;
-  }
-
-  /** The row of a mark's head. @param {Mark} mark */
-  rowOf(mark) {
-    return mark.head === undefined ? null : this.heads.indexOf(mark.head);
-  }
-
-  /** @param {number} row @param {number} column @returns {Mark} */
-  markAt(row, column) {
-    const head = this.heads[row];
-    column = this.units ? this.units.starts[column] : column;
-    const pair = this.axis === "query" ? { query: this.place, key: column } : { query: column, key: this.place };
-    return head === undefined ? pair : { ...pair, head };
+    return seenBy(this.heads[row] ?? this.number, sideNumber())[this.axis === "query" ? this.place : column] ?? 1;
   }
 
   /** The column of a mark's second token. @param {Mark} mark */
   columnOf(mark) {
-    return this.columnOfToken(this.axis === "query" ? mark.key : mark.query);
+    const other = this.axis === "query" ? mark.key : mark.query;
+    return other === null || !this.units ? other : this.units.unitOf(other);
   }
 
-  /** @param {number | null} token */
-  columnOfToken(token) {
-    return token === null || !this.units ? token : this.units.unitOf(token);
+  /** The row of a mark's head, and the column of its second token; of one that is pointed at in the text its own. @param {Mark} mark @returns {Mark} */
+  cellOf(mark) {
+    const row = mark.head === undefined ? -1 : this.heads.indexOf(mark.head);
+    const turned = { query: mark.key, key: mark.query };
+    return { query: row < 0 ? null : row, key: this.columnOf(mark) ?? (mark === state.pin ? null : this.columnOf(turned)) };
+  }
+
+  /** The token with that of a column, or alone, in the head of a row. @param {Mark} cell @returns {Mark} */
+  markOf({ query: row, key: column }) {
+    const other = column !== null && this.units ? this.units.starts[column] : column;
+    const pair = this.axis === "query" ? { query: this.place, key: other } : { query: other, key: this.place };
+    const head = this.heads[row ?? -1];
+    return head === undefined ? pair : { ...pair, head };
   }
 
   /** @param {Mark} mark @returns {string[]} */
   said(mark) {
     const column = this.columnOf(mark);
-    const row = this.rowOf(mark);
     if (column === null) return [];
+    const { query: row } = this.cellOf(mark);
     const pair = [this.token.labels[this.place], this.keys.labels[column]];
     const words = (this.axis === "query" ? pair : pair.reverse()).join(" → ");
-    const average = this.average;
-    const mean = average && this.units ? sumsOf(average, this.units) : average;
-    const value = row === null ? mean?.[column] : this.at(row, column);
-    const number = weightText(value ?? ABSENT, state.side === "change");
-    return [row === null ? "mean of the heads" : this.queries.labels[row], words, number];
+    const mean = this.meanOf();
+    const value = row !== null ? this.at(row, column) : mean ? this.inUnits(mean)[column] : ABSENT;
+    return [row === null ? "mean of the heads" : this.queries.labels[row], words, weightText(value, this.side === "change")];
   }
 
   /** @param {Mark | null} mark */
   shades(mark) {
-    const row = mark ? this.rowOf(mark) : null;
-    const values = row === null ? this.average : this.tokenLine(row);
+    const row = mark ? this.cellOf(mark).query : null;
+    const values = row === null ? this.meanOf() : this.tokenLine(row);
     const what = row === null ? "on average over these heads" : `in head ${this.queries.labels[row]}`;
     const token = `“${this.token.labels[this.place]}”`;
     return this.axis === "query"
@@ -236,8 +208,7 @@ export class LensShown {
 
   /** @param {Mark} mark @param {number} down @param {number} right @returns {Mark} */
   moved(mark, down, right) {
-    const row = Math.min(this.heads.length - 1, Math.max(0, (this.rowOf(mark) ?? -1) + down));
-    const column = Math.min(this.columns - 1, Math.max(0, (this.columnOf(mark) ?? 0) + right));
-    return this.markAt(row, column);
+    const query = Math.min(this.heads.length - 1, Math.max(0, (this.cellOf(mark).query ?? -1) + down));
+    return this.markOf({ query, key: Math.min(this.columns - 1, Math.max(0, (this.columnOf(mark) ?? 0) + right)) });
   }
 }

@@ -11,7 +11,7 @@ import { state } from "./state.js";
 import { textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
 
-/** @import { LensShown } from "./lens.js" */
+/** @import { TokenLens } from "./lens.js" */
 /** @import { Mark, ShownImage, Surface } from "./types.js" */
 
 const MAX_WIDTH = 150; // pixels
@@ -24,7 +24,7 @@ const OPACITY_RANGE = [0.35, 0.8]; // of the colours of the smallest and the lar
 /** @typedef {{ element: HTMLElement, canvases: HTMLCanvasElement[], caption: HTMLElement }} DrawnHead */
 
 export class LensImages {
-  /** @param {HTMLElement} parent @param {LensShown} lens of an axis with images */
+  /** @param {HTMLElement} parent @param {TokenLens} lens of an axis with images */
   constructor(parent, lens) {
     this.lens = lens;
     /** @type {ShownImage[]} */

@@ -7,14 +7,14 @@ import { state } from "./state.js";
 import { letters } from "./surface.js";
 import { ABSENT } from "./values.js";
 
-/** @import { LensShown } from "./lens.js" */
+/** @import { TokenLens } from "./lens.js" */
 /** @import { Area, Mark, Surface } from "./types.js" */
 
 const MIN_ROW = 13; // pixels
 const MAX_ROW = 26;
 
 export class LensPicture extends MatrixPicture {
-  /** @param {LensShown} shown */
+  /** @param {TokenLens} shown */
   constructor(shown) {
     super(shown);
     this.lens = shown;
@@ -71,39 +71,10 @@ export class LensPicture extends MatrixPicture {
     surface.image(canvas, x, y, across, down, true);
   }
 
-  /** @override @param {Surface} surface @param {Area} area */
-  drawOver(surface, area) {
-    const marks = [state.pin, state.mark];
-    const colors = [theme().accent, theme().ink];
-    marks.forEach((mark, place) => mark && this.drawMark(surface, area, this.cellOf(mark), colors[place]));
-  }
-
-  /** A mark as a row and a column of the picture. @param {Mark} mark @returns {Mark} */
-  cellOf(mark) {
-    const row = this.lens.rowOf(mark);
-    return { query: row === null || row < 0 ? null : row, key: this.columnOf(mark) };
-  }
-
-  /** The column that a mark names; that of a token that is pointed at in the text. @param {Mark} mark */
-  columnOf(mark) {
-    const column = this.lens.columnOf(mark);
-    if (column !== null || mark === state.pin) return column;
-    return this.lens.columnOfToken(this.lens.axis === "query" ? mark.query : mark.key);
-  }
-
   /** @override @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
   pointAt(x, y, area) {
     const cell = this.cellAt(x, y, area);
-    if (!cell) return null;
-    const head = cell.query === null ? undefined : this.lens.heads[cell.query];
-    if (cell.key === null) return head === undefined ? null : { ...this.tokenMark(), head };
-    return this.lens.markAt(cell.query ?? -1, cell.key);
-  }
-
-  /** @returns {Mark} */
-  tokenMark() {
-    const { axis, place } = this.lens;
-    return axis === "query" ? { query: place, key: null } : { query: null, key: place };
+    return cell && (cell.key !== null || this.lens.heads[cell.query ?? -1] !== undefined) ? this.lens.markOf(cell) : null;
   }
 
   /** A head's name opens it; a cell makes its token the second one, which the heads are sorted by. @param {Mark | null} mark */
@@ -112,7 +83,7 @@ export class LensPicture extends MatrixPicture {
     const column = this.lens.columnOf(mark);
     if (column === null) return this.open(mark);
     const same = state.pin !== null && this.lens.columnOf(state.pin) === column;
-    keepToken(same ? this.tokenMark() : { query: mark.query, key: mark.key });
+    keepToken(same ? this.lens.markOf({ query: null, key: null }) : { query: mark.query, key: mark.key });
   }
 
   /** Opens the head of a row, with the token kept. @param {Mark | null} mark */
@@ -121,14 +92,9 @@ export class LensPicture extends MatrixPicture {
     openHead(mark.head, state.view, { query: mark.query, key: mark.key });
   }
 
-  /** @override @param {Mark} mark */
-  placeOf(mark) {
-    return super.placeOf(this.cellOf(mark));
-  }
-
   /** Returns the place of a row, which is a head or a layer. @param {number} row */
   rowPlace(row) {
-    return super.placeOf({ query: row, key: null });
+    return { x: this.left, y: this.top + row * this.tall, width: this.wide * this.shown.columns, height: this.tall };
   }
 }
 

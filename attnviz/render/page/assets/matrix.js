@@ -189,16 +189,11 @@ export class MatrixPicture {
     const color = inkOn(rgbOf(scale.change ? 0 : scale.low, scale, 1));
     for (const [first, end, from, to] of queries.spoken) {
       // The row before a token predicts it, and looks at its sound.
-      const [top, bottom] = [this.rowOf(Math.max(0, first - 1)), this.rowOf(Math.max(0, end - 2)) + 1];
+      const [top, last] = [first - 1, end - 2].map((query) => this.shown.cellOf({ query: Math.max(0, query), key: null }).query ?? 0);
       const [x, right] = [from, to].map((second) => this.xOf(second) - area.x);
       if (end < 2 || right <= this.xOf(extentOf(keys)[0]) - area.x || right <= x) continue;
-      surface.frame(x, this.top + top * this.tall - area.y, right - x, (bottom - top) * this.tall, color, 0.8);
+      surface.frame(x, this.top + top * this.tall - area.y, right - x, (last + 1 - top) * this.tall, color, 0.8);
     }
-  }
-
-  /** The row of a query. @param {number} query */
-  rowOf(query) {
-    return query;
   }
 
   /** The pixel of a second, before scrolling. @param {number} second */
@@ -367,8 +362,9 @@ export class MatrixPicture {
     surface.text(`${this.dragged[0].toFixed(2)}–${this.dragged[1].toFixed(2)} s`, end + 4, 24, { size: 11 * letters.scale, color: theme().accent, weight: 650 });
   }
 
-  /** @param {Surface} surface @param {Area} area @param {Mark} mark @param {string} color */
-  drawMark(surface, area, mark, color) {
+  /** @param {Surface} surface @param {Area} area @param {Mark} marked @param {string} color */
+  drawMark(surface, area, marked, color) {
+    const mark = this.shown.cellOf(marked);
     const { rows, columns, queries, keys } = this.shown;
     const { left, top, wide, tall } = this;
     const [width, height] = [Math.max(wide, 2), Math.max(tall, 2)];
@@ -431,11 +427,13 @@ export class MatrixPicture {
 
   /** @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
   pointAt(x, y, area) {
-    return this.cellAt(x, y, area);
+    const cell = this.cellAt(x, y, area);
+    return cell && this.shown.markOf(cell);
   }
 
-  /** @param {Mark} mark */
-  placeOf(mark) {
+  /** @param {Mark} marked */
+  placeOf(marked) {
+    const mark = this.shown.cellOf(marked);
     const { wide, tall, left, top } = this;
     const width = mark.key === null ? wide * this.shown.columns : wide;
     return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width, height: tall };

@@ -2,28 +2,41 @@
 
 import { theComputer } from "./computer.js";
 import { contentOf, documentRead, givenSide } from "./contents.js";
-import { page } from "./data.js";
+import { headTitle, page, seenBy, textOf } from "./data.js";
+import { factoredWeights, keptWeights } from "./grids.js";
+import { scaleOf } from "./head_scales.js";
 import { factoredSide, piecesOf, readSide } from "./reading.js";
 
-/** @import { Side } from "./types.js" */
+/** @import { Grid, GridAbout } from "./types.js" */
 
 const MAX_KEPT_HEADS = 8;
 
-/** @type {Map<number, Promise<Side[]>>} */
+/** @type {Map<number, Promise<Grid[]>>} */
 const keptHeads = new Map();
 /** @type {Map<number, Promise<Float32Array>>} keys, which several heads may share */
 const keptKeys = new Map();
 
-/** @param {number} number @param {number} side @returns {Promise<Side>} */
+/** @param {number} number @param {number} side @returns {Promise<Grid>} */
 async function sideOf(number, side) {
   const given = givenSide(number, side);
+  const counts = seenBy(number, side);
+  /** @type {GridAbout} */
+  const about = {
+    number,
+    title: headTitle(number),
+    queries: textOf(number, "query", side),
+    keys: textOf(number, "key", side),
+    same: page.heads[number].same,
+    scale: scaleOf(number),
+    seen: (row) => counts[row],
+  };
   if (!given.about) {
     given.texts = { ...(await contentOf(`head-${number}-${side}`)).split(" ") };
-    return readSide(given, piecesOf(given));
+    return keptWeights(about, await readSide(given, piecesOf(given)));
   }
   await documentRead();
   const { numbers, rest } = await theComputer().askNumbers(number, side, "queries"); // so many that the worker reads them
-  return factoredSide(given, numbers, await keysOf(number, side, given.about.keys), rest);
+  return factoredWeights(about, factoredSide(given, numbers, await keysOf(number, side, given.about.keys), rest));
 }
 
 /** @param {number} number @param {number} side @param {number} keys which of the page's */

@@ -1,6 +1,7 @@
 /** Two to four heads over each other: arcs and text in a hue for each head. */
 
 import { ArcsPicture, linesOfHead, linesOfToken } from "./arcs.js";
+import { combined } from "./grids.js";
 import { scaleUpTo } from "./head_scales.js";
 import { cellNumber } from "./quantities.js";
 import { strengthOf } from "./scales.js";
@@ -8,74 +9,38 @@ import { state } from "./state.js";
 import { titleOfHeads } from "./titles.js";
 import { ABSENT, averageOfKeys } from "./values.js";
 
-/** @import { Area, Axis, Mark, Shades, Shown, Surface } from "./types.js" */
+/** @import { Area, Grid, Mark, Shades, Surface } from "./types.js" */
 
 /** Hues that are told apart also by colour-blind readers, on light paper and on dark (Okabe and Ito 2008). */
 export const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 export const MAX_OVERLAID = HUES.length;
 
-/** Heads over each other: of each cell the largest weight. @implements {Shown} */
-export class OverlayShown {
-  /** @param {Shown[]} all @param {number[]} numbers of the heads */
-  constructor(all, numbers) {
-    const [first] = all;
-    this.all = all;
-    this.number = first.number;
-    this.title = titleOfHeads(numbers, "overlay");
-    this.sides = first.sides.slice(0, 0);
-    this.queries = first.queries;
-    this.keys = first.keys;
-    this.rows = first.rows;
-    this.columns = first.columns;
-    this.same = first.same;
-    this.scale = first.scale;
-    this.values = first.values;
-  }
+/** Heads over each other: of each cell the largest weight. @param {Grid[]} all @param {number[]} numbers of the heads @returns {Grid} */
+export function overlaid(all, numbers) {
+  const [first] = all;
+  const about = { ...first, title: titleOfHeads(numbers, "overlay") };
+  return { ...combined(about, all, "max"), all, shades: (mark) => shadesOfAll(all, mark), said: (mark) => saidOfAll(all, mark) };
+}
 
-  /** @param {number} row @param {number} column */
-  seen(row, column) {
-    return this.all[0].seen(row, column);
-  }
+/** A token's weights in every head; of each token the largest shades it, in the hue of its head. @param {Grid[]} all @param {Mark | null} mark @returns {Shades} */
+function shadesOfAll(all, mark) {
+  const [{ queries, keys }] = all;
+  const asKey = mark !== null && mark.query === null;
+  const place = (asKey ? mark.key : mark?.query) ?? 0;
+  const lines = all.map((shown) => (mark ? shown.line(asKey ? "key" : "query", place) : averageOfKeys(shown)));
+  const { values, heads } = largestOfEach(lines);
+  const colors = heads.map((head) => HUES[head]);
+  const label = `“${(asKey ? keys : queries).labels[place]}”`;
+  const what = mark ? (asKey ? `what attends to ${label}` : `what ${label} attends to`) : "how much each token is attended to on average";
+  const said = `${what}, in the hue of the head with the largest weight`;
+  return asKey ? { query: values, key: null, said, colors } : { query: null, key: values, said, colors };
+}
 
-  /** @param {number} row @param {number} column */
-  at(row, column) {
-    return Math.max(...this.all.map((shown) => shown.at(row, column)));
-  }
-
-  /** @param {number} row @param {number} column */
-  changeAt(row, column) {
-    return this.at(row, column);
-  }
-
-  /** @param {Axis} axis @param {number} place */
-  line(axis, place) {
-    return largestOfEach(this.all.map((shown) => shown.line(axis, place))).values;
-  }
-
-  score() {
-    return null;
-  }
-
-  /** A token's weights in every head; of each token the largest shades it, in the hue of its head. @param {Mark | null} mark @returns {Shades} */
-  shades(mark) {
-    const asKey = mark !== null && mark.query === null;
-    const lines = this.all.map((shown) =>
-      mark ? shown.line(asKey ? "key" : "query", (asKey ? mark.key : mark.query) ?? 0) : averageOfKeys(shown),
-    );
-    const { values, heads } = largestOfEach(lines);
-    const colors = heads.map((head) => HUES[head]);
-    const label = mark && `“${(asKey ? this.keys : this.queries).labels[(asKey ? mark.key : mark.query) ?? 0]}”`;
-    const said = mark ? (asKey ? `what attends to ${label}` : `what ${label} attends to`) : "how much each token is attended to on average";
-    const heading = `${said}, in the hue of the head with the largest weight`;
-    return asKey ? { query: values, key: null, said: heading, colors } : { query: null, key: values, said: heading, colors };
-  }
-
-  /** @param {Mark} mark @returns {string[]} */
-  said({ query, key }) {
-    if (query === null || key === null) return [];
-    const weights = this.all.map((shown) => `${shown.title.replace(/^Head /, "")} ${cellNumber(shown, query, key)}`);
-    return ["heads overlaid", `${this.queries.labels[query]} → ${this.keys.labels[key]}`, weights.join(" · ")];
-  }
+/** @param {Grid[]} all @param {Mark} mark @returns {string[]} */
+function saidOfAll(all, { query, key }) {
+  if (query === null || key === null) return [];
+  const weights = all.map((shown) => `${shown.title.replace(/^Head /, "")} ${cellNumber(shown, query, key)}`);
+  return ["heads overlaid", `${all[0].queries.labels[query]} → ${all[0].keys.labels[key]}`, weights.join(" · ")];
 }
 
 /** The largest of several lines at each place, and which line that is. @param {Float32Array[]} lines */
@@ -90,11 +55,11 @@ function largestOfEach(lines) {
 }
 
 export class OverlayPicture extends ArcsPicture {
-  /** @param {OverlayShown} shown */
+  /** @param {Grid} shown of several heads */
   constructor(shown) {
     super(shown);
-    this.overlay = shown;
-    this.linesOfAll = shown.all.map((one) => linesOfHead(one));
+    this.all = shown.all ?? [];
+    this.linesOfAll = this.all.map((one) => linesOfHead(one));
   }
 
   /** @override @param {Surface} surface @param {Area} area */
@@ -109,7 +74,7 @@ export class OverlayPicture extends ArcsPicture {
 
   /** @override @param {Surface} surface @param {Area} area @param {Mark} mark */
   drawLinesOf(surface, area, mark) {
-    const linesOfAll = this.overlay.all.map((shown) => linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0));
+    const linesOfAll = this.all.map((shown) => linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0));
     const high = Math.max(0, ...linesOfAll.map(([strongest]) => Math.abs(strongest?.value ?? 0))); // heads share a scale
     const scale = { ...scaleUpTo(high), steps: this.scale.steps };
     linesOfAll.forEach((lines, head) => {

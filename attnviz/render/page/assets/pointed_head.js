@@ -6,9 +6,11 @@ import { one } from "./elements.js";
 import { headAt } from "./head_grid.js";
 import { METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { loadHead } from "./numbers.js";
-import { ShownHead } from "./shown.js";
+import { shownHead } from "./shown.js";
 import { scene, state } from "./state.js";
 import { textWidth } from "./surface.js";
+
+/** @import { Grid } from "./types.js" */
 
 const pointed = { number: /** @type {number | null} */ (null) };
 
@@ -37,10 +39,10 @@ async function pointAtHead(number) {
   hint.textContent = spoken(heads, hint);
   if (page.heads[heads].factors.length) return; // of a long text the average of all rows is not known
   const sides = await loadHead(heads);
-  if (pointed.number === heads) shadeBy(new ShownHead(heads, sides));
+  if (pointed.number === heads) shadeBy(shownHead(heads, sides));
 }
 
-/** Shades the text by a head, or as before. @param {ShownHead | null} shown */
+/** Shades the text by a head, or as before. @param {Grid | null} shown */
 function shadeBy(shown) {
   scene.pointed = shown;
   scene.strip?.drawOver();

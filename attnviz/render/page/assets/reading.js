@@ -1,11 +1,11 @@
 /** The sides of a head, or one token's line of it, from the characters of the page: what the page and its worker do. */
 
 import { ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
+import { Factors, partsOfRest } from "./factors.js";
 import { inOne, Pieces } from "./pieces.js";
-import { DenseSide, FactoredSide, factorsOf, partsOfRest } from "./sides.js";
 import { timesMoved } from "./values.js";
 
-/** @import { AboutFactors, Axis, Precision, Side } from "./types.js" */
+/** @import { AboutFactors, Axis, Precision } from "./types.js" */
 
 /**
  * @typedef {object} GivenSide one head of one recording, as the page holds it
@@ -43,17 +43,18 @@ export function piecesOfLine(given, axis, place) {
   return { own: [...rows, own.count], keys: axis === "query" ? keys.numbers : [keys.numberOf(place)] };
 }
 
-/** A side whose weights are computed. @param {GivenSide} given @param {Float32Array} queries @param {Float32Array} keys @param {Uint8Array<ArrayBuffer>} rest what follows the queries */
+/** The factors of a side whose weights are computed. @param {GivenSide} given @param {Float32Array} queries @param {Float32Array} keys @param {Uint8Array<ArrayBuffer>} rest what follows the queries */
 export function factoredSide({ about, moved }, queries, keys, rest) {
   if (!about) throw new Error("a side without factors");
-  return new FactoredSide(factorsOf(about, queries, keys, { ...partsOfRest(rest, about), moved }));
+  return new Factors({ ...about, ...partsOfRest(rest, about), queries, keys, moved });
 }
 
-/** A side whose weights are kept. @param {GivenSide} given @param {Pieces} pieces @returns {Promise<Side>} */
-export async function readSide({ shape, high, precision, block, moved }, pieces) {
+/** What is kept of a side with its weights. @param {GivenSide} given @param {Pieces} pieces */
+export async function readSide({ high, precision, block, moved }, pieces) {
   const rest = await pieces.rest();
   const weights = inOne((await pieces.all()).map((piece) => readWeights(piece, precision, high)));
-  return new DenseSide(weights, rest, shape[1], high, { precision, block, moved });
+  const more = block > 1 ? { maxima: readWeights(rest, precision, high) } : { [precision.dtype === "float32" ? "scores" : "sums"]: new Float32Array(rest.buffer) };
+  return { weights: timesMoved(weights, moved), high, largest: precision.largest, moved, ...more };
 }
 
 /** All queries, or all keys: each piece's at once where they belong. @param {Pieces} pieces */
@@ -112,13 +113,13 @@ export async function computeLine(about, queries, keys, axis, place, whole, move
   if (axis === "query") {
     const mask = { ...about.mask, firstQuery: firstQuery + place };
     const own = { ...parts, moved, sums: sums.subarray(place, place + 1), relative: relative?.subarray(queries.rows - 1 - place) };
-    return factorsOf({ ...about, mask }, await rowOf(queries, place), await whole(keys), own).row(0);
+    return new Factors({ ...about, mask, ...own, queries: await rowOf(queries, place), keys: await whole(keys) }).row(0);
   }
   const mask = { ...about.mask, firstKey: firstKey + place };
   const [ownBias, ownReal] = [byKey, real].map((part) => part?.subarray(place, place + 1));
   const ownMoved = moved && moved.subarray(place, place + 1);
   const own = { sums, relative: relative?.subarray(place), byKey: ownBias, real: ownReal, moved: ownMoved };
-  return factorsOf({ ...about, mask }, await whole(queries), await rowOf(keys, place), own).column(0);
+  return new Factors({ ...about, mask, ...own, queries: await whole(queries), keys: await rowOf(keys, place) }).column(0);
 }
 
 /** The numbers of one query or key. @param {Pieces} pieces @param {number} place */

@@ -15,7 +15,7 @@ export function hasScores() {
 }
 
 /** Returns the queries and keys of a head; null until `readScores` has read them. @param {number} number @param {number} side */
-export function scoresOf(number, side) {
+export function scoreFactorsOf(number, side) {
   return scoreFactors.heads?.[number][side] ?? null;
 }
 

@@ -1,96 +1,97 @@
-/** The open head's numbers, as the chosen side of it is shown. */
+/** What the reader's choices make of a head's numbers: a side of it or what changed, its scores, words or all but special tokens. */
 
-import { headTitle, page, textOf } from "./data.js";
+import { comparing, headTitle, joinsWords, page } from "./data.js";
+import { byUnits, combined, eachToken, scoresOf, unitsOf } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
-import { seenBy } from "./seen.js";
+import { isWithin } from "./seconds.js";
 import { sideNumber, state } from "./state.js";
-import { ABSENT, changeOf, visibleWeight } from "./values.js";
+import { ABSENT, largestOf } from "./values.js";
 
-/** @import { Axis, Shown, Side } from "./types.js" */
+/** @import { Grid, Scale, Text } from "./types.js" */
 
-const MAX_KEPT_LINES = 6;
-
-/** One head. @implements {Shown} */
-export class ShownHead {
-  /** @param {number} number @param {Side[]} sides */
-  constructor(number, sides) {
-    this.number = number;
-    this.title = headTitle(number);
-    this.sides = sides;
-    this.side = sides[sideNumber()];
-    this.changed = state.side === "change";
-    this.values = this.changed ? changeOfSides(sides) : (this.side.weights ?? null);
-    this.queries = textOf(number, "query", sideNumber());
-    this.keys = textOf(number, "key", sideNumber());
-    this.rows = this.queries.labels.length;
-    this.columns = this.keys.labels.length;
-    this.same = page.heads[number].same;
-    this.scale = scaleOf(number);
-    /** @type {Map<string, Float32Array>} */
-    this.lines = new Map();
-    const counts = seenBy(number, sideNumber());
-    this.seen = (/** @type {number} */ row) => counts[row];
-  }
-
-  /** @param {number} row @param {number} column */
-  changeAt(row, column) {
-    const [before, after] = this.sides.map((side) => visibleWeight(side.weight(row, column)));
-    return after - before;
-  }
-
-  /** @param {number} row @param {number} column */
-  at(row, column) {
-    if (!this.changed) return this.side.weight(row, column);
-    const hidden = this.sides.every((side) => side.weight(row, column) === ABSENT);
-    return hidden ? ABSENT : this.changeAt(row, column);
-  }
-
-  /** The last few are kept: text, lists and arcs ask for the same. @param {Axis} axis @param {number} place */
-  line(axis, place) {
-    const name = `${axis} ${place}`;
-    const line = this.lines.get(name) ?? this.newLine(axis, place);
-    this.lines.delete(name);
-    this.lines.set(name, line);
-    if (this.lines.size > MAX_KEPT_LINES) this.lines.delete(this.lines.keys().next().value ?? "");
-    return line;
-  }
-
-  /** True if a line need not be computed. @param {Axis} axis @param {number} place */
-  isKnown(axis, place) {
-    return this.values !== null || this.lines.has(`${axis} ${place}`);
-  }
-
-  /** @param {Axis} axis @param {number} place */
-  newLine(axis, place) {
-    if (!this.changed) return this.side.line(axis, place);
-    const [before, after] = this.sides.map((side) => side.line(axis, place));
-    return changeOf(before, after);
-  }
-
-  /** @param {number} row @param {number} column */
-  errorAt(row, column) {
-    return this.changed ? sumOfErrors(this.sides, row, column) : this.side.weightError(row, column);
-  }
-
-  /** @param {number} row @param {number} column */
-  score(row, column) {
-    return this.side.score(row, column);
-  }
+/** One head, of the side that is chosen. @param {number} number @param {Grid[]} sides @returns {Grid} */
+export function shownHead(number, sides) {
+  const side = sides[sideNumber()];
+  const grid = comparing && state.side === "change" ? combined(side, sides, "difference") : side;
+  return { ...grid, sides, title: headTitle(number), scale: scaleOf(number) };
 }
 
-/** The error of a sum or a difference of several sides; a masked cell has none. @param {Side[]} sides @param {number} row @param {number} column */
-export function sumOfErrors(sides, row, column) {
-  let total = 0;
-  for (const side of sides) {
-    if (side.weight(row, column) === ABSENT) continue;
-    const error = side.weightError(row, column);
-    if (error === null) return null;
-    total += error;
-  }
-  return total;
+/** True if units can be chosen here: of maps that are held cell by cell. */
+export function hasUnits() {
+  const number = state.head ?? (state.together ? state.chosen[0] : 0);
+  const matrix = state.head !== null ? state.view === "matrix" : state.together ? state.together !== "overlay" : state.list === "lens";
+  return matrix && page.block === 1 && !(page.heads[number].factors ?? []).length;
 }
 
-/** Returns the change of every cell; null if the page computes cells when they are drawn. @param {Side[]} sides */
-function changeOfSides([before, after]) {
-  return before.weights && after.weights ? changeOf(before.weights, after.weights) : null;
+/** True if scores can be shown here: of maps that are held cell by cell, as they are and not as a change. */
+export function hasScoreMap() {
+  return hasUnits() && !joinsWords(state.head ?? state.chosen[0] ?? 0) && (state.head !== null || state.together === "side") && state.side !== "change";
+}
+
+/** True if scores are shown instead of weights; a word has none. */
+export function showsScores() {
+  return state.scores === "shown" && state.by === "tokens" && hasScoreMap();
+}
+
+/** Grids as a matrix shows them: their scores over one scale, where these are chosen and kept, by the chosen units. @param {Grid[]} grids @returns {Grid[]} */
+export function cellsOf(grids) {
+  const maps = showsScores() ? grids.map(scoresOf) : [];
+  const scale = scaleOfScores(maps);
+  const chosen = scale ? maps.map((map) => ({ ...map, scale })) : grids;
+  return chosen.map((grid) => inUnits(grid));
+}
+
+/** The scale from the smallest to the largest of some maps of scores; null where no score is kept. @param {Grid[]} maps @returns {Scale | null} */
+function scaleOfScores(maps) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { values } of maps) {
+    for (const value of values ?? []) {
+      if (value === ABSENT || !Number.isFinite(value)) continue;
+      [low, high] = [Math.min(low, value), Math.max(high, value)];
+    }
+  }
+  if (low === Infinity) return null;
+  if (low === high) [low, high] = [low - 1, low + 1];
+  return { low, high, palette: page.sequential, steps: "linear", change: false, scores: true };
+}
+
+/** @type {WeakMap<Text, Map<string, ReturnType<typeof unitsOf>>>} */
+const knownUnits = new WeakMap();
+
+/** The units of a text as the reader chose them; null where each token is one. @param {Text} text */
+export function unitsNow(text) {
+  const name = `${state.by} ${state.special} ${text.seconds ? state.interval : ""}`;
+  const known = knownUnits.get(text) ?? new Map();
+  knownUnits.set(text, known);
+  if (!known.has(name)) known.set(name, unitsOf(text, { words: state.by === "words", special: state.special === "shown", keeps: tokensWithin(text) }));
+  return known.get(name) ?? null;
+}
+
+/** Returns a function that is true for tokens of which one is in the kept interval, or all if none is kept. @param {Text} text @returns {(start: number, end: number) => boolean} */
+function tokensWithin(text) {
+  const { interval } = state;
+  if (!interval || !text.seconds) return () => true;
+  return (start, end) => {
+    for (let token = start; token < end; token++) if (isWithin(text, token, interval)) return true;
+    return false;
+  };
+}
+
+/** A line without its special tokens where these are hidden, and without what is outside of the kept interval. @param {Float32Array} line @param {Text} text */
+export function withoutHidden(line, text) {
+  const special = new Set(state.special === "hidden" ? text.special : []);
+  const keeps = tokensWithin(text);
+  if (!special.size && !(state.interval && text.seconds)) return line;
+  return line.map((value, place) => (special.has(place) || !keeps(place, place + 1) ? ABSENT : value));
+}
+
+/** A grid by words, or without special tokens, where these are chosen. @param {Grid} grid */
+function inUnits(grid) {
+  const [rows, columns] = [unitsNow(grid.queries), unitsNow(grid.keys)];
+  if (!grid.values || (!rows && !columns)) return grid;
+  const units = byUnits(grid, rows ?? eachToken(grid.queries), columns ?? eachToken(grid.keys));
+  const { scale } = grid;
+  if (state.special !== "hidden" || state.together || scale.scores || scale.steps === "lift" || page.fixed) return units;
+  // Without special tokens, which take most, the colours of a single head end at what is left.
+  return { ...units, scale: { ...scale, high: Math.min(scale.high, largestOf(units.values ?? [])) || scale.high } };
 }

@@ -172,7 +172,7 @@ export class PictureStage {
   /** What is marked; of a whole row or column its strongest cell, since its middle may be masked. @returns {Mark | null} */
   cellInQuestion() {
     const mark = state.mark ?? state.pin;
-    const shown = this.picture.source ?? this.picture.shown;
+    const shown = this.picture.shown.source ?? this.picture.shown;
     if (!mark || shown.said || (mark.query !== null) === (mark.key !== null)) return mark;
     const axis = mark.query !== null ? "query" : "key";
     const [strongest] = strongestOf(shown.line(axis, mark[axis] ?? 0), 1);

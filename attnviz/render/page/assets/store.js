@@ -5,7 +5,7 @@ import { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, r
 /** @import { Factors } from "./factors.js" */
 /** @import { Pieces } from "./pieces.js" */
 /** @import { GivenSide } from "./reading.js" */
-/** @import { Axis, Side } from "./types.js" */
+/** @import { Axis } from "./types.js" */
 
 /** @typedef {{ number: number, sides: GivenSide[], keys: Record<number, Record<number, string>> }} GivenHead keys by number, then piece */
 
@@ -40,7 +40,7 @@ export class HeadStore {
     return head.sides;
   }
 
-  /** All weights of a head, by side. @param {number} number @returns {Promise<Side[]>} */
+  /** All weights of a head, by side. @param {number} number */
   sides(number) {
     return Promise.all(this.sidesOf(number).map((given, side) => readSide(given, this.pieces(`${number} ${side}`, given))));
   }
@@ -68,7 +68,7 @@ export class HeadStore {
   /** @param {number} number @param {number} side */
   async factorsOfSide(number, side) {
     const { numbers, rest } = await this.queries(number, side);
-    return factoredSide(this.sidesOf(number)[side], numbers, await this.keysOf(number, side), rest).factors;
+    return factoredSide(this.sidesOf(number)[side], numbers, await this.keysOf(number, side), rest);
   }
 
   /** All queries of a head, and what follows them. @param {number} number @param {number} side */

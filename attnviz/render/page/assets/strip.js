@@ -6,6 +6,7 @@ import { page, textOf } from "./data.js";
 import { make, one } from "./elements.js";
 import { scaleUpTo } from "./head_scales.js";
 import { drawMedium } from "./medium.js";
+import { withoutHidden } from "./shown.js";
 import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
 import { shadesOf } from "./shading.js";
@@ -13,7 +14,6 @@ import { heardOf, intervalText, shareWithin } from "./seconds.js";
 import { hasShares } from "./patch_runs.js";
 import { scene, set, sideNumber, state } from "./state.js";
 import { fitText } from "./surface.js";
-import { withoutHidden } from "./units.js";
 import { largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Mark, Shades, Surface, Text, View } from "./types.js" */
@@ -170,7 +170,7 @@ function largestText(line, axis) {
   const { shown } = scene;
   const place = (state.mark ?? state.pin)?.[axis] ?? null;
   const isOfHead = largest !== undefined && place !== null && shown && !shown.shades;
-  const error = !isOfHead ? null : axis === "query" ? shown.errorAt?.(place, largest) : shown.errorAt?.(largest, place);
+  const error = !isOfHead ? null : axis === "query" ? shown.errorAt(place, largest) : shown.errorAt(largest, place);
   return weightText(largest === undefined ? 0 : Math.abs(line[largest]), false, error);
 }
 

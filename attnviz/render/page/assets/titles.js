@@ -4,7 +4,7 @@ import { headTitle, page, textOf } from "./data.js";
 import { quoted } from "./formatting.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
-import { showsScores } from "./score_map.js";
+import { showsScores } from "./shown.js";
 import { firstHead, state } from "./state.js";
 
 /** @import { Mark, Shown, Together } from "./types.js" */

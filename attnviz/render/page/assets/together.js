@@ -1,20 +1,17 @@
 /** Several heads together: side by side with one cursor and one zoom, or as one map that the worker makes of them. */
 
-import { combinedOf } from "./combining.js";
 import { theComputer } from "./computer.js";
-import { page, textOf } from "./data.js";
+import { page, seenBy, textOf } from "./data.js";
 import { make, openHeight } from "./elements.js";
+import { combined, heldGrid } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { highOfAll, showsMoved } from "./moved.js";
-import { seenBy } from "./seen.js";
 import { MAX_OVERLAID } from "./overlay.js";
 import { PictureStage } from "./stage.js";
-import { sumOfErrors } from "./shown.js";
 import { sideNumber } from "./state.js";
 import { captionOf, titleOfHeads } from "./titles.js";
-import { lineOf } from "./values.js";
 
-/** @import { Axis, Mark, Picture, Shown, Side, Together, View } from "./types.js" */
+/** @import { Grid, Mark, Picture, Shown, Together, View } from "./types.js" */
 
 const MAX_SIDE_BY_SIDE = 6;
 const MAX_ROLLED_TOKENS = 1_100; // of a product of maps that takes seconds
@@ -40,60 +37,6 @@ export function whyNot(numbers, how) {
     return "Rollout multiplies whole maps, and these are too long for a page; attnviz show --reduce rollout does it.";
   }
   return "";
-}
-
-/** Several heads as one. @implements {Shown} */
-class CombinedShown {
-  /** @param {number[]} numbers @param {Exclude<Together, "side" | "overlay">} how @param {Side[]} sides @param {Float32Array | null} values */
-  constructor(numbers, how, sides, values) {
-    const [number] = numbers;
-    this.number = number;
-    this.numbers = numbers;
-    this.how = how;
-    /** @type {"mean" | "max" | "difference"} */
-    this.pooling = how === "rollout" ? "mean" : how;
-    this.parts = sides;
-    this.partOf = how === "rollout" ? undefined : { numbers, how, side: sideNumber() };
-    /** @type {Side[]} none of its cells is one head's */
-    this.sides = [];
-    this.values = values;
-    this.title = titleOfHeads(numbers, how);
-    this.queries = textOf(number, "query", sideNumber());
-    this.keys = textOf(number, "key", sideNumber());
-    this.rows = this.queries.labels.length;
-    this.columns = this.keys.labels.length;
-    this.same = page.heads[number].same;
-    this.scale = scaleOfCombined(number, how, values);
-    const counts = seenBy(number, sideNumber());
-    this.seen = (/** @type {number} */ row) => counts[row];
-  }
-
-  /** @param {number} row @param {number} column */
-  at(row, column) {
-    if (this.values) return this.values[row * this.columns + column];
-    return combinedOf(this.parts.map((side) => Float32Array.of(side.weight(row, column))), this.pooling)[0];
-  }
-
-  /** @param {Axis} axis @param {number} place */
-  line(axis, place) {
-    if (this.values) return lineOf(this.values, this.columns, axis, place);
-    return combinedOf(this.parts.map((side) => side.line(axis, place)), this.pooling);
-  }
-
-  /** Of a mean at most the mean of the errors, of a maximum or a difference at most their sum. @param {number} row @param {number} column */
-  errorAt(row, column) {
-    const error = this.parts.length ? sumOfErrors(this.parts, row, column) : null;
-    return error !== null && this.how === "mean" ? error / this.parts.length : error;
-  }
-
-  score() {
-    return null;
-  }
-
-  /** @param {number} row @param {number} column */
-  changeAt(row, column) {
-    return this.at(row, column);
-  }
 }
 
 /** @param {number} number @param {Exclude<Together, "side" | "overlay">} how @param {Float32Array | null} values */
@@ -184,11 +127,22 @@ export class SideBySide {
   }
 }
 
-/** The combined map, of whole weights by the worker, of factors as they are looked at. @param {number[]} numbers @param {Exclude<Together, "side" | "overlay">} how @param {(number: number) => Promise<Side[]>} load */
-export async function combinedShown(numbers, how, load) {
-  const isKept = !page.heads[numbers[0]].factors.length;
-  const values = isKept ? await theComputer().askMap(numbers, how, sideNumber()) : null;
-  const read = isKept && how !== "difference" ? [] : numbers; // of a mean of kept weights the error follows from the mean
-  const sides = await Promise.all(read.map(async (number) => (await load(number))[sideNumber()]));
-  return new CombinedShown(numbers, how, sides, values);
+/**
+ * Several heads as one map, of which the worker makes a mean, a maximum or a rollout of weights that are kept.
+ *
+ * @param {number[]} numbers
+ * @param {Exclude<Together, "side" | "overlay">} how
+ * @param {(number: number) => Promise<Grid[]>} load
+ * @returns {Promise<Grid>}
+ */
+export async function combinedHeads(numbers, how, load) {
+  const [number] = numbers;
+  const side = sideNumber();
+  const counts = seenBy(number, side);
+  const [queries, keys] = [textOf(number, "query", side), textOf(number, "key", side)];
+  const about = { number, title: titleOfHeads(numbers, how), queries, keys, same: page.heads[number].same, scale: scaleOf(number), seen: (/** @type {number} */ row) => counts[row] };
+  const inWorker = how === "rollout" || (how !== "difference" && !page.heads[number].factors.length);
+  const read = async () => Promise.all(numbers.map(async (head) => (await load(head))[side]));
+  const grid = inWorker ? heldGrid(about, await theComputer().askMap(numbers, how, side)) : combined(about, await read(), how);
+  return { ...grid, scale: scaleOfCombined(number, how, grid.values), ...(how === "rollout" ? {} : { partOf: { numbers, how, side } }) };
 }

@@ -190,7 +190,14 @@
  */
 
 /**
- * @typedef {object} GivenFactors
+ * @typedef {object} FactorParts arrays of a head besides its queries and keys
+ * @property {Float32Array} sums log-sum-exp of each row
+ * @property {Float32Array} [relative] bias by key - query
+ * @property {Float32Array} [byKey] bias by key
+ * @property {Float32Array} [real] whether a key is no padding, by key
+ *
+ * @typedef {FactorParts & FactorRows} GivenFactors
+ * @typedef {object} FactorRows
  * @property {Float32Array} queries rows of features
  * @property {Float32Array} keys rows of features
  * @property {number} features
@@ -198,26 +205,11 @@
  * @property {number} rounding how far a product may be from its own, of its size
  * @property {number | null} softcap
  * @property {MaskRule} mask
- * @property {Float32Array} sums log-sum-exp of each row
- * @property {Float32Array} [relative] bias by key - query
- * @property {Float32Array} [byKey] bias by key
- * @property {Float32Array} [real] whether a key is no padding, by key
  * @property {Float32Array | null} [moved] what weights are multiplied by, by key, where contributions are shown
  */
 
 /**
  * @typedef {{ value: number, error: number } | { below: number }} Score a score with its error, or a bound above it
- */
-
-/**
- * @typedef {object} Side one head of one recording
- * @property {(row: number, column: number) => number} weight
- * @property {(row: number, column: number) => Score | null} score null where none is known
- * @property {(axis: Axis, place: number) => Float32Array} line weights of a query's row, or of a key's column
- * @property {Float32Array} [weights] all of them, where they are kept
- * @property {Float32Array} [maxima] of blocks
- * @property {(row: number, column: number) => number | null} weightError a bound; null where weights are kept as they are
- * @property {GivenFactors} [factors]
  */
 
 /**
@@ -231,29 +223,39 @@
  */
 
 /**
- * @typedef {object} Shown the open head, as the chosen side of it is shown
- * @property {number} number
- * @property {Side[]} sides
- * @property {Float32Array | null} values all that are shown; null where they are computed
- * @property {(row: number, column: number) => number} changeAt
- * @property {(row: number, column: number) => number} at
- * @property {(axis: Axis, place: number) => Float32Array} line
- * @property {(row: number, column: number) => Score | null} score
- * @property {number} rows
- * @property {number} columns
- * @property {Text} queries
- * @property {Text} keys
- * @property {boolean} same
+ * @typedef {object} GridAbout what a grid is of
+ * @property {number} number of the first of its heads
+ * @property {string} title
+ * @property {Text} queries what stands along its rows
+ * @property {Text} keys and along its columns
+ * @property {boolean} same whether these are the same tokens
  * @property {Scale} scale
  * @property {Seen} seen
- * @property {string} title
- * @property {(row: number, column: number) => number | null} [errorAt] a bound of the error of `at`, where it is known
- * @property {(axis: Axis, place: number) => boolean} [isKnown] whether a line need not be computed
+ *
+ * @typedef {object} GridCells
+ * @property {number} rows
+ * @property {number} columns
+ * @property {Float32Array | null} values of all cells; null where they are computed when they are looked at
+ * @property {(row: number, column: number) => number} at
+ * @property {(axis: Axis, place: number) => Float32Array} line a query's row, or a key's column
+ * @property {(axis: Axis, place: number) => boolean} isKnown whether a line need not be computed
+ * @property {(row: number, column: number) => Score | null} score null where none is known
+ * @property {(row: number, column: number) => number | null} errorAt a bound; null where none is known, or there is none
+ * @property {(mark: Mark) => Mark} cellOf the row and the column of tokens
+ * @property {(cell: Mark) => Mark} markOf the tokens of a row and a column
+ * @property {Grid[]} sides the weights of each recording, where cells are of one head
+ * @property {Grid} [source] of tokens, where this is of units
+ * @property {Float32Array} [maxima] of blocks
+ * @property {GivenFactors} [factors]
  * @property {PartOf} [partOf] what its parts are computed of, where not of one head
+ * @property {Grid[]} [all] heads over each other
  * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head
  * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark
  * @property {Text} [tokens] those of a lens, where its columns are words
  * @property {(mark: Mark) => string[]} [said] what is said of a cell, where not by its head's numbers
+ *
+ * @typedef {GridAbout & GridCells} Grid numbers over two axes: of a head, of several, or of one token in all of them
+ * @typedef {Grid} Shown what is open
  */
 
 /**
@@ -362,9 +364,6 @@
  * @property {(x: number, y: number) => boolean} [isSound] whether a drag keeps an interval there
  * @property {[number, number] | null} [dragged] the interval that is dragged over
  * @property {(x: number, area: Area) => number} [secondAt]
- * @property {Shown} [source] the map of tokens, where this is of units
- * @property {(mark: Mark) => string[]} [tells] what a tip says, where not the numbers of a cell
- * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark, where not to the next token
  * @property {(mark: Mark | null) => void} [open] what a double click does, where it does not zoom
  */
 

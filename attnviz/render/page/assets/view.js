@@ -10,7 +10,7 @@ import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
 import { drawLegend, hasPalette } from "./legend.js";
-import { LensShown } from "./lens.js";
+import { TokenLens } from "./lens.js";
 import { LensImages } from "./lens_images.js";
 import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
@@ -19,21 +19,18 @@ import { isMovedRead, readMoved } from "./moved.js";
 import { forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
-import { OverlayPicture, OverlayShown } from "./overlay.js";
-import { scoreMaps, showsScores } from "./score_map.js";
+import { overlaid, OverlayPicture } from "./overlay.js";
 import { cellAt } from "./seconds.js";
-import { ShownHead } from "./shown.js";
+import { cellsOf, shownHead, showsScores, unitsNow } from "./shown.js";
 import { PictureStage } from "./stage.js";
 import { followed, scene, state, writeAddress } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { titleOfView } from "./titles.js";
-import { combinedShown, SideBySide, whyNot } from "./together.js";
-import { UnitPicture } from "./unit_picture.js";
-import { Units, UnitShown, unitsNow } from "./units.js";
+import { combinedHeads, SideBySide, whyNot } from "./together.js";
 import { ZoomPicture } from "./zoom.js";
 
-/** @import { ListName, Mark, Picture, Quantity, Shown, State, Text, Together, View } from "./types.js" */
+/** @import { ListName, Mark, Picture, Quantity, Shown, State, Together, View } from "./types.js" */
 
 /** @type {{ id: number, head: number | null | undefined, list: ListName, of: Quantity, interval: State["interval"] }} */
 const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, interval: state.interval }; // number of the latest drawing: one that takes long is let go of when another begins
@@ -139,7 +136,7 @@ function drawFrame() {
 async function drawHead(number, id) {
   const sides = await loadHead(number);
   if (id !== drawn.id) return;
-  scene.shown = new ShownHead(number, sides);
+  scene.shown = shownHead(number, sides);
   const parent = one("view");
   const before = drawn.interval === state.interval ? (scene.current?.stage ?? null) : null;
   parent.replaceChildren();
@@ -199,10 +196,13 @@ function writeSoon() {
 
 /** @param {Shown} shown @returns {Picture} */
 function newPicture(shown) {
-  if (shown instanceof OverlayShown) return new OverlayPicture(shown);
+  if (shown.all) return new OverlayPicture(shown);
   if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
-  if (shown.values) return cellsPicture(shown);
-  const picture = new ZoomPicture(shown, () => redrawStages(picture));
+  const redraw = () => redrawStages(picture);
+  const [cells] = shown.source || shown.scale.scores ? [shown] : cellsOf([shown]); // several were made before, over one scale
+  /** @type {Picture} */
+  const picture = cells.values ? new MatrixPicture(cells, redraw) : new ZoomPicture(cells, redraw);
+  if (showsScores() && !(cells.source ?? cells).scale.scores) picture.note = "This page keeps no scores of this head: cells are weights.";
   return picture;
 }
 
@@ -215,24 +215,6 @@ function redrawStages(picture) {
   drawPools(change);
 }
 
-/** The matrix of a map that is held cell by cell: of its weights or its scores. @param {Shown} shown */
-function cellsPicture(shown) {
-  const cells = showsScores() && !shown.scale.scores ? scoreMaps([shown])[0] : shown;
-  const redraw = () => redrawStages(picture);
-  /** @type {Picture} */
-  const picture = unitPicture(cells, redraw) ?? new MatrixPicture(cells, redraw);
-  if (showsScores() && !cells.scale.scores) picture.note = "This page keeps no scores of this head: cells are weights.";
-  return picture;
-}
-
-/** The matrix of words, or without special tokens; nothing where each token is a row and a column. @param {Shown} shown @param {() => void} redraw */
-function unitPicture(shown, redraw) {
-  const [rows, columns] = [unitsNow(shown.queries), unitsNow(shown.keys)];
-  if (!rows && !columns) return null;
-  const all = (/** @type {Text} */ text) => new Units(text, [...text.labels.keys()], text.labels.map((_, place) => place + 1), text.labels);
-  return new UnitPicture(new UnitShown(shown, rows ?? all(shown.queries), columns ?? all(shown.keys)), redraw);
-}
-
 /** Draws all heads: their thumbnails, their numbers, or one token of each. */
 function drawList() {
   const parent = one("view");
@@ -243,7 +225,7 @@ function drawList() {
   if (state.list === "numbers") scene.current = new NumbersView(parent);
   if (state.list !== "lens") return;
   if (!state.pin) return parent.append(make("p", { className: "note lead" }, LEAD));
-  const lens = shown instanceof LensShown && isOf(shown, state.pin) ? shown : new LensShown(state.pin, () => redrawLens(lens));
+  const lens = shown instanceof TokenLens && isOf(shown, state.pin) ? shown : new TokenLens(state.pin, () => redrawLens(lens));
   lens.arrange();
   scene.shown = lens;
   const images = lens.tokens.images ? new LensImages(parent, lens) : undefined;
@@ -253,7 +235,7 @@ function drawList() {
 
 const LEAD = "Click a token: every head shows what that token attends to.";
 
-/** @param {LensShown} lens */
+/** @param {TokenLens} lens */
 function redrawLens(lens) {
   const stage = scene.current?.stage;
   if (stage?.picture.shown !== lens) return;
@@ -265,7 +247,7 @@ function redrawLens(lens) {
   drawLegend();
 }
 
-/** True if a lens is of a token, over the heads that are listed now. @param {LensShown} lens @param {Mark} token */
+/** True if a lens is of a token, over the heads that are listed now. @param {TokenLens} lens @param {Mark} token */
 function isOf(lens, token) {
   const place = lens.axis === "query" ? token.query : token.key;
   const axis = token.query !== null && (token.key === null || lens.axis === "query") ? "query" : "key";
@@ -290,20 +272,20 @@ async function drawTogether(id) {
   parent.replaceChildren();
   scene.shown = shown[0];
   scene.current = null;
-  const cells = showsScores() ? scoreMaps(shown) : shown;
+  const cells = how === "side" ? cellsOf(shown) : shown;
   scene.current = shown.length > 1 ? new SideBySide(parent, cells, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
 }
 
 /** The heads together: each, or one that is made of them. @param {number[]} numbers @param {Together} how @returns {Promise<Shown[]>} */
 async function shownTogether(numbers, how) {
   if (how === "side") return sideBySide(numbers);
-  if (how === "overlay") return [new OverlayShown(await sideBySide(numbers), numbers)];
-  return [await combinedShown(numbers, how, loadHead)];
+  if (how === "overlay") return [overlaid(await sideBySide(numbers), numbers)];
+  return [await combinedHeads(numbers, how, loadHead)];
 }
 
 /** @param {number[]} numbers */
 async function sideBySide(numbers) {
-  return Promise.all(numbers.map(async (number) => new ShownHead(number, await loadHead(number))));
+  return Promise.all(numbers.map(async (number) => shownHead(number, await loadHead(number))));
 }
 
 /**

@@ -2,10 +2,10 @@
 
 import { page } from "./data.js";
 import { make } from "./elements.js";
-import { hasScores, readScores, scoresOf } from "./scores.js";
+import { hasScores, readScores, scoreFactorsOf } from "./scores.js";
 import { state } from "./state.js";
 
-/** @import { ScoreFactors, Shown, Side } from "./types.js" */
+/** @import { Grid, ScoreFactors, Shown } from "./types.js" */
 
 const LISTED = 12; // features with the largest shares
 const SMALL = 5e-4; // a difference that three decimals do not show
@@ -24,14 +24,14 @@ export function whySection(shown, query, key, redraw) {
   const place = state.side === "B" ? 1 : 0;
   const side = shown.sides[place];
   if (!side || state.side === "change") return [];
-  const factors = side.factors ?? scoresOf(shown.number, place);
+  const factors = side.factors ?? scoreFactorsOf(shown.number, place);
   if (factors) return [make("section", {}, make("h3", {}, "why this weight"), ...explained(side, factors, query, key))];
   if (!hasScores()) return [elsewhere(shown.number)];
   readScores().then(redraw);
   return [];
 }
 
-/** The table of a pair, and how exact it is. @param {Side} side @param {ScoreFactors} factors @param {number} query @param {number} key */
+/** The table of a pair, and how exact it is. @param {Grid} side @param {ScoreFactors} factors @param {number} query @param {number} key */
 function explained(side, { queries, keys, features, unit, rounding }, query, key) {
   const [q, k] = [queries.subarray(query * features, (query + 1) * features), keys.subarray(key * features, (key + 1) * features)];
   const shares = Float64Array.from(q, (number, feature) => number * k[feature] * unit);
@@ -51,7 +51,7 @@ function explained(side, { queries, keys, features, unit, rounding }, query, key
 /**
  * The score as the page knows it, and what stands between it and the product.
  *
- * @param {Side} side
+ * @param {Grid} side
  * @param {number} product
  * @param {Float64Array} shares
  * @param {number} rounding
