@@ -26,7 +26,7 @@ FILES = ("notes", "effects", "names")  # options that name a file, by a string o
 
 
 class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
-    """The options of ``attnviz show`` as keyword arguments: ``--no-special`` is ``no_special=True``."""
+    """The options of ``attnviz show`` as keyword arguments: ``--no-special`` is ``special=False``."""
 
 
 def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> bytes:

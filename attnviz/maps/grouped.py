@@ -33,9 +33,9 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping) -> R
 
     A weight is summed over the tokens of a group of keys and averaged over those of a group of queries. Groups have no
     scores. Remarks on the grouping come before those of the recording. The recording is returned unchanged if
-    ``grouping`` is the default, or if none of its layers is selected.
+    ``grouping`` changes nothing, or if none of its layers is selected.
     """
-    if grouping == Grouping():
+    if grouping in (Grouping(), Grouping(special=True)):
         return recording
     layers = selection.chosen_layers or recording.layers
     selected_maps = [maps for maps in recording.maps if maps.layer in layers]
@@ -126,12 +126,11 @@ def _fields_of_units(maps: LayerMaps, query_tokens: Tokens, key_tokens: Tokens) 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
     """Returns the groups of an axis that are drawn as rows or columns."""
-    if grouping.no_special and tokens.special.all():
+    if grouping.hides_special and tokens.special.all():
         raise AttnvizError(
-            f"the text has only special tokens, and {option('no_special', value=True)} would hide them all; "
-            "leave it out"
+            f"the text has only special tokens, and {option('special', value=False)} would hide them all; leave it out"
         )
-    return Units.of(tokens, grouping.units, special=not grouping.no_special)
+    return Units.of(tokens, grouping.units, special=not grouping.hides_special)
 
 
 def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
@@ -172,23 +171,23 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
             named_tokens = outside_tokens[:MAX_NAMED_MARKS]
             labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in named_tokens))
             mark = marks_label(tokens, grouping.units)
-            treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{mark}”."
+            treatment = f"hidden: {row_sums}" if grouping.hides_special else f"drawn as “{mark}”."
             origin = " of the chat template" if grouping.units != PASSAGES else ""
             plural = "s" if len(outside_tokens) > 1 else ""
             ellipsis = " …" if len(outside_tokens) > MAX_NAMED_MARKS else ""
             count = f"{len(outside_tokens)} token{plural}{origin}"
             yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
-        if grouping.no_special:
+        if grouping.hides_special:
             return
     special_labels = [
         tokens.labels[index]
         for tokens in (maps[0].query_tokens, maps[0].key_tokens)
         for index in np.flatnonzero(tokens.special).tolist()
     ]
-    if grouping.no_special and special_labels:
+    if grouping.hides_special and special_labels:
         yield f"Special tokens are hidden ({', '.join(dict.fromkeys(special_labels))}): {row_sums}"
         return
-    if grouping.no_special:
+    if grouping.hides_special:
         yield "There are no special tokens to hide."
     if grouping.renormalize:
         yield "Rows are divided by their sum, so that they sum to 100% without the weight of a sink."

@@ -233,7 +233,7 @@ class Grouping:
     Attributes:
         by: the name of the groups in the plural, or a regular expression; ``None`` for single tokens.
         words: if true, tokens are joined to words.
-        no_special: if true, special tokens are hidden.
+        special: if false, special tokens are hidden; ``None`` hides them as keys of overviews that they would dominate.
         renormalize: if true, each row is divided by its sum.
 
     Raises:
@@ -250,7 +250,10 @@ class Grouping:
         ),
     ] = None
     words: Annotated[bool, Option("Join the tokens of each word.")] = False
-    no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
+    special: Annotated[
+        bool | None,
+        Option("Show or hide special tokens, such as [CLS]; overviews leave out sinks unless you choose."),
+    ] = None
     renormalize: Annotated[bool, Option("Divide each row by its sum, so that it sums to 100%.")] = False
 
     def __post_init__(self) -> None:
@@ -271,13 +274,18 @@ class Grouping:
         """The name of the groups that rows and columns stand for, as in `named_groups`; ``tokens`` for no groups."""
         return "words" if self.words else self.by or "tokens"
 
+    @property
+    def hides_special(self) -> bool:
+        """True if special tokens are hidden in every picture."""
+        return self.special is False
+
 
 class GroupingOptions(TypedDict, total=False):
     """The keyword arguments of ``Grouping``, for the type checker."""
 
     by: str | None
     words: bool
-    no_special: bool
+    special: bool | None
     renormalize: bool
 
 

@@ -55,13 +55,13 @@ def test_command_line_writes_exactly_the_bytes_that_draw_gives(
     assert Path(f"out{suffix}").read_bytes() == attnviz.draw(causal_recording, suffix, **options)
 
 
-@pytest.mark.parametrize("name", ["words", "no_special", "renormalize"])
+@pytest.mark.parametrize(("name", "value"), [("words", True), ("special", False), ("renormalize", True)])
 def test_tokens_are_joined_and_left_out_as_on_the_command_line(
-    name: str, causal_recording: Recording, in_folder: Path
+    name: str, value: bool, causal_recording: Recording, in_folder: Path
 ) -> None:
     causal_recording.save("run.safetensors")
-    assert main(["show", "run.safetensors", "-o", "out.csv", *flag(name, True).split(" ", 1)]) == 0
-    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast("Any", {name: True}))
+    assert main(["show", "run.safetensors", "-o", "out.csv", *flag(name, value).split(" ", 1)]) == 0
+    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast("Any", {name: value}))
 
 
 TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all", "of")}
@@ -83,6 +83,7 @@ CHOICES = {
 
 
 EXAMPLES = {
+    "special": False,
     "layers": "1",
     "heads": "1.2,0.1",
     "queries": "1:3",

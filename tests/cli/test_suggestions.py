@@ -48,7 +48,7 @@ WRONG = {
     "compare run.safetensors table.csv": "-o other.safetensors makes a recording to compare with",
     "compare run.safetensors run.safetensors --with Life": "SECOND and --with both give what to compare with",
     "show Life --logits a --by sentences": "--by does not apply to --logits TOKEN",
-    "show Life --logits a --no-special": "--no-special does not apply to --logits TOKEN",
+    "show Life --logits a --no-special": "--special does not apply to --logits TOKEN",
     "ablate --model trained speech.wav": "there is no file 'speech.wav'",
     "heads --file notes.txt --file two.txt --set labels=notes.txt": "only without other input; give one",
     "heads --batch notes.txt --set labels=notes.txt": "labels name the tokens of arrays, and --batch gives texts",

@@ -61,7 +61,7 @@ def test_weight_to_a_word_is_summed_over_its_keys_and_averaged_over_its_queries(
 
 
 def test_special_tokens_are_hidden_and_rows_keep_what_is_left() -> None:
-    maps, grouped = regrouped(no_special=True)
+    maps, grouped = regrouped(special=False)
     np.testing.assert_allclose(maps.weights[0], np.array(WEIGHTS)[1:, 1:], atol=1e-6)
     np.testing.assert_allclose(maps.scores[0], np.log(np.array(WEIGHTS)[1:, 1:] + 1), atol=1e-6)
     assert "[CLS]" in grouped.remarks[0]
@@ -69,7 +69,7 @@ def test_special_tokens_are_hidden_and_rows_keep_what_is_left() -> None:
 
 
 def test_rows_are_renormalized_only_by_asking() -> None:
-    maps, grouped = regrouped(no_special=True, renormalize=True)
+    maps, grouped = regrouped(special=False, renormalize=True)
     np.testing.assert_allclose(maps.weights.sum(-1), 1, atol=1e-6)
     np.testing.assert_allclose(maps.weights[0, 0], np.array([0.1, 0.1, 0.1]) / 0.3, atol=1e-6)
     assert "divided by their new sum" in grouped.remarks[0]
@@ -155,15 +155,15 @@ def test_refuses_units_that_are_not_there_and_says_what_are(by: str, reason: str
 
 def test_nothing_is_said_to_be_hidden_where_no_special_token_is() -> None:
     plain = replace(recording().maps[0], query_tokens=tokenize("a b c d"), key_tokens=tokenize("a b c d"))
-    grouped = regroup(replace(recording(), maps=(plain,)), Selection(), Grouping(no_special=True))
+    grouped = regroup(replace(recording(), maps=(plain,)), Selection(), Grouping(special=False))
     assert grouped.remarks == ("There are no special tokens to hide.",)
 
 
 def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
     special = replace(tokens(), special=np.ones(4, dtype=bool))
     maps = replace(recording().maps[0], query_tokens=special, key_tokens=special)
-    with pytest.raises(AttnvizError, match="only special tokens, and no_special=True would hide them all"):
-        regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(no_special=True))
+    with pytest.raises(AttnvizError, match="only special tokens, and special=False would hide them all"):
+        regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(special=False))
 
 
 def test_only_units_of_one_token_have_scores() -> None:
@@ -174,7 +174,7 @@ def test_only_units_of_one_token_have_scores() -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [Grouping(words=True), Grouping(no_special=True), Grouping(words=True, renormalize=True)], ids=str
+    "how", [Grouping(words=True), Grouping(special=False), Grouping(words=True, renormalize=True)], ids=str
 )
 def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monkeypatch: pytest.MonkeyPatch) -> None:
     held = regroup(recording(), Selection(), how).maps[0]

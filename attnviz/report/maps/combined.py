@@ -116,7 +116,7 @@ def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[s
     if shares[largest] <= MAX_SPECIAL_SHARE:
         return ()
     label = quoted_token(panels[0].columns.labels[largest])
-    advice = f"{option('no_special', True)} leaves such tokens out"
+    advice = f"{option('special', False)} leaves such tokens out"
     return (f"The cells of {label} are {shares[largest]:.0%} on average; {advice}.",)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
+
+if TYPE_CHECKING:
+    from attnviz.report.maps.structure import LeftOutKeys
 
 Drawn = TypeVar("Drawn", Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText)
 
@@ -86,14 +89,24 @@ def titled_panels(
 
 
 def head_panels(
-    head: ChosenHead, quantities: list[Quantity], options: ReportOptions, heading: Heading, group: str = ""
+    head: ChosenHead,
+    quantities: list[Quantity],
+    options: ReportOptions,
+    heading: Heading,
+    group: str = "",
+    left_out: "LeftOutKeys | None" = None,
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 
-    Panels of a table are not pooled, but cut to the medium's cells. `share_scales` must set the colour scales.
+    Panels of a table are not pooled, but cut to the medium's cells. Keys that are left out have no column at the ends,
+    and a blank one between others, or none of their own if the panel is pooled. `share_scales` must set the colour
+    scales.
     """
     maps, look = head.maps, options.look
     queries, keys = head.queries, head.keys
+    if left_out is not None:
+        other_keys = np.flatnonzero(~left_out.among(maps.key_tokens, keys)) + keys.start
+        keys = slice(int(other_keys[0]), int(other_keys[-1]) + 1)
     if options.table is not None:  # whose numbers cannot be pooled
         queries, keys = (
             slice(span.start, min(span.stop, span.start + options.medium.max_cells)) for span in (queries, keys)
@@ -118,6 +131,8 @@ def head_panels(
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
+    if left_out is not None and not columns.pooled:
+        visible = visible & ~left_out.among(maps.key_tokens, keys)
     visible_counts = mean_visible_key_counts(maps, head.head, rows.edges) if maps.quantity == "weight" else None
     visible_key_counts = None if visible_counts is None else visible_counts.astype(np.float32)
     return [

@@ -250,17 +250,20 @@ def _thumbnails(
     summaries: HeadSummaries | None,
 ) -> Thumbnails:
     """Returns the report of every head as a thumbnail: a row per layer."""
+    from attnviz.report.maps.structure import left_out_keys  # which imports metrics
+
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     fills_rows = options.sort is not None or not are_adjacent(groups)
     thumbnail_options = _thumbnail_options(heads, options, fills_rows)
+    left_out = None if options.chooses_keys else left_out_keys(heads)
     panels = []
     for (head, value), group in track(list(zip(ranking, groups, strict=True)), "pooling heads"):
         suffix = maps_suffix(recording, head.maps)
         heading = Heading(head.name, number=head.head, names_group=not (recording.tower or suffix))
         if fills_rows:
             heading = replace(heading, name=f"{head.name}{suffix}", note="" if math.isnan(value) else f"{value:.2f}")
-        panels += head_panels(head, [PERCENT], thumbnail_options, heading, group)
+        panels += head_panels(head, [PERCENT], thumbnail_options, heading, group, left_out)
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index] if summaries is None else summaries.clearest[0]
     layer = example.maps.layer
@@ -278,6 +281,7 @@ def _thumbnails(
         heads_caption(recording, heads, panels),
         (
             *order_remarks(options.sort),
+            *(() if left_out is None else (left_out.sentence, f"{option('special', True)} draws all keys.")),
             *(() if summaries is None else (summaries.sentence,)),
             *(() if options.medium.one_page else (opening,)),
             *panel_remarks(panels),

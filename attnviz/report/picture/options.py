@@ -198,6 +198,11 @@ class ReportOptions(Reduction, Rank):
                 f"use {option('color_scale', 'log')}"
             )
 
+    @property
+    def chooses_keys(self) -> bool:
+        """True if the user chose keys, or to show or hide special tokens, so that overviews leave out no others."""
+        return self.grouping.special is not None or self.selection.keys != (None, None)
+
 
 def refuse_tables_of_surveys(options: ReportOptions) -> None:
     """Raises AttnvizError for what only a survey has: heads as points, and counts of pairs of tokens."""

@@ -37,14 +37,14 @@ UNREAD = (
     _Row("steps", f"{OF_SINGLE_PICTURES} style pool mark names", kinds=EVERYWHERE),
     _Row(
         "a survey",
-        "of table reduce by words no_special renormalize queries keys style query mark pool notes effects",
+        "of table reduce by words special renormalize queries keys style query mark pool notes effects",
         kinds=EVERYWHERE,
         reason="needs the maps of one input, but a survey holds means over all of them; the card of a head has "
         "commands that draw its examples",
     ),
     _Row(
         LOGITS,
-        "of table reduce sort top filter axes by words no_special renormalize keys style query mark pool names",
+        "of table reduce sort top filter axes by words special renormalize keys style query mark pool names",
         kinds=EVERYWHERE,
         reason=f"does not apply to {LOGITS}, which draws no maps; leave it out",
     ),
@@ -56,14 +56,14 @@ UNREAD = (
     ),
     _Row(
         CHECK,
-        "no_special renormalize queries all",
+        "special renormalize queries all",
         kinds=EVERYWHERE,
         reason=f"does not apply to {CHECK}, which lists units; leave it out",
     ),
     _Row(
         "tables of effects",
         "sort top filter reduce residual table all of axes layers heads queries keys tower layer_parts "
-        "by words no_special renormalize query mark effects names pool",
+        "by words special renormalize query mark effects names pool",
         kinds=EVERYWHERE,
         reason="does not apply to tables of effects, which are compared whole; leave it out",
     ),

@@ -213,7 +213,7 @@ def contributions(recording: Recording, head: int) -> list[Any]:
 
 
 def without_special(recording: Recording, head: int) -> list[Any]:
-    grouped = regroup(recording, Selection(), Grouping(no_special=True, renormalize=True))
+    grouped = regroup(recording, Selection(), Grouping(special=False, renormalize=True))
     return arrays(grouped, head)
 
 

@@ -227,7 +227,7 @@ def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out
         held = replace(tokens, special=marked)
         maps = replace(random_maps(held, held, heads=1), scores=weights * 0, weights=weights)
         report = combined_report(Recording(maps=(maps,), model="a test"), ReportOptions(), "mean", 0.5)
-        said = " are 70% on average; no_special=True leaves such tokens out."
+        said = " are 70% on average; special=False leaves such tokens out."
         assert any(remark.endswith(said) for remark in report.remarks) == marked.any()
 
 

@@ -55,7 +55,7 @@ def heads_with(
             "The first token, “[CLS]”, is left out: the median head puts 80% of its weight on it.",
         ),
         (heads_with([0.9, 0.8, 0.7], key=2, special=(0, 5)), None),  # a sink in the middle that no rule names
-        (heads_with([0.9, 0.3, 0.2], key=0, special=(0, 5)), None),  # one head of three is not the median
+        (heads_with([0.9, 0.2, 0.2], key=0, special=(0, 5)), None),  # one head of three is not the median
         (
             heads_with([1 / 3, 1 / 3, 1 / 3], key=0, causal=True, count=3),
             None,
