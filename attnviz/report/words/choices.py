@@ -45,6 +45,7 @@ class Value(NamedTuple):
     key: str = ""  # that chooses it; "" if none does
     needs: tuple[str, ...] = ()  # facts, besides those of its choice
     clears: tuple[tuple[str, str], ...] = ()  # choices that it takes back, and their values then
+    written: str = ""  # the word in addresses, if it is another one
 
 
 class Choice(NamedTuple):
@@ -72,9 +73,14 @@ class Action(NamedTuple):
 
     name: str
     keys: tuple[str, ...]
-    does: str
+    names: tuple[str, ...]  # what each key does, as a palette lists it; one name if all keys do one thing
     needs: tuple[str, ...] = ()
     where: Place = "both"
+
+    @property
+    def does(self) -> str:
+        """What the keys do."""
+        return ", ".join(self.names)
 
 
 # fmt: off
@@ -105,7 +111,7 @@ CHOICES = (
     Choice("side", "shown", "Which run is shown", (Value("A", "A"), Value("B", "B"), Value("change", "B − A")),
            "runs: A, B, their difference", ("two runs",), "d"),
     Choice("of", "shown", "What cells are",
-           (Value("weight", "Weights"), Value("contribution", "Contributions")),
+           (Value("weight", "Weights"), Value("contribution", "Contributions", written="contributions")),
            "show contributions or weights", ("contributions",)),
     Choice("steps", "look", "Steps of the colours",
            (Value("sqrt", "√"), Value("linear", "Linear"), Value("log", "Log"),
@@ -120,35 +126,35 @@ CHOICES = (
            "size of a saved figure", where="page"),
 )
 ACTIONS = (
-    Action("move", ("ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"), "move among heads, cells or tokens"),
-    Action("keep seconds", ("Shift+ArrowLeft", "Shift+ArrowRight"), "keep seconds of a sound", ("sound",), "page"),
+    Action("move", ("ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"), ("move among heads, cells or tokens",)),
+    Action("keep seconds", ("Shift+ArrowLeft", "Shift+ArrowRight"), ("keep seconds of a sound",), ("sound",), "page"),
     Action("move far", tuple(f"Shift+Arrow{way}" for way in ("Left", "Up", "Down", "Right")), "move by ten cells"),
-    Action("page", ("PageUp", "PageDown"), "a screenful up or down", where="browse"),
-    Action("end", ("Home", "End"), "go to the first or last", where="browse"),
-    Action("open", ("Enter",), "open the head; keep the cell or token"),
-    Action("back", ("Escape",), "let go of a token, back to all heads"),
-    Action("choose", ("Space",), "choose the head, to show several"),
-    Action("step", ("[", "]"), "previous head, next head"),
-    Action("history", ("b", "B"), "previous place, next place", where="browse"),
-    Action("find", ("/",), "find a token, head or metric"),
-    Action("find key", ("\\",), "find a key", where="browse"),
-    Action("find again", ("n", "N"), "find the next or previous"),
-    Action("filter", ("f",), "filter heads: sink>0.5"),
-    Action("sort", ("o", "O"), "sort by the next, the previous metric", ("all heads",)),
-    Action("reverse", ("r",), "reverse the order of heads", ("all heads",)),  # where there are no directions
-    Action("lens", ("a",), "the chosen token in all heads", ("token",)),
-    Action("strongest", ("g",), "go to the next strongest key", where="browse"),
-    Action("why", ("x",), "why this weight: q·k", ("explained",)),
-    Action("zoom", ("+", "-", "0"), "zoom in, out, whole map"),
-    Action("written", (".", ","), "next, previous written token", where="browse"),
-    Action("play", ("P",), "play token by token", where="browse"),
-    Action("theme", ("h",), "theme: terminal, light, dark", where="browse"),
-    Action("name", ("e",), "name the head", where="browse"),
-    Action("copy", ("y",), "copy a link or a command"),
-    Action("save", ("s",), "save a figure"),
-    Action("actions", (":",), "list all actions"),
-    Action("help", ("?",), "show these keys"),
-    Action("quit", ("q",), "quit", where="browse"),
+    Action("page", ("PageUp", "PageDown"), ("a screenful up", "a screenful down"), where="browse"),
+    Action("end", ("Home", "End"), ("go to the first", "go to the last"), where="browse"),
+    Action("open", ("Enter",), ("open the head; keep the cell or token",)),
+    Action("back", ("Escape",), ("let go of a token, back to all heads",)),
+    Action("choose", ("Space",), ("choose the head, to show several",)),
+    Action("step", ("[", "]"), ("previous head", "next head")),
+    Action("history", ("b", "B"), ("previous place", "next place"), where="browse"),
+    Action("find", ("/",), ("find a token, head or metric",)),
+    Action("find key", ("\\",), ("find a key",), where="browse"),
+    Action("find again", ("n", "N"), ("find the next", "find the previous")),
+    Action("filter", ("f",), ("filter heads: sink>0.5",)),
+    Action("sort", ("o", "O"), ("sort by the next metric", "by the previous"), ("all heads",)),
+    Action("reverse", ("r",), ("reverse the order of heads",), ("all heads",)),  # where there are no directions
+    Action("lens", ("a",), ("the chosen token in all heads",), ("token",)),
+    Action("strongest", ("g",), ("go to the next strongest key",), where="browse"),
+    Action("why", ("x",), ("why this weight: q·k",), ("explained",)),
+    Action("zoom", ("+", "-", "0"), ("zoom in", "zoom out", "whole map")),
+    Action("written", (".", ","), ("next written token", "previous one"), where="browse"),
+    Action("play", ("P",), ("play token by token",), where="browse"),
+    Action("theme", ("h",), ("theme: terminal, light, dark",), where="browse"),
+    Action("name", ("e",), ("name the head",), where="browse"),
+    Action("copy", ("y",), ("copy a link or a command",)),
+    Action("save", ("s",), ("save a figure",)),
+    Action("actions", (":",), ("list all actions",)),
+    Action("help", ("?",), ("show these keys",)),
+    Action("quit", ("q",), ("quit",), where="browse"),
 )
 # fmt: on
 KEY_NAMES = {
@@ -186,5 +192,5 @@ def page_table() -> dict[str, Any]:
         if isinstance(row, Choice):
             choices.append(row._asdict() | {"values": [value._asdict() for value in row.values]})
         else:
-            actions.append(row._asdict())
+            actions.append(row._asdict() | {"does": row.does})
     return {"facts": FACTS, "choices": choices, "actions": actions, "keyNames": KEY_NAMES}
