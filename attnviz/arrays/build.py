@@ -26,13 +26,15 @@ from attnviz.arrays.layers import (
 )
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.recording import Recording
+from attnviz.maps.visibility import shared_or_per_head
 from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import bands_of_queries
 from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
 
@@ -57,6 +59,7 @@ class _ArrayCells:
         weights: ``(queries, keys)``; ``None`` to compute them.
         scores: ``(queries, keys)``; ``None`` to compute them, or for the logarithms of given weights.
         compute: returns weights and scores, both ``(queries, keys)``; ``None`` if the weights are given.
+        computed_bytes: the memory that the computed arrays take.
     """
 
     def __init__(
@@ -64,13 +67,18 @@ class _ArrayCells:
         weights: FloatArray | None = None,
         scores: FloatArray | None = None,
         compute: Callable[[], tuple[FloatArray, FloatArray]] | None = None,
+        computed_bytes: int = 0,
     ) -> None:
         self.given_weights, self.given_scores, self.compute = weights, scores, compute
+        self.computed_bytes = computed_bytes
 
     @cached_property
     def computed(self) -> tuple[FloatArray, FloatArray]:
         """The computed weights and scores, both ``(queries, keys)``."""
         assert self.compute is not None
+        refuse_without_memory(
+            self.computed_bytes, "the numbers of another head", f"choose fewer with {option('heads')}"
+        )
         return self.compute()
 
     def weights(self, queries: slice, keys: slice) -> FloatArray:
@@ -118,7 +126,7 @@ def _maps_of_weights(
         are_hidden_zero = isinstance(mask, str) and is_zero_above
         if mask is not None and visible is not None and not are_hidden_zero:
             hidden_weight = max(
-                float(np.abs(np.where(visible if visible.ndim == 2 else visible[head], 0, head_weights)).max())
+                float(head_weights.max(where=~(visible if visible.ndim == 2 else visible[head]), initial=0))
                 for head, head_weights in enumerate(weights)
             )
             if hidden_weight > ROW_TOLERANCE:
@@ -127,8 +135,9 @@ def _maps_of_weights(
                     "give the model's mask"
                 )
         if not sums.all():  # a query that sees no key has a row of 0
-            cells = np.broadcast_to((sums != 0)[..., None], weights.shape)
-            visible = _without_equal_heads(cells if visible is None else cells & visible)
+            sees_key = shared_or_per_head((sums != 0)[..., None])
+            every_cell = np.broadcast_to(sees_key, weights.shape[-sees_key.ndim :])
+            visible = every_cell if visible is None else sees_key & visible
         head_scores = [None] * len(weights) if scores is None else float_array(scores[number].array, may_change)
         maps.append(
             OnDemandMaps(
@@ -148,12 +157,7 @@ def _checked_rows(text: ArrayText, may_change: bool) -> tuple[FloatArray, FloatA
     """
     heads, queries, keys = text.array.shape
     shares_memory = is_shared(text.array, may_change)
-    if shares_memory:
-        weights = text.array
-    else:
-        needed_bytes = text.array.size * np.dtype(np.float32).itemsize
-        refuse_without_memory(needed_bytes, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
-        weights = np.empty(text.array.shape, dtype=np.float32)
+    weights = text.array if shares_memory else np.empty(text.array.shape, dtype=np.float32)
     sums = np.empty((heads, queries), dtype=np.float32)
     smallest_weight, is_zero_above = 0.0, queries == keys > 1
     band_queries = max(BAND_CELLS // keys, 1)
@@ -199,11 +203,6 @@ def _later_keys(count: int) -> FloatArray:
     return np.triu(np.ones((count, count), dtype=np.float32), 1)
 
 
-def _without_equal_heads(cells: BoolArray) -> BoolArray:
-    """Returns the visible cells as ``(queries, keys)`` if all heads see the same, else ``(heads, queries, keys)``."""
-    return np.array(cells if (cells != cells[:1]).any() else cells[0])
-
-
 def _maps_of_scores(texts: list[ArrayText], mask: Any, labels: AxisLabels, may_change: bool) -> list[LayerMaps]:
     """Returns the maps of scores: the weights of a head are their softmax, computed when the head is first read."""
     maps: list[LayerMaps] = []
@@ -217,15 +216,15 @@ def _maps_of_scores(texts: list[ArrayText], mask: Any, labels: AxisLabels, may_c
         if largest == np.inf:
             raise AttnvizError(f"{text.location}: scores hold +inf, whose softmax is undefined; give finite numbers")
         if scores.min() <= MASKED_SCORE:
-            cells = scores > MASKED_SCORE
+            cells = shared_or_per_head([head_scores > MASKED_SCORE for head_scores in scores])
             visible = cells if visible is None else cells & visible
         if visible is None:
             visible = rule_cells(queries, keys, is_causal=False)
         if visible.ndim == 3:
-            visible = _without_equal_heads(visible)
+            visible = shared_or_per_head(visible)
         visible_to_head = visible if visible.ndim == 3 else [visible] * len(scores)
         heads = tuple(
-            _ArrayCells(scores=head_scores, compute=partial(_softmax_cells, head_scores, head_visible))
+            _ArrayCells(None, head_scores, partial(_softmax_cells, head_scores, head_visible), head_scores.nbytes)
             for head_scores, head_visible in zip(scores, visible_to_head, strict=True)
         )
         maps.append(OnDemandMaps(**_call_fields(text, queries, keys, labels), cells=heads, visible=visible))
@@ -234,11 +233,13 @@ def _maps_of_scores(texts: list[ArrayText], mask: Any, labels: AxisLabels, may_c
 
 def _softmax_cells(scores: FloatArray, visible: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Returns the weights of scores, computed in float64, and the scores; a query without visible keys has 0."""
-    visible_scores = np.where(visible, scores, -np.inf).astype(np.float64)
-    visible_scores -= np.maximum(visible_scores.max(axis=1, keepdims=True), LOWEST_PEAK)
-    powers = np.exp(visible_scores, out=visible_scores)
-    weights = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
-    return np.asarray(weights, dtype=np.float32), scores
+    weights = np.empty(scores.shape, dtype=np.float32)
+    for rows in bands_of_queries(slice(0, len(scores)), scores.shape[1], BLOCK_CELLS):
+        visible_scores = np.where(visible[rows], scores[rows], -np.inf).astype(np.float64)
+        visible_scores -= np.maximum(visible_scores.max(axis=1, keepdims=True), LOWEST_PEAK)
+        powers = np.exp(visible_scores, out=visible_scores)
+        weights[rows] = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
+    return weights, scores
 
 
 def _maps_of_products(
@@ -282,11 +283,13 @@ def _maps_of_products(
         if is_long(query_count, key_count):
             maps.append(FactoredMaps(**fields, factors=_factors(query_vectors, key_vectors, key_head_of, factor, rule)))
             continue
+        computed_bytes = 2 * query_count * key_count * query_vectors.itemsize  # weights and scores
         cells = tuple(
             _ArrayCells(
                 compute=partial(
                     _product_cells, query_vectors[head : head + 1], key_vectors[key_head : key_head + 1], factor, rule
-                )
+                ),
+                computed_bytes=computed_bytes,
             )
             for head, key_head in enumerate(key_head_of)
         )

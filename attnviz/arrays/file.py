@@ -1,11 +1,14 @@
 """Reads attention from .npz, .npy and .safetensors files of other programs, and numbers that attnviz wrote as .npz."""
 
+import math
 import re
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 from numpy.typing import NDArray
 
 from attnviz.arrays.build import FIELDS, recording_of_arrays
@@ -38,12 +41,13 @@ CUT_OUT = "This file holds only some queries or keys: rows lack the weights of t
 def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
     """Reads a recording from a file of arrays."""
     suffixes = (".npy", ".npz", ".safetensors")
-    with open_file(path, f"a file that ends in {or_list(suffixes)}"):  # refuses folders, pipes and devices
-        refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
+    open_file(path, f"a file that ends in {or_list(suffixes)}").close()  # refuses folders, pipes and devices
     metadata: Any = {}
     try:
         if path.suffix.lower() == ".npy":
-            arrays: Arrays = {"weights": np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))}
+            array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            _refuse_large(path, array.nbytes, 0 if array.dtype == np.float32 else array.size)
+            arrays: Arrays = {"weights": array}
         elif path.suffix.lower() == ".npz":
             arrays, metadata = _load_npz(path)
         else:
@@ -73,13 +77,24 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
     )
 
 
+def _refuse_large(path: Path, stored_bytes: int, copied_cells: int) -> None:
+    """Raises AttnvizError if arrays would exceed the free memory, with the copies of other dtypes as float32."""
+    refuse_without_memory(stored_bytes + 4 * copied_cells, repr(str(path)), "give fewer heads")
+
+
 def _load_npz(path: Path) -> tuple[Arrays, Any]:
     """Returns the arrays of a .npz file by name, and its metadata; {} if it has none."""
+    copied_cells = 0
     with zipfile.ZipFile(path) as zip_file:  # its directory states each array's size; numpy reads no more than that
         members = zip_file.infolist()
-    if len(members) > MAX_ARRAYS:
-        raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays; give at most {MAX_ARRAYS}")
-    refuse_without_memory(sum(member.file_size for member in members), repr(str(path)), "give fewer heads")
+        if len(members) > MAX_ARRAYS:
+            raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays; give at most {MAX_ARRAYS}")
+        for member in track(members, "reading headers"):
+            with zip_file.open(member) as file, suppress(ValueError):  # of what is no array, or has an invalid header
+                read_header = read_array_header_1_0 if read_magic(file) == (1, 0) else read_array_header_2_0
+                shape, _, dtype = read_header(file)
+                copied_cells += 0 if dtype == np.float32 else math.prod(shape)
+    _refuse_large(path, sum(member.file_size for member in members), copied_cells)
     with np.load(path, allow_pickle=False) as archive:
         named_values = {name: archive[name] for name in track(archive.files, "reading arrays")}
     arrays = {name: value for name, value in named_values.items() if isinstance(value, np.ndarray)}
@@ -95,7 +110,10 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
         with safe_open(str(path), framework="numpy") as file:
             metadata = dict(file.metadata() or {})
             names = list(file.keys())
-            dtypes = {file.get_slice(name).get_dtype() for name in names}
+            slices = [file.get_slice(name) for name in names]
+        dtypes = {each.get_dtype() for each in slices}
+        copied_cells = sum(math.prod(each.get_shape()) for each in slices if each.get_dtype() != "F32")
+        _refuse_large(path, path.stat().st_size, copied_cells)
         has_bfloat16 = "BF16" in dtypes
         with safe_open(str(path), framework="pt" if has_bfloat16 else "numpy") as file:  # numpy has no bfloat16
             is_mapped = dtypes == {"F32"}

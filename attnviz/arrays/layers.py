@@ -106,7 +106,7 @@ def _layer_numbers(names: list[str]) -> list[int]:
 def array_of(values: Any, role: str) -> NDArray[Any]:
     """Returns an array of any library as a numpy array, without importing that library.
 
-    bfloat16, float16 and all floats of torch become float32; other dtypes stay.
+    bfloat16 and all floats of torch become float32; other dtypes stay.
     """
     if hasattr(values, "detach"):  # a torch tensor: numpy takes none that has a gradient or lies on another device
         values = values.detach().cpu()
@@ -114,7 +114,7 @@ def array_of(values: Any, role: str) -> NDArray[Any]:
     array = _to_numpy(values)
     if array is None or array.dtype.kind not in "fiub":
         raise AttnvizError(f"{role} are not an array of numbers but of type {type(values).__name__}; give {FORMS}")
-    return array.astype(np.float32) if array.dtype.itemsize == 2 and array.dtype.kind == "f" else array
+    return array
 
 
 def _to_numpy(values: Any) -> NDArray[Any] | None:

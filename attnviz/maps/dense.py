@@ -188,8 +188,9 @@ class OnDemandMaps(MaskedMaps):
         return np.stack([self.cells[index].scores(queries, keys) for index in self.head_indices(heads)])
 
     def _weights_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """Returns the weights of a block, ``(heads, queries, keys)``."""
-        return np.stack([self.cells[index].weights(queries, keys) for index in self.head_indices(heads)])
+        """Returns the weights of a block, ``(heads, queries, keys)``; those of a single head are not copied."""
+        weights = [self.cells[index].weights(queries, keys) for index in self.head_indices(heads)]
+        return weights[0][None] if len(weights) == 1 else np.stack(weights)
 
     @property
     def _all_cells(self) -> tuple[slice, slice]:

@@ -139,11 +139,12 @@ class PooledMaps(LayerMaps):
         indices = self.head_indices(heads)
         rows, columns = self._blocks(queries, keys)
         counts = visible_to_heads(self.counts[..., rows, columns], indices)
-        totals = reduce_blocks(np.add, self.mean[indices, rows, columns].astype(np.float64) * counts, height, width)
-        pixel_counts = reduce_blocks(np.add, counts, height, width)
+        row_edges = block_edges(max_height, height)
+        totals = reduce_blocks(np.add, self.mean[indices, rows, columns].astype(np.float64) * counts, row_edges, width)
+        pixel_counts = reduce_blocks(np.add, counts, row_edges, width)
         return Overview(
             mean=(totals / np.maximum(pixel_counts, 1)).astype(np.float32),
-            maximum=reduce_blocks(np.maximum, self.maximum[indices, rows, columns], height, width),
+            maximum=reduce_blocks(np.maximum, self.maximum[indices, rows, columns], row_edges, width),
             visible=pixel_counts > 0,
         )
 
@@ -225,12 +226,16 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
     for weights, visible in heads:
         # the smallest blocks of which an axis has at most `MAX_BLOCKS_A_SIDE`
         rows, columns = (-(-count // -(-count // MAX_BLOCKS_A_SIDE)) for count in visible.shape[1:])
-        totals.append(reduce_blocks(np.add, weights, rows, columns))
-        maxima.append(reduce_blocks(np.maximum, weights, rows, columns))
+        row_edges = block_edges(visible.shape[1], rows)
+        totals.append(reduce_blocks(np.add, weights, row_edges, columns))
+        maxima.append(reduce_blocks(np.maximum, weights, row_edges, columns))
         first_visible = visible if first_visible is None else first_visible
         # A head that sees the same cells as the first is not counted again.
         can_reuse_counts = bool(counts) and np.array_equal(first_visible, visible)
-        counts.append(counts[0] if can_reuse_counts else reduce_blocks(np.add, visible.astype(np.int64), rows, columns))
+        visible_counts = (
+            counts[0] if can_reuse_counts else reduce_blocks(np.add, visible.astype(np.int64), row_edges, columns)
+        )
+        counts.append(visible_counts)
     stacks = (np.stack(arrays, axis=1) for arrays in (totals, maxima))
     text_counts = (shared_or_per_head([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [

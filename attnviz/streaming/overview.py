@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 
+MAX_BAND_CELLS = 2**22  # cells that are pooled at once
+
 
 @dataclass(frozen=True, eq=False)
 class Overview:
@@ -40,23 +42,36 @@ def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: in
         weights: ``(heads, queries, keys)``.
         visible: bool, ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
     """
-    visible_weights = np.where(visible, weights, np.float32(0))
-    visible_counts = reduce_blocks(np.add, visible.astype(np.int32), height, width)
+    row_edges = block_edges(weights.shape[-2], height)
+    rows_at_once = max(1, MAX_BAND_CELLS * height // max(weights.size, 1))
+    bands = []
+    for first in range(0, height, rows_at_once):
+        edges = row_edges[first : first + rows_at_once + 1]
+        rows = slice(edges[0], max(edges[-1], edges[-2] + 1))
+        visible_weights = np.where(visible[..., rows, :], weights[..., rows, :], np.float32(0))
+        counted = visible[..., rows, :].astype(np.int32)
+        sources = ((np.add, visible_weights), (np.maximum, visible_weights), (np.add, counted))
+        bands.append([reduce_blocks(ufunc, cells, edges - edges[0], width) for ufunc, cells in sources])
+    sums, maxima, counts = (np.concatenate(parts, axis=-2) for parts in zip(*bands, strict=True))
     return Overview(
-        mean=(reduce_blocks(np.add, visible_weights, height, width) / np.maximum(visible_counts, 1)).astype(np.float32),
-        maximum=reduce_blocks(np.maximum, visible_weights, height, width),
-        visible=visible_counts > 0,
+        mean=(sums / np.maximum(counts, 1)).astype(np.float32),
+        maximum=maxima,
+        visible=counts > 0,
     )
 
 
-def reduce_blocks(ufunc: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-    """Returns cells, ``(..., rows, columns)``, reduced over blocks to ``(..., height, width)``."""
+def reduce_blocks(ufunc: np.ufunc, cells: NDArray[Any], row_edges: IntArray, width: int) -> NDArray[Any]:
+    """Returns cells, ``(..., rows, columns)``, reduced over blocks to ``(..., height, width)``.
+
+    Args:
+        row_edges: the starts of the blocks of rows, and the last end; see `block_edges`.
+    """
     row_count, column_count = cells.shape[-2:]
     column_starts = block_edges(column_count, width)[:-1]
-    if row_count == height:
+    if row_count == len(row_edges) - 1:
         return ufunc.reduceat(cells, column_starts, axis=-1)
-    row_spans = pairwise(block_edges(row_count, height).tolist())
-    row_blocks = [cells[..., start : max(stop, start + 1), :] for start, stop in row_spans]  # at least one row each
+    # at least one row each
+    row_blocks = [cells[..., start : max(stop, start + 1), :] for start, stop in pairwise(row_edges.tolist())]
     # On the axis of the rows this is faster than reduceat.
     reduced_rows = np.stack([ufunc.reduce(block, axis=-2) for block in row_blocks], axis=-2)
     return ufunc.reduceat(reduced_rows, column_starts, axis=-1)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,66 @@ def test_refuses_other_files(tmp_path: Path, name: str, written: Any, said: str)
         np.savez(path, **written)
     with pytest.raises(attnviz.AttnvizError, match=said):
         read_arrays(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "most_bytes"),
+    [  # of a cell: what the file stores, float32, visible cells
+        ("weights", np.float32, 4 + 0 + 2),
+        ("weights", np.float16, 2 + 4 + 2),
+        ("weights", bool, 1 + 4 + 2),
+        ("scores", np.float32, 4 + 4 + 2),
+    ],
+)
+def test_a_large_archive_is_copied_at_most_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, dtype: Any, most_bytes: int
+) -> None:
+    for bound in ("streaming.overview.MAX_BAND_CELLS", "arrays.build.BLOCK_CELLS"):  # bands are small beside the maps
+        monkeypatch.setattr(f"attnviz.{bound}", 2**16)
+    arrays: Any = {name: np.zeros((2, 3000, 3000), dtype)}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    tracemalloc.start()
+    try:
+        [maps] = read_arrays(tmp_path / "a.npz").maps
+        for head in maps.heads:
+            maps.overview((head,), 30, 20, slice(0, 3000), slice(0, 3000))
+        assert tracemalloc.get_traced_memory()[1] < (most_bytes + 0.5) * arrays[name].size
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("dtype", "needed"), [(np.float32, 4), (np.float16, 2 + 4), (bool, 1 + 4)])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_memory_of_arrays_is_told_by_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, dtype: Any, needed: int
+) -> None:
+    path, cells = tmp_path / f"a{suffix}", np.broadcast_to(np.eye(100, dtype=dtype), (5, 100, 100))
+    if suffix == ".safetensors":
+        save_file({"weights": torch.from_numpy(cells.copy())}, path)
+    else:
+        np.save(path, cells) if suffix == ".npy" else np.savez_compressed(path, weights=cells)
+    for free_bytes in (int(needed * cells.size * 0.99), int(needed * cells.size * 1.01)):
+        monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: free_bytes)  # noqa: B023
+        if free_bytes > needed * cells.size:
+            assert read_arrays(path).maps[0].heads == (0, 1, 2, 3, 4)
+        else:
+            with pytest.raises(attnviz.AttnvizError, match=rf"a\{suffix}' would take .*; give fewer heads"):
+                read_arrays(path)
+
+
+def test_a_computed_head_that_does_not_fit_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = np.zeros((2, 50, 4), np.float32)
+    for recording in (
+        attnviz.from_arrays(scores=weights_of(2, 50, 50)),
+        attnviz.from_arrays(queries=factors, keys=factors),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr("attnviz.base.machine.available_memory", lambda: 9999)
+            with pytest.raises(
+                attnviz.AttnvizError, match=r"the numbers of another head would take .*choose fewer with"
+            ):
+                read(recording)
+        assert read(recording).shape == (2, 50, 50)
 
 
 def test_a_shape_that_is_a_lie_is_refused(tmp_path: Path) -> None:
