@@ -1,16 +1,16 @@
 """Defines the error that refuses a request in one line, and the phrases that such lines share.
 
 A message names an option as ``option("limits", "0:0.5")``. A caller of the Python API then reads ``limits='0:0.5'``,
-and a user of the command line ``--limits 0:0.5``. Until then the text holds a key in place of the option. Keys are
-drawn anew in each process, so that a stranger's words are never read as an option.
+and a user of the command line ``--limits 0:0.5``. Until then the text holds a key that tells both. Keys begin with
+digits that are drawn anew in each process, so that a stranger's words are never read as an option.
 
 Rare options are *settings*: a user of the command line types ``--set num-heads=4`` for Python's ``num_heads=4``.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
 from typing import NamedTuple
 
 # Settings: options that the command line takes as --set NAME=VALUE, and not as --NAME VALUE.
@@ -81,8 +81,10 @@ class MessageOption(NamedTuple):
 
 def parts_of(text: str) -> tuple[str | MessageOption, ...]:
     """Returns the parts of a text in order: its words, and the options that `option` put into it."""
-    pieces = _OPTION_KEY.split(text)  # the number of an option stands at every odd index
-    return tuple(_message_options[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces))
+    pieces = _OPTION_KEY.split(text)  # an option stands at every odd index
+    return tuple(
+        MessageOption(*json.loads(bytes.fromhex(piece))) if index % 2 else piece for index, piece in enumerate(pieces)
+    )
 
 
 def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
@@ -130,22 +132,14 @@ def setting_name(name: str) -> str:
     return name.replace("_", "-")
 
 
-# In a text stands the key of a `MessageOption`: its number, after random digits that no stranger knows.
-_message_options: list[MessageOption] = []
-_key_start = f"\x0e{os.urandom(8).hex()}:"
-_OPTION_KEY = re.compile(f"{_key_start}([0-9]+)\x0f")
-
-
-@cache
-def _key_of(name: str, value: Value, kind: str) -> str:
-    """Returns the key of an option; the ``kind`` of the value tells True from 1, which are equal."""
-    _message_options.append(MessageOption(name, value))
-    return f"{_key_start}{len(_message_options) - 1}\x0f"
+# In a text, an option is the JSON of its name and value in hexadecimal, after random digits that no stranger knows.
+_KEY_START = f"\x0e{os.urandom(8).hex()}:"
+_OPTION_KEY = re.compile(f"{_KEY_START}([0-9a-f]+)\x0f")
 
 
 def option(name: str, value: Value = None) -> str:
     """Returns an option for a text, with its value if one is given; `format_options` writes it in words."""
-    return _key_of(name, value, type(value).__name__)
+    return f"{_KEY_START}{json.dumps((name, value)).encode().hex()}\x0f"
 
 
 def or_list(names: Iterable[object]) -> str:

@@ -3,6 +3,7 @@
 import ast
 import pickle
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,10 +20,12 @@ from attnviz.base.errors import (
     format_options,
     number_ranges,
     option,
+    parts_of,
 )
 from attnviz.report.picture.look import Look
 from tools.house import MODULES, room_of, tree_of
 
+FORGED = b'["all", null]'.hex()
 FLAG = re.compile(r"(^|[^\w-])--[a-z]")
 
 
@@ -61,7 +64,16 @@ def test_what_a_user_wrote_is_said_as_it_was(before: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["\x0elimits=(\x0f", "\x0elimits=0\x0f", "\x0eall\x0f", "\x0e0\x0f", "\x0e0123456789abcdef:0\x0f", "{}", "%s"],
+    [
+        "\x0elimits=(\x0f",
+        "\x0elimits=0\x0f",
+        "\x0eall\x0f",
+        "\x0e0\x0f",
+        f"\x0e{FORGED}\x0f",
+        f"\x0e0123456789abcdef:{FORGED}\x0f",
+        "{}",
+        "%s",
+    ],
 )
 @pytest.mark.parametrize("name_option", [flag, argument])
 def test_what_a_stranger_wrote_is_never_read_as_an_option(name: str, name_option: Callable[[str, Value], str]) -> None:
@@ -69,6 +81,16 @@ def test_what_a_stranger_wrote_is_never_read_as_an_option(name: str, name_option
     assert error.parts == (f"no {name}; use ", MessageOption("limits", name), "", MessageOption("all", None), "")
     assert error.message_with(name_option) == f"no {name}; use {name_option('limits', name)}{name_option('all', None)}"
     assert format_options(f"{name}{option('all')}", name_option) == f"{name}{name_option('all', None)}"
+
+
+def test_options_leave_nothing_behind() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            assert parts_of(option("top", number)) == ("", MessageOption("top", number), "")
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_error_is_the_same_in_another_process() -> None:
