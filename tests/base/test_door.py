@@ -18,7 +18,7 @@ DOOR = "base"
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.__main__": ({"os.open"}, "os.devnull in place of closed streams"),
     "attnviz.arrays.file": (
-        {"np.load", "safe_open", "memmap"},
+        {"np.load", "zip_file.open", "safe_open", "memmap"},
         "regular files that fit into memory, and no pickles; safetensors has checked the file that is mapped",
     ),
     "attnviz.arrays.layers": ({"memmap"}, "the type of an array that the user has mapped"),
