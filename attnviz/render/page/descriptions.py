@@ -18,6 +18,7 @@ from attnviz.render.page.packing import (
     axis_edges,
 )
 from attnviz.report.picture.panels import seconds_of_frames
+from attnviz.report.picture.structure import LeftOutKeys
 from attnviz.text.characters import WORDS
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
@@ -31,8 +32,9 @@ IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
 class AxisTexts:
     """The texts of a page's axes; heads with the same tokens share one text."""
 
-    def __init__(self, plan: PagePlan) -> None:
+    def __init__(self, plan: PagePlan, left_out: LeftOutKeys | None = None) -> None:
         self.plan = plan
+        self.left_out = left_out
         self.descriptions: list[dict[str, Any]] = []
         self.index_of_identity: dict[tuple[Any, ...], int] = {}
 
@@ -44,7 +46,12 @@ class AxisTexts:
         if identity not in self.index_of_identity:
             self.index_of_identity[identity] = len(self.descriptions)
             about_words = {"spoken": spoken_seconds} if spoken_seconds else {}
-            self.descriptions.append(_about_text(tokens, span, self.plan) | about_words)
+            description = _about_text(tokens, span, self.plan) | about_words
+            if self.left_out is not None:
+                edges = axis_edges(span, self.plan.block) - span.start
+                is_left_out = np.logical_or.reduceat(self.left_out.among(tokens, span), edges[:-1])
+                description["leftOut"] = np.flatnonzero(is_left_out).tolist()
+            self.descriptions.append(description)
         return self.index_of_identity[identity]
 
 

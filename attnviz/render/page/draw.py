@@ -99,7 +99,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    numbers, texts, visible_counts = report.numbers, AxisTexts(plan), VisibleCounts()
+    numbers, texts, visible_counts = report.numbers, AxisTexts(plan, report.left_out), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = []
     for cells, head in zip(numbers.heads, heads, strict=True):
@@ -134,6 +134,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "caption": report.caption,
         **({"tower": tower.capitalize()} if tower in TOWERS else {}),
         "remarks": list(map(report.look.format_options, cell_remarks)),
+        "leftOut": None if report.left_out is None else report.left_out.sentence,
         "view": report.view,
         "query": report.query,
         "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),

@@ -16,6 +16,7 @@ from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, SurveyedHeads
+from attnviz.report.picture.structure import Phrase
 from attnviz.report.words.choices import page_table
 
 POLICY = (
@@ -62,13 +63,17 @@ def opening(
         .replace("<", "\\u003c")
         .replace(">", "\\u003e")
     )
-    answer = report.answer if isinstance(report, ExactNumbers) else ""
+    first = []  # what is said first: each phrase is a link to the place that it speaks of
+    if isinstance(report, ExactNumbers):
+        for phrase in (Phrase(report.answer),) if report.answer else report.first_sentence:
+            words = escape(phrase.text)
+            first.append(f'<a href="#{escape(phrase.place)}">{words}</a>' if phrase.place else words)
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": escape(report.title),
         "kind": kind,
         "caption": escape(report.caption),
-        "answer": f'<p class="answer">{escape(answer)}</p>' if answer else "",
+        "answer": f'<p class="answer">{"".join(first)}</p>' if first else "",
         "remarks": "".join(f"<li>{escape(remark)}</li>" for remark in remarks),
         "more": frame_html,
         "scheme": report.look.theme or "light dark",

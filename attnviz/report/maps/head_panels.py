@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
 from attnviz.report.picture.report import Arcs, Heatmaps, NumberTables, ShadedText, Thumbnails
 from attnviz.report.picture.scales import scale_remarks
+from attnviz.report.picture.structure import LeftOutKeys
 from attnviz.report.words.captions import (
     Notes,
     head_heading,
@@ -26,9 +27,6 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-
-if TYPE_CHECKING:
-    from attnviz.report.maps.structure import LeftOutKeys
 
 Drawn = TypeVar("Drawn", Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText)
 
@@ -94,7 +92,7 @@ def head_panels(
     options: ReportOptions,
     heading: Heading,
     group: str = "",
-    left_out: "LeftOutKeys | None" = None,
+    left_out: LeftOutKeys | None = None,
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 

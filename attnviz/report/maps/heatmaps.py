@@ -25,6 +25,7 @@ from attnviz.report.picture.scales import (
     share_scales,
     shows_lift,
 )
+from attnviz.report.picture.structure import first_sentence, left_out_keys
 from attnviz.report.words.captions import (
     Notes,
     cut_remarks,
@@ -250,8 +251,6 @@ def _thumbnails(
     summaries: HeadSummaries | None,
 ) -> Thumbnails:
     """Returns the report of every head as a thumbnail: a row per layer."""
-    from attnviz.report.maps.structure import left_out_keys  # which imports metrics
-
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     fills_rows = options.sort is not None or not are_adjacent(groups)
@@ -348,6 +347,12 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
         ),
         options,
     )
+    if options.medium.sorts_heads:
+        left_out = None if options.chooses_keys else left_out_keys(heads)
+        report = replace(report, left_out=left_out)
+        tells_patterns = not recording.untrained and len({maps.item for maps in recording.maps}) == 1
+        if report.frame is not None and tells_patterns:
+            report = replace(report, first_sentence=first_sentence(heads, report.frame, left_out))
     return with_colors_of_figure(report, heads, options, len(heads))
 
 

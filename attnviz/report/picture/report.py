@@ -9,6 +9,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import Numbers
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.scales import MIN_LIFT_REACH
+from attnviz.report.picture.structure import LeftOutKeys, Phrase
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray
@@ -138,6 +139,8 @@ class ExactNumbers(_Described):
     shows_lift: bool = False
     lift_reach: float = MIN_LIFT_REACH  # the lift at which the colours of a page end, as those of that figure do
     answer: str = ""  # the sentence that answers what the last unit looked at, which a page shows first; "" without one
+    left_out: LeftOutKeys | None = None  # the keys that the small maps of a page leave out at first
+    first_sentence: tuple[Phrase, ...] = ()  # what stands out among the heads, which a page says first
     summary: Summary | None = None  # a table beside the numbers, or ``None``
     frame: "HeadFrame | None" = None  # for a page, the metrics of the heads; ``None`` if single cells are not known
     effects: str = ""  # for a page, the sentence on the effects in ``frame``; "" if it has none

@@ -165,7 +165,8 @@ def test_page_names_no_address_and_has_no_inline_handler(recording: Recording) -
     text = made.content.decode()
     assert [found for found in re.findall(r"[a-z]+://[^\"'` ]*", text) if found not in known] == []
     assert not [name for _, name, _ in made.attributes if name.startswith("on") or name == "style"]
-    assert {value for _, name, value in made.attributes if name in ("src", "href")} == {"data:,"}
+    links = {value for _, name, value in made.attributes if name in ("src", "href")}
+    assert {link for link in links if not link.startswith("#")} == {"data:,"}
 
 
 def test_script_is_the_modules_joined(recording: Recording) -> None:
@@ -289,7 +290,7 @@ def test_worst_case_rows_take_no_more_than_a_byte_of_the_page_for_each_cell() ->
     assert made.data["precision"]["dtype"] == "uint16"
     made = page_of(Recording(maps=(maps,) * 12, model="a test"))
     assert made.data["precision"]["dtype"] == "uint8"
-    assert len(made.content) < 12 * 512 * 512 + 255_000  # the script, the style and the thumbnails
+    assert len(made.content) < 12 * 512 * 512 + 258_000  # the script, the style and the thumbnails
 
 
 @pytest.mark.parametrize("token", HOSTILE)

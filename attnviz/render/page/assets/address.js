@@ -19,7 +19,7 @@ export const WORDS = {
   direction: ["to", "from"],
   side: ["", "A", "B", "change"],
   by: ["tokens", "words"],
-  special: ["shown", "hidden"],
+  special: ["", "shown", "hidden"],
   scores: ["hidden", "shown"],
 };
 
@@ -117,7 +117,7 @@ function lookParts(state, begun, page) {
   if (state.side !== begun.side) parts.push(["side", state.side]);
   if (state.size) parts.push(["size", state.size]);
   if (state.by !== "tokens") parts.push(["by", state.by]);
-  if (state.special !== "shown") parts.push(["special", state.special]);
+  if (state.special) parts.push(["special", state.special]);
   if (state.scores !== "hidden") parts.push(["scores", state.scores]);
   if (state.pool === "max") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
@@ -227,7 +227,7 @@ function lookOf(address, begun, page) {
     side: (compares && oneOf(WORDS.side.slice(1), address.get("side"))) || begun.side,
     size: oneOf(WORDS.size, address.get("size")) ?? "",
     by: oneOf(WORDS.by, address.get("by")) ?? "tokens",
-    special: oneOf(WORDS.special, address.get("special")) ?? "shown",
+    special: oneOf(WORDS.special, address.get("special")) ?? "",
     scores: oneOf(WORDS.scores, address.get("scores")) ?? "hidden",
     pool: oneOf(WORDS.pool, address.get("pool")) ?? "mean",
     direction: oneOf(WORDS.direction, address.get("direction")) ?? "to",

@@ -11,7 +11,7 @@ import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { hasScoreMap, hasUnits, showsScores } from "./shown.js";
 import { intervalText } from "./seconds.js";
-import { firstHead, scene, state } from "./state.js";
+import { firstHead, hidesSpecial, scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
 
@@ -50,7 +50,8 @@ export function hasWords() {
 
 /** True if special tokens can be hidden in what is shown. */
 export function hasSpecial() {
-  return hasUnits() && page.texts.some(({ special }) => special);
+  const small = state.head === null && !state.together && state.list === "maps";
+  return small ? Boolean(page.leftOut) : hasUnits() && page.texts.some(({ special, leftOut }) => special ?? leftOut?.length);
 }
 
 /** Draws all buttons; `change` is called with what is chosen. @param {Change} change @param {(together: Together) => void} together */
@@ -72,7 +73,7 @@ export function drawButtons(change, together) {
   fillToggles(one("units"), [
     ...(interval ? [toggle(`${intervalText(interval).replace("-", "–")} s ×`, "Show the whole sound again", true, () => change("interval", null))] : []),
     ...(hasWords() ? [toggle("Words", "Join the tokens of each word", state.by === "words", () => change("by", state.by === "words" ? "tokens" : "words"))] : []),
-    ...(hasSpecial() ? [toggle("No special", "Leave out special tokens, such as [CLS]", state.special === "hidden", () => change("special", state.special === "hidden" ? "shown" : "hidden"))] : []),
+    ...(hasSpecial() && hasUnits() ? [toggle("No special", page.leftOut ?? "Leave out special tokens, such as [CLS]", hidesSpecial(), () => change("special", hidesSpecial() ? "shown" : "hidden"))] : []),
     ...(hasScoreMap() ? [toggle("Scores", "Show scores instead of weights", showsScores(), () => change("scores", showsScores() ? "hidden" : "shown"))] : []),
   ]);
   fillChoices(one("together"), several, state.together ?? /** @type {Together} */ (""), together);

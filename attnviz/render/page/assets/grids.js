@@ -177,11 +177,16 @@ export function unitsOf(text, { words, special, keeps }) {
   const count = text.labels.length;
   const starts = words && text.words ? text.words.starts : [...Array(count).keys()];
   const ends = [...starts.slice(1), count];
-  const hidden = new Set(special ? [] : text.special);
+  const hidden = new Set(special ? [] : hiddenTokens(text));
   const kept = [...starts.keys()].filter((unit) => !hidden.has(starts[unit]) && keeps(starts[unit], ends[unit]));
   if (!kept.length || (kept.length === count && starts.length === count)) return null;
   const label = (/** @type {number} */ unit) => (words && text.words?.labels[unit]) || text.labels[starts[unit]];
   return new Units(text, kept.map((unit) => starts[unit]), kept.map((unit) => ends[unit]), kept.map(label));
+}
+
+/** The tokens that can be left out: special ones, and others that take most of the weight. @param {Text} text */
+export function hiddenTokens({ special = [], leftOut = [] }) {
+  return [...special, ...leftOut];
 }
 
 /** @param {Text} text */

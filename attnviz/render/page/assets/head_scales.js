@@ -1,7 +1,7 @@
 /** The scales of heads and of thumbnails: shared by all or each its own, of weights, of changes, or of lift. */
 
 import { page } from "./data.js";
-import { drawnThumbnail, largestDrawn, liftsOf } from "./drawn_thumbnails.js";
+import { drawnThumbnail, largestDrawn, liftsOf } from "./thumbnails.js";
 import { highOfAll, topOf } from "./moved.js";
 import { sideNumber, state } from "./state.js";
 import { quantileOf } from "./values.js";

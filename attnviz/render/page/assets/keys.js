@@ -9,7 +9,7 @@ import { placeNamed } from "./places.js";
 import { spokenOf } from "./quantities.js";
 import { heardOf, intervalOf, intervalText, startOf, withMovedEnd } from "./seconds.js";
 import { hasScoreMap, showsScores } from "./shown.js";
-import { firstHead, scene, set, state } from "./state.js";
+import { firstHead, hidesSpecial, scene, set, state } from "./state.js";
 import { fitView } from "./view.js";
 
 /** @import { Mark, Shown } from "./types.js" */
@@ -51,7 +51,7 @@ export function actionOf(key, target) {
     f: () => one("filter").focus(),
     a: openLens,
     r: () => hasDirections() && choose("direction", state.direction === "to" ? "from" : "to"),
-    t: () => hasSpecial() && choose("special", state.special === "shown" ? "hidden" : "shown"),
+    t: () => hasSpecial() && choose("special", hidesSpecial() ? "shown" : "hidden"),
     w: () => hasWords() && choose("by", state.by === "tokens" ? "words" : "tokens"),
     v: () => hasScoreMap() && choose("scores", showsScores() ? "hidden" : "shown"),
     d: () => showTogether("difference"),

@@ -1,9 +1,11 @@
 /** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. */
 
-import { openHead } from "./actions.js";
+import { choose, openHead } from "./actions.js";
 import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
+import { hasSpecial } from "./controls.js";
 import { comparing, headTitle, page, textOf } from "./data.js";
-import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./drawn_thumbnails.js";
+import { h, patch } from "./tree.js";
+import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./thumbnails.js";
 import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
 import { canvasOf, drawGrid, fitGrid, listenToGrid, newThumb } from "./head_grid.js";
@@ -14,7 +16,7 @@ import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { faded } from "./scales.js";
 import { drawSmallOverview, isOneCanvas } from "./small_overview.js";
-import { set, state } from "./state.js";
+import { hidesSpecial, set, state } from "./state.js";
 
 /** @import { Scale } from "./types.js" */
 
@@ -32,13 +34,23 @@ export function drawOverview(open) {
   const home = open && !asCanvas ? one("side") : one("main");
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
-  const look = [state.of, state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
+  const look = [state.of, hidesSpecial(), state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
   if (look !== painted.look) Object.assign(painted, { look, canvases: new Map() });
   const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
+  drawLeftOut(!open && state.list === "maps" && hasSpecial());
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
   drawGrid(name, order, run, PARTS);
+}
+
+/** Says over the maps which keys they leave out, beside the switch that brings these back. @param {boolean} isShown */
+function drawLeftOut(isShown) {
+  one("over-maps").hidden = !isShown;
+  if (!isShown) return;
+  const hides = hidesSpecial();
+  const button = h("button", { type: "button", class: "plain", title: "t", onclick: () => choose("special", hides ? "shown" : "hidden") }, hides ? "Show them" : "Leave them out");
+  patch(one("over-maps"), [h("span", {}, hides ? page.leftOut : page.leftOut?.replace(" left out:", " shown:")), " ", button]);
 }
 
 const PARTS = { thumbOf: buildThumb, paint: paintThumbnails, fit: fitPainted };

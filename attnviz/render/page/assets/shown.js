@@ -1,10 +1,10 @@
 /** What the reader's choices make of a head's numbers: a side of it or what changed, its scores, words or all but special tokens. */
 
 import { comparing, headTitle, joinsWords, page } from "./data.js";
-import { byUnits, combined, eachToken, scoresOf, unitsOf } from "./grids.js";
+import { byUnits, combined, eachToken, hiddenTokens, scoresOf, unitsOf } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { isWithin } from "./seconds.js";
-import { sideNumber, state } from "./state.js";
+import { hidesSpecial, sideNumber, state } from "./state.js";
 import { ABSENT, largestOf } from "./values.js";
 
 /** @import { Grid, Scale, Text } from "./types.js" */
@@ -60,10 +60,10 @@ const knownUnits = new WeakMap();
 
 /** The units of a text as the reader chose them; null where each token is one. @param {Text} text */
 export function unitsNow(text) {
-  const name = `${state.by} ${state.special} ${text.seconds ? state.interval : ""}`;
+  const name = `${state.by} ${hidesSpecial()} ${text.seconds ? state.interval : ""}`;
   const known = knownUnits.get(text) ?? new Map();
   knownUnits.set(text, known);
-  if (!known.has(name)) known.set(name, unitsOf(text, { words: state.by === "words", special: state.special === "shown", keeps: tokensWithin(text) }));
+  if (!known.has(name)) known.set(name, unitsOf(text, { words: state.by === "words", special: !hidesSpecial(), keeps: tokensWithin(text) }));
   return known.get(name) ?? null;
 }
 
@@ -79,7 +79,7 @@ function tokensWithin(text) {
 
 /** A line without its special tokens where these are hidden, and without what is outside of the kept interval. @param {Float32Array} line @param {Text} text */
 export function withoutHidden(line, text) {
-  const special = new Set(state.special === "hidden" ? text.special : []);
+  const special = new Set(hidesSpecial() ? hiddenTokens(text) : []);
   const keeps = tokensWithin(text);
   if (!special.size && !(state.interval && text.seconds)) return line;
   return line.map((value, place) => (special.has(place) || !keeps(place, place + 1) ? ABSENT : value));
@@ -91,7 +91,7 @@ function inUnits(grid) {
   if (!grid.values || (!rows && !columns)) return grid;
   const units = byUnits(grid, rows ?? eachToken(grid.queries), columns ?? eachToken(grid.keys));
   const { scale } = grid;
-  if (state.special !== "hidden" || state.together || scale.scores || scale.steps === "lift" || page.fixed) return units;
+  if (!hidesSpecial() || state.together || scale.scores || scale.steps === "lift" || page.fixed) return units;
   // Without special tokens, which take most, the colours of a single head end at what is left.
   return { ...units, scale: { ...scale, high: Math.min(scale.high, largestOf(units.values ?? [])) || scale.high } };
 }

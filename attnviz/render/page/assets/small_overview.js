@@ -3,7 +3,7 @@
 import { openHead, step } from "./actions.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { headTitle, page } from "./data.js";
-import { fitThumbnails } from "./drawn_thumbnails.js";
+import { fitThumbnails } from "./thumbnails.js";
 import { make, one } from "./elements.js";
 import { state } from "./state.js";
 

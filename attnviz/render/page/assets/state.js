@@ -37,7 +37,7 @@ export const begun = {
   chosen: few,
   together: few.length ? "side" : null,
   by: "tokens",
-  special: "shown",
+  special: "",
   scores: "hidden",
   filter: "",
   sort: page.sort,
@@ -156,6 +156,12 @@ function zoomOf() {
   const { width, height } = stage;
   const mark = stage.picture.pointAt(width / 2, height / 2, stage.area);
   return `${Number(stage.picture.factor.toPrecision(3))}@${mark?.query ?? 0},${mark?.key ?? 0}`;
+}
+
+/** True if special tokens are left out of what is shown, and others that take most of the weight. */
+export function hidesSpecial() {
+  if (state.special) return state.special === "hidden";
+  return Boolean(page.leftOut) && state.of === "weight" && state.head === null && !state.together; // an overview
 }
 
 /** The head whose texts tokens are looked for in. */

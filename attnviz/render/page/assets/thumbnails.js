@@ -1,85 +1,47 @@
-/** The thumbnails' numbers: means and maxima of every head. */
+/** The small maps of all heads: means and maxima that the page holds, pooled to the pixels that there are. */
 
-import { page, shapeOf } from "./data.js";
-import { decode, someBytesOf, weightsOfCodes } from "./encoding.js";
+import { page, pooledCounts, seenBy, shapeOf, textOf } from "./data.js";
+import { decode, largestCode, someBytesOf, weightsOfCodes } from "./encoding.js";
 import { movedCodes, showsMoved } from "./moved.js";
-import { sideNumber, state } from "./state.js";
-import { changeOf } from "./values.js";
+import { pooledCells } from "./pooling.js";
+import { cellAt } from "./seconds.js";
+import { hidesSpecial, sideNumber, state } from "./state.js";
+import { ABSENT, changeOf, largestOf } from "./values.js";
 
-/** @import { Coded, Pool, Pooled } from "./types.js" */
+/** @import { Coded, DrawnThumbnail, Pooled } from "./types.js" */
 
-/** @typedef {(first: number, count: number) => Uint8Array} ReadCodes some of all codes */
+const MOST_RATIO = 3; // of a thumbnail's width to its height, or the other way around
 
-/** One head's, as characters until they are shown. */
-class Thumbnail {
-  /** @param {ReadCodes} read @param {number} first @param {number} cells of means, and of maxima after them @param {[number, number]} highs */
-  constructor(read, first, cells, highs) {
-    this.readCodes = read;
-    this.first = first;
-    this.cells = cells;
-    this.highs = highs;
-    /** @type {Map<Pool, Coded>} */
-    this.codes = new Map();
-    /** @type {Map<Pool, Float32Array>} */
-    this.read = new Map();
+/** The pixels that a thumbnail is wide, and whether it is as high: else it is as high as its map makes it. */
+const room = { pixels: Infinity, square: false };
+
+/** What was read or pooled of thumbnails, by name. @type {{ coded: Map<string, Coded>, pooled: Map<string, Float32Array> }} */
+const heldThumbnails = { coded: new Map(), pooled: new Map() };
+
+/** The first code of each head: of every side all means, then all maxima. */
+const firsts = page.heads.map(() => 0);
+page.heads.forEach(({ thumbnail: [rows, columns] }, number) => {
+  firsts[number + 1] = firsts[number] + 2 * rows * columns * page.sides.length;
+});
+
+/** Returns the codes of a head’s thumbnail and what they stand for. @param {number} number @param {number} [side] @param {boolean} [hides] whether keys that overviews leave out are absent @returns {Coded} */
+function codedThumbnail(number, side = sideNumber(), hides = false) {
+  const [moved, { pool }] = [showsMoved(), state];
+  const name = [moved, number, side, pool, hides].join(" ");
+  const before = heldThumbnails.coded.get(name);
+  if (before) return before;
+  const [rows, columns] = page.heads[number].thumbnail;
+  const first = firsts[number] + (2 * side + Number(pool === "max")) * rows * columns;
+  const codes = moved ? movedCodes().slice(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
+  const keys = textOf(number, "key", side);
+  for (const key of hides ? (keys.leftOut ?? []) : []) {
+    const column = Math.min(columns - 1, Math.floor(((key + 1) * columns - 1) / keys.labels.length)); // the block that holds it
+    for (let row = 0; row < rows; row++) codes[row * columns + column] = page.thumbnailLargest + 1; // as if masked
   }
-
-  get mean() {
-    return this.values("mean");
-  }
-
-  get max() {
-    return this.values("max");
-  }
-
-  /** @param {Pool} pool */
-  values(pool) {
-    const { codes, weights } = this.coded(pool);
-    const values = this.read.get(pool) ?? decode(codes, weights);
-    this.read.set(pool, values);
-    return values;
-  }
-
-  /** Codes, and the weights that they stand for. @param {Pool} pool @returns {Coded} */
-  coded(pool) {
-    const which = pool === "mean" ? 0 : 1;
-    const coded = this.codes.get(pool) ?? {
-      codes: this.readCodes(this.first + which * this.cells, this.cells),
-      weights: weightsOfCodes(page.thumbnailLargest, this.highs[which]),
-    };
-    this.codes.set(pool, coded);
-    return coded;
-  }
-}
-
-/** @type {Map<boolean, Thumbnail[][]>} of weights, and of the contributions that a page holds besides */
-const thumbnails = new Map([[false, readThumbnails((first, count) => someBytesOf(page.thumbnails, first, count), (number) => page.heads[number].thumbnailHighs)]]);
-
-/** Returns the thumbnails of the quantity that is shown now, weights or contributions. */
-function shownThumbnails() {
-  const moved = showsMoved();
-  const codes = movedCodes();
-  const found = thumbnails.get(moved) ?? readThumbnails((first, count) => codes.subarray(first, first + count), (number) => [page.moved?.thumbnailHighs[number] ?? [1, 1]]);
-  thumbnails.set(moved, found);
-  return found;
-}
-
-/**
- * Means and maxima by head and side, each read when it is shown.
- *
- * @param {ReadCodes} read
- * @param {(number: number) => [number, number][]} highsOf a head's sides
- * @returns {Thumbnail[][]}
- */
-function readThumbnails(read, highsOf) {
-  let place = 0;
-  return page.heads.map((head, number) => {
-    const cells = head.thumbnail[0] * head.thumbnail[1];
-    return highsOf(number).map((highs) => {
-      place += 2 * cells;
-      return new Thumbnail(read, place - 2 * cells, cells, highs);
-    });
-  });
+  const highs = moved ? (page.moved?.thumbnailHighs[number] ?? [1, 1]) : page.heads[number].thumbnailHighs[side];
+  const coded = { codes, weights: weightsOfCodes(page.thumbnailLargest, highs[Number(pool === "max")]) };
+  heldThumbnails.coded.set(name, coded);
+  return coded;
 }
 
 /** The means or the maxima that are shown: of one recording, or what changed. @param {Pooled[]} pooled */
@@ -88,14 +50,13 @@ export function shownPool(pooled) {
   return state.side === "change" ? changeOf(sides[0], sides[1]) : sides[sideNumber()];
 }
 
-/** @param {number} number */
-export function thumbnailValues(number) {
-  return shownPool(shownThumbnails()[number]);
-}
-
-/** Returns a head's thumbnail as codes; null if changes are shown, which have no codes. @param {number} number */
-export function codedThumbnail(number) {
-  return state.side === "change" ? null : shownThumbnails()[number][sideNumber()].coded(state.pool);
+/** The cells of a head's thumbnail, as many as the page holds. @param {number} number @param {boolean} hides whether keys that overviews leave out are absent */
+export function thumbnailValues(number, hides = false) {
+  const [first, second] = (state.side === "change" ? [0, 1] : [sideNumber()]).map((side) => {
+    const { codes, weights } = codedThumbnail(number, side, hides);
+    return decode(codes, weights);
+  });
+  return second ? changeOf(first, second) : first;
 }
 
 /** True if a thumbnail has fewer cells than its head has tokens. */
@@ -104,4 +65,90 @@ export function poolsThumbnails() {
     const [rows, columns] = shapeOf(number);
     return head.thumbnail[0] < rows || head.thumbnail[1] < columns || page.block > 1;
   });
+}
+
+/** Draws thumbnails for so many pixels from now on. @param {number} pixels @param {boolean} square */
+export function fitThumbnails(pixels, square = false) {
+  Object.assign(room, { pixels, square });
+  if (heldThumbnails.pooled.size > 4 * page.heads.length) heldThumbnails.pooled.clear();
+}
+
+/** The sizes in which thumbnails are drawn: others are to be painted again. */
+export function drawnSizes() {
+  return [...new Set(page.heads.map((_, number) => drawnShape(number).join("×")))].join(" ");
+}
+
+/** The first and the last part of a head's text that is shown, from 0 to 1: that within the kept interval of a sound. @param {number} number @param {"query" | "key"} axis */
+function shownPart(number, axis) {
+  const text = textOf(number, axis, sideNumber());
+  if (!state.interval || !text.seconds) return [0, 1];
+  const [first, last] = state.interval.map((second) => cellAt(text, second));
+  return [first / text.labels.length, (last + 1) / text.labels.length];
+}
+
+/** The width of a head's thumbnail for a height of 1. @param {number} number */
+export function ratioOf(number) {
+  const [rows, columns] = shapeOf(number);
+  const [[top, bottom], [left, right]] = [shownPart(number, "query"), shownPart(number, "key")];
+  return Math.min(MOST_RATIO, Math.max(1 / MOST_RATIO, (columns * (right - left)) / (rows * (bottom - top))));
+}
+
+/** The rows and columns in which a whole thumbnail is drawn. @param {number} number @returns {[number, number]} */
+function drawnShape(number) {
+  const sides = [room.square ? room.pixels : room.pixels / ratioOf(number), room.pixels];
+  const [rows, columns] = page.heads[number].thumbnail.map((cells, axis) => {
+    const [first, end] = shownPart(number, axis ? "key" : "query");
+    return Math.max(1, Math.min(cells, Math.floor(sides[axis] / (end - first))));
+  });
+  return [rows, columns];
+}
+
+/** The columns of a head's thumbnail that are shown where there is room for all. @param {number} number */
+export function cellsAcross(number) {
+  const [first, end] = shownPart(number, "key");
+  const cells = page.heads[number].thumbnail[1];
+  return Math.ceil(end * cells) - Math.floor(first * cells);
+}
+
+/** A head's thumbnail in some rows and columns, and those of them that are shown. @param {number} number @returns {DrawnThumbnail} */
+export function drawnThumbnail(number, [rows, columns] = drawnShape(number)) {
+  const [[top, bottom], [left, right]] = /** @type {const} */ (["query", "key"]).map((axis) => {
+    const [first, end] = shownPart(number, axis);
+    const cells = axis === "query" ? rows : columns;
+    return [Math.floor(first * cells), Math.ceil(end * cells)];
+  });
+  const [[high, wide], change] = [page.heads[number].thumbnail, state.side === "change"];
+  const whole = rows === high && columns === wide;
+  const part = { rows, columns, top, bottom, left, right, seen: pooledCounts(seenBy(number, sideNumber()), rows) };
+  if (whole && !change) return { ...part, coded: codedThumbnail(number, sideNumber(), hidesSpecial()), values: null };
+  const name = [number, rows, columns, state.of, state.side, state.pool, hidesSpecial()].join(" ");
+  const cells = () => thumbnailValues(number, hidesSpecial());
+  const values = heldThumbnails.pooled.get(name) ?? (whole ? cells() : pooledCells(cells(), high, wide, rows, columns, change)[state.pool]);
+  heldThumbnails.pooled.set(name, values);
+  return { ...part, coded: null, values };
+}
+
+/** The largest value of a drawn thumbnail, rows that see one key left out. @param {number} number */
+export function largestDrawn(number) {
+  const { rows, columns, seen, coded, values } = drawnThumbnail(number);
+  const isTelling = seen.some((count) => count > 1);
+  let high = 0;
+  for (let row = 0; row < rows; row++) {
+    if (isTelling && seen[row] <= 1) continue;
+    const [first, end] = [row * columns, (row + 1) * columns];
+    high = Math.max(high, coded ? largestCode(coded.codes.subarray(first, end), page.thumbnailLargest) : largestOf(values.subarray(first, end)));
+  }
+  return coded ? coded.weights[high] : high;
+}
+
+/** The lifts of a thumbnail, rows that see one key left out. @param {DrawnThumbnail} drawn */
+export function liftsOf({ rows, columns, seen, coded, values }) {
+  const lifts = new Float32Array(rows * columns);
+  let count = 0;
+  for (let place = 0; place < lifts.length; place++) {
+    const weight = coded ? coded.weights[coded.codes[place]] : values[place];
+    const counted = seen[Math.floor(place / columns)];
+    if (counted > 1 && weight !== ABSENT && !Number.isNaN(weight)) lifts[count++] = weight * counted;
+  }
+  return lifts.subarray(0, count);
 }

@@ -25,6 +25,7 @@
  * @typedef {object} Page
  * @property {string} title
  * @property {string} caption
+ * @property {string | null} leftOut what overviews leave out, in a sentence
  * @property {string} [tower] the tower that has the heads, with a capital letter, if the model has two
  * @property {Precision} precision
  * @property {string} precisionSaid
@@ -117,6 +118,7 @@
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
  * @property {string[]} [written] what is written in each unit of several words; "" where its label says it
  * @property {number[]} [special] places of special tokens
+ * @property {number[]} [leftOut] places of those that overviews leave out as keys, since most of the weight is on them
  * @property {{ starts: number[], labels: string[] }} [words] the first token of each word; labels "" for single tokens
  * @property {MediumName} [medium] a text where nothing is said
  * @property {ShownImage[]} [images] those that tokens are patches of
@@ -409,7 +411,7 @@
  * @property {number[]} chosen heads that are shown together
  * @property {Together | null} together
  * @property {"tokens" | "words"} by what a row and a column stand for
- * @property {"shown" | "hidden"} special what becomes of special tokens
+ * @property {"" | "shown" | "hidden"} special what becomes of special tokens, and of those that overviews leave out; "" leaves them out of overviews alone
  * @property {"hidden" | "shown"} scores whether cells are scores instead of weights
  * @property {[number, number] | null} interval seconds of the sound that maps and shares are restricted to
  * @property {string} filter

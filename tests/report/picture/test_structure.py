@@ -9,7 +9,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measured_heads import measured_frame
-from attnviz.report.maps.structure import first_sentence, left_out_keys
+from attnviz.report.picture.structure import first_sentence, left_out_keys
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense

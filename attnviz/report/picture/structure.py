@@ -15,8 +15,6 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.patterns import BY_RARITY, clearest_first
-from attnviz.report.words.captions import quoted_token
 from attnviz.text.places import place_name
 from attnviz.text.tokens import Tokens
 
@@ -36,6 +34,11 @@ MIN_DISTANCE = 2  # of a query from the key it looks at: nearer ones are said by
 MIN_STRONG_WEIGHT = 0.25
 MAX_CLEAREST = 3
 BY_DISTANCE = ("previous token", "next token", "own token")  # patterns that the distance explains alone
+
+
+def quoted(label: str) -> str:
+    """Returns a token in quotes, without the spaces before it."""
+    return f"“{label.strip('␣ ') or label}”"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class LeftOutKeys:
         """The keys in a sentence, such as ``[CLS] and [SEP]``."""
         if len(self.labels) > MAX_LABELS:
             return "special tokens" if self.special else "first tokens"
-        labels = list(self.labels) if self.special else [f"the first token, {quoted_token(self.labels[0])},"]
+        labels = list(self.labels) if self.special else [f"the first token, {quoted(self.labels[0])},"]
         return " and ".join([", ".join(labels[:-1]), labels[-1]] if len(labels) > 1 else labels)
 
     @property
@@ -156,6 +159,8 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
 
     The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
     """
+    from attnviz.metrics.patterns import BY_RARITY, clearest_first
+
     clauses: list[list[Phrase]] = []
     counts: list[Phrase] = []
     names_of_rows = [[(p.name, p.token) for p in row.patterns if p.name != "sink" or p.token] for row in frame.rows]
@@ -182,10 +187,7 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
     if strongest is not None:
         head, query, key, weight = strongest
         query_tokens, key_tokens = head.maps.query_tokens, head.maps.key_tokens
-        labels = [
-            quoted_token(tokens.labels[place].strip("␣ "))
-            for tokens, place in ((query_tokens, query), (key_tokens, key))
-        ]
+        labels = [quoted(tokens.labels[place]) for tokens, place in ((query_tokens, query), (key_tokens, key))]
         place = f"query={quote(place_name(query_tokens, query))}&key={quote(place_name(key_tokens, key))}"
         text = f"{labels[0]} looks most at {labels[1]} ({head.name}, {weight:.0%})"
         clauses.append([Phrase(text, f"head={head.name}&{place}")])

@@ -1,0 +1,85 @@
+"""What a reader of the page sees before anything is touched: structure beside sinks, and a sentence of links."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
+from attnviz.text.tokens import Tokens
+from tests.render.page.conftest import Opener
+from tests.render.page.examples import report_of
+
+LABELS = ("[CLS]", "the", "fox", "saw", "it", "and", "ran", "[SEP]")
+COLUMNS = """[...document.querySelectorAll('.main .thumb canvas')].map((canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const [rows, columns] = [canvas.height, canvas.width].map((count) => [...Array(count).keys()]);
+  return columns.filter((column) => rows.every((row) => !data[4 * (row * canvas.width + column) + 3]));
+})"""
+
+
+def resting(heads: int = 8, share: float = 0.8) -> Recording:
+    """Heads that rest on [CLS] with most of their weight; the first looks at the previous token beside it."""
+    count = len(LABELS)
+    weights = np.random.default_rng(0).dirichlet(np.full(count, 0.5), (heads, count)).astype(np.float32)
+    weights[:, :, 0] = 0
+    weights *= (1 - share) / weights.sum(axis=-1, keepdims=True)
+    weights[:, :, 0] = share
+    weights[0] = np.eye(count, k=-1)
+    weights[0, 0, 0] = 1
+    weights[1, 4] = [0.1, 0, 0.8, 0, 0.1, 0, 0, 0]  # “it” looks at “fox”
+    special = np.isin(np.arange(count), (0, count - 1))
+    tokens = replace(Tokens.numbered(count), labels=LABELS, special=special)
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(heads)),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        scores=np.log(weights + 1e-6),
+        weights=weights,
+        visible=np.ones((count, count), dtype=bool),
+    )
+    return Recording(maps=(maps,), model="a test")
+
+
+def test_small_maps_leave_out_where_most_weight_rests_until_the_reader_brings_it_back(show: Opener) -> None:
+    opened = show(report_of(resting()))
+    opened.settle()
+    assert opened.text("#over-maps").startswith("[CLS] and [SEP] are left out: the median head puts 83% of its weight")
+    assert opened.evaluate(COLUMNS) == [[0, 7]] * 8
+    high = opened.evaluate("thumbnailScale(1).high")
+    opened.page.click("#over-maps button")
+    assert opened.evaluate("location.hash") == "#special=shown"
+    opened.settle()
+    assert opened.evaluate(COLUMNS) == [[]] * 8
+    assert opened.text("#over-maps").startswith("[CLS] and [SEP] are shown: the median head puts 83%")
+    opened.press("t")
+    opened.settle()
+    assert opened.evaluate(COLUMNS) == [[0, 7]] * 8
+    assert opened.evaluate("thumbnailScale(1).high") == high
+    opened.open_head(1)
+    assert opened.evaluate("scene.shown.at(4, 0)") == pytest.approx(0.1)
+
+
+def test_open_head_shows_every_key_though_small_maps_leave_some_out(show: Opener) -> None:
+    opened = show(report_of(resting()))
+    opened.open_head(1)
+    assert opened.evaluate("[scene.shown.rows, scene.shown.columns]") == [8, 8]
+    opened.press("t")
+    opened.until("scene.current.stage.picture.shown.columns === 6")
+
+
+def test_phrases_of_the_first_sentence_lead_to_what_they_say(show: Opener) -> None:
+    opened = show(report_of(resting()))
+    said = "1 previous-token head, 7 sinks on [CLS]; clearest: 0.0; “it” looks most at “fox” (0.1, 80%)."
+    assert opened.text(".answer") == said
+    for phrase, heads in (("7 sinks on [CLS]", 7), ("1 previous-token head", 1)):
+        opened.page.click(f".answer a:text-is('{phrase}')")
+        opened.until(f"document.querySelectorAll('.thumb').length === {heads} && listedHeads().length === {heads}")
+    opened.page.click(".answer a >> nth=-1")
+    opened.until("state.head === 1 && scene.shown && state.pin")
+    assert opened.evaluate("[state.pin.query, state.pin.key]") == [4, 2]
+    opened.page.click(".answer a:text-is('0.0')")
+    opened.until("state.head === 0")
