@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from attnviz.text.named_groups import named_groups
 from attnviz.text.tokens import Tokens
 
 MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is faster than multiplying all by 0 or 1
+
+BLOCK_KEYS = 64  # keys whose distances are summed as offsets from the middle of their block
 
 
 def sentences_of(tokens: Tokens) -> IntArray:
@@ -129,6 +131,14 @@ class CountedCells:
         return has_cell
 
 
+class BlockCells(NamedTuple):
+    """The cells of one block of keys in each of some rows."""
+
+    starts: IntArray  # ``(rows,)``, the column of the first cell
+    distances: Float64Array  # ``(rows, cells)``, in tokens
+    is_inside: BoolArray  # ``(rows, cells)``, False for cells before a block that is not whole
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryGrid(Grid):
     """A range of queries of one attention call, with the keys up to the last that any of them sees."""
@@ -203,25 +213,25 @@ class QueryGrid(Grid):
         return len(visible_to_all) if visible_to_all.all() else int(visible_to_all.argmin())
 
     @cached_property
-    def near_start(self) -> int:
-        """The index of the key at the position of the first query, at most the number of the grid's keys."""
-        return int(np.clip(self.positions[0], 0, self.visible.shape[1]))
+    def block_gaps(self) -> Float64Array:
+        """The distance from each query back to the middle of each block of keys, ``(queries, blocks)``."""
+        gaps = np.subtract.outer(self.positions, self.keys[::BLOCK_KEYS] + BLOCK_KEYS // 2)
+        return np.asarray(gaps.astype(np.float64))
+
+    def cells_of_blocks(self, queries: IntArray, blocks: IntArray) -> BlockCells:
+        """Returns the cells of a block of keys for each of some queries, given the index of the block."""
+        width = min(BLOCK_KEYS, len(self.keys))
+        starts = np.minimum(blocks * BLOCK_KEYS, len(self.keys) - width)
+        columns = starts[:, None] + np.arange(width)
+        distances = np.abs(self.positions[queries, None] - self.keys[columns]).astype(np.float64)
+        return BlockCells(starts, distances, columns >= blocks[:, None] * BLOCK_KEYS)
 
     @cached_property
-    def near_stop(self) -> int:
-        """The index of the first key after the position of the last query, at most the number of the grid's keys."""
-        return int(np.clip(self.positions[-1] + 1, 0, self.visible.shape[1]))
-
-    @cached_property
-    def near_distances(self) -> FloatArray:
-        """The distances in tokens to the keys from ``near_start`` to ``near_stop``, ``(queries, near keys)``."""
-        steps = np.abs(self.positions[:, None] - self.keys[self.near_start : self.near_stop])
-        return np.asarray(steps.astype(np.float32))
-
-    def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Returns 1 and x for each key, ``(2, keys)``, where x is the key's index less ``origin``."""
-        offsets = (self.keys[keys] - origin).astype(np.float32)
-        return np.stack([np.ones_like(offsets), offsets])
+    def own_cells(self) -> tuple[IntArray, IntArray, BlockCells]:
+        """The queries whose own key is in the grid, the index of its block, and the cells of the block."""
+        blocks = (self.positions - self.first_column) // BLOCK_KEYS
+        queries = np.flatnonzero((blocks >= 0) & (blocks < self.block_gaps.shape[1]))
+        return queries, blocks[queries], self.cells_of_blocks(queries, blocks[queries])
 
     @cached_property
     def visible_counts(self) -> IntArray:
@@ -242,12 +252,6 @@ class QueryGrid(Grid):
         # The key of a query may be outside of a part of the keys.
         is_known = (self.positions >= 0) & (self.positions < len(self.visible_keys))
         return np.asarray(is_known & ((self.positions < seen[0]) | (self.positions > seen[-1])))
-
-    @cached_property
-    def distances(self) -> FloatArray:
-        """The distance from query to key in tokens, ``(queries, keys)``."""
-        gaps = self.positions.astype(np.float32)[:, None] - self.keys.astype(np.float32)
-        return np.abs(gaps, out=gaps)
 
     @cached_property
     def max_entropy(self) -> Float64Array:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
@@ -13,12 +14,16 @@ from attnviz.base.progress import track
 from attnviz.maps.layer_maps import CellMaps, Window, is_long
 from attnviz.maps.visibility import last_visible_keys, position_of_first_query
 from attnviz.metrics.grid import Rows
-from attnviz.metrics.query_grid import CountedCells, NumberedTokens, QueryGrid, is_sequence
+from attnviz.metrics.query_grid import BLOCK_KEYS, CountedCells, NumberedTokens, QueryGrid, is_sequence
 
 BLOCK_CELLS = 2**18  # cells of a block of rows; they stay in the processor's cache
 LONG_CELLS = 2**20  # cells of a block of long maps: matrix products of long rows pay only with more rows
 MIN_ROWS = 32  # queries of a block at least, which has fewer heads rather than fewer queries; doubled for long maps
 TINY = np.finfo(np.float32).tiny
+OFFSETS = np.arange(BLOCK_KEYS) - BLOCK_KEYS // 2
+POWERS = np.stack([np.ones(BLOCK_KEYS), OFFSETS, OFFSETS**2], axis=1)  # of the offset y of each key: 1, y, y²
+MIN_BLOCK_SPREAD = 16.0  # the standard deviation of distances below which float32 sums of blocks may err by 1e-5
+NEAR_MIDDLE = 48  # a block with its middle farther away than this has no key within 16 of a place
 
 
 class GridRows(Rows):
@@ -27,9 +32,11 @@ class GridRows(Rows):
     Attributes:
         head_range: the range of these heads among all that are measured.
         shape: ``(heads, queries)``.
+        has_blocks: True if distances are summed in blocks of keys, as float32 needs.
     """
 
     grid: QueryGrid  # the queries and keys
+    has_blocks = True
 
     def __init__(self, grid: QueryGrid, head_range: slice) -> None:
         self.grid, self.head_range = grid, head_range
@@ -44,6 +51,60 @@ class GridRows(Rows):
     @abstractmethod
     def received(self) -> Float64Array:
         """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
+
+    @abstractmethod
+    def block_sums(self) -> Float64Array:
+        """Returns Σ w, Σ w·y and Σ w·y² of each block of keys, ``(3, heads, queries, blocks)``, with y of `OFFSETS`."""
+
+    @abstractmethod
+    def windows(self, heads: IntArray, queries: IntArray, starts: IntArray) -> Float64Array:
+        """Returns the weights of `BLOCK_KEYS` keys, or of all if they are fewer, from each start, ``(..., keys)``."""
+
+    @cached_property
+    def _block_distances(self) -> Float64Array:
+        """The sums Σ w, Σ w·d and Σ w·d² of each block, ``(3, heads, queries, blocks)``, where d is the distance."""
+        weight, offset, square = sums = self.block_sums()
+        signed = self.grid.block_gaps * weight
+        signed -= offset
+        square += self.grid.block_gaps * (signed - offset)
+        distance = np.abs(signed, out=offset)  # all keys of a block are on one side of the query, except in its own
+        queries, blocks, cells = self.grid.own_cells
+        own_weights = self.windows(np.arange(len(weight))[:, None], queries[None], cells.starts[None])
+        distance[:, queries, blocks] = np.einsum("hqk,qk->hq", own_weights, cells.distances * cells.is_inside)
+        return sums
+
+    @cached_property
+    def distance(self) -> Float64Array:
+        """The mean distance from query to key, in tokens, ``(heads, queries)``."""
+        return np.asarray(self._block_distances[1].sum(axis=-1))
+
+    @cached_property
+    def distance_moments(self) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance less a whole number, ``(heads, queries)`` each.
+
+        The number is about the row's mean. Where most weight lies near it, the cells there are summed one by one, for
+        their offsets in a block are larger than x.
+        """
+        weight, distance, square = self._block_distances.sum(axis=-1)
+        means = distance / np.where(weight > 0, weight, 1)
+        centres = means.round()  # so that x is exact in float32
+        first, second = distance - centres * weight, square - centres * (2 * distance - centres * weight)
+        is_narrow = square - means * distance < MIN_BLOCK_SPREAD**2 * weight
+        if not self.has_blocks or not is_narrow.any():
+            return weight, first, second
+        heads, queries = np.nonzero(is_narrow)
+        row_centres = centres[heads, queries, None]
+        block_weight, block_distance, block_square = self._block_distances[:, heads, queries]
+        block_first = block_distance - row_centres * block_weight
+        block_second = block_square - row_centres * (block_distance + block_first)
+        is_near = (np.abs(np.abs(self.grid.block_gaps[queries]) - row_centres) < NEAR_MIDDLE) & (block_weight > 0)
+        rows, blocks = np.nonzero(is_near)
+        cells = self.grid.cells_of_blocks(queries[rows], blocks)
+        gaps = (cells.distances - row_centres[rows]) * cells.is_inside
+        products = self.windows(heads[rows], queries[rows], cells.starts) * gaps
+        block_first[is_near], block_second[is_near] = products.sum(axis=-1), np.einsum("nk,nk->n", products, gaps)
+        first[heads, queries], second[heads, queries] = block_first.sum(axis=-1), block_second.sum(axis=-1)
+        return weight, first, second
 
     @property
     def hidden(self) -> Float64Array:
@@ -90,6 +151,7 @@ class _NumpyRows(GridRows):
         """
         super().__init__(grid, slice(head_range.start, head_range.start + len(heads)))
         self.maps, self.heads, self.weights, self.window = maps, heads, weights, window
+        self.has_blocks = weights.dtype == np.float32
 
     @property
     def key_weights(self) -> Float64Array:
@@ -101,22 +163,34 @@ class _NumpyRows(GridRows):
         """The entropy of each row in bits."""
         return entropy_bits(self.weights)
 
-    @cached_property
-    def distance(self) -> Float64Array:
-        """The mean distance from query to key, in tokens."""
-        return self._weighted_sums(self.grid.distances)
+    def block_sums(self) -> Float64Array:
+        """Returns the sums of each block of keys, ``(3, heads, queries, blocks)``."""
+        powers, key_count = POWERS.astype(self.weights.dtype), self.weights.shape[-1]
+        whole = key_count - key_count % BLOCK_KEYS
+        sums = np.empty((*self.shape, -(-key_count // BLOCK_KEYS), 3))
+        np.matmul(
+            self.weights[..., :whole].reshape(*self.shape, -1, BLOCK_KEYS),
+            powers,
+            out=sums[:, :, : whole // BLOCK_KEYS],
+            casting="same_kind",
+        )
+        if whole < key_count:
+            sums[:, :, -1] = self.weights[..., whole:] @ powers[: key_count - whole]
+        return np.ascontiguousarray(np.moveaxis(sums, -1, 0))
 
     @cached_property
-    def distance_moments(self) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance less the row's mean, ``(heads, queries)`` each."""
-        weight = self.weights.sum(axis=-1, dtype=np.float64)
-        means = self.distance / np.where(weight > 0, weight, 1)
-        first, second = np.empty(self.shape), np.empty(self.shape)
-        for head, weights in enumerate(self.weights):
-            gaps = self.grid.distances - means[head, :, None].astype(weights.dtype)
-            first[head] = np.einsum("qk,qk->q", weights, gaps)
-            second[head] = np.einsum("qk,qk->q", weights, np.square(gaps, out=gaps))
-        return weight, first, second
+    def _block_distances(self) -> Float64Array:
+        """The sums of each block; in float64 all keys are one block, whose sums are exact enough."""
+        if self.has_blocks:
+            return super()._block_distances
+        distances = np.abs(np.subtract.outer(self.grid.positions, self.grid.keys)).astype(np.float64)
+        sums = [self._weighted_sums(numbers) for numbers in (distances, distances**2)]
+        return np.stack([self.weights.sum(axis=-1), *sums])[..., None]
+
+    def windows(self, heads: IntArray, queries: IntArray, starts: IntArray) -> Float64Array:
+        """Returns the weights of a block's number of keys from each start, ``(..., keys)``."""
+        width = min(BLOCK_KEYS, self.weights.shape[-1])
+        return sliding_window_view(self.weights, width, axis=-1)[heads, queries, starts].astype(np.float64, copy=False)
 
     @cached_property
     def best_key(self) -> IntArray:

@@ -10,18 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.base.arrays import Float64Array
+from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.machine import pooling_device
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.query_grid import CountedCells, QueryGrid
-from attnviz.metrics.row_blocks import GridRows, grids, where
+from attnviz.metrics.query_grid import BLOCK_KEYS, CountedCells, QueryGrid
+from attnviz.metrics.row_blocks import POWERS, GridRows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import run_parallel, tensor_of
 
 BAND_CELLS = 2**22  # the largest number of cells of a band: one head's rows of some queries
 MIN_ROWS, MAX_ROWS = 16, 512
-TILE_KEYS = {"cpu": 1024, "cuda": 2**14}  # keys of a tile of a band; a tile stays in the cache
+TILE_KEYS = {"cpu": 1024, "cuda": 2**14}  # keys of a tile of a band: whole blocks that stay in the cache
 MAX_SUMMED_LOGSUMEXP = 64.0  # above it, float32 gives metrics an error above 1e-5; single weights err more than sums
 
 
@@ -51,28 +51,13 @@ class _TorchRows(GridRows):
         self.bands, self.loaded = bands, bands.load(stored_index, grid.span)
         self.weights = bands.buffer("weights", (query_count, key_count))
         self._entropy, self._peak = bands.zeros(query_count, torch.float64), bands.zeros(query_count)
-        self._received, self._near_sums = bands.zeros(key_count), bands.zeros((2, query_count), torch.float64)
-        # For keys before and after all queries, Σ w and Σ w·x, where x is a key's offset from an origin at the edge of
-        # these keys that is nearest to the queries.
-        self._moments = [bands.zeros((query_count, 2), torch.float64) for _ in range(2)]
+        self._received, self._sums = bands.zeros(key_count), bands.zeros((-(-key_count // BLOCK_KEYS), query_count, 3))
         self._has_choice = bands.tensor(grid.has_choice.astype(np.float32))
-        # The keys before all queries and those after all queries, each with the origin of their offsets.
-        keys_before = slice(0, grid.near_start), grid.near_start
-        keys_after = slice(grid.near_stop, key_count), grid.near_stop - 1
-        for (span, origin), moments in zip((keys_before, keys_after), self._moments, strict=True):
-            powers = bands.tensor(grid.powers(span, origin))
-            for keys in bands.tiles(span):
-                # BLAS multiplies by the transpose of long rows several times faster than by long columns.
-                moments += self._add_tile(keys) @ powers[:, keys.start - span.start : keys.stop - span.start].T
-        # the keys between the positions of the first and last query
-        for keys in bands.tiles(slice(grid.near_start, grid.near_stop)):
-            weights = self._add_tile(keys)
-            near_keys = slice(keys.start - grid.near_start, keys.stop - grid.near_start)
-            distances = bands.tensor(grid.near_distances[:, near_keys])
-            self._near_sums += torch.stack([weights.sum(1), distances.mul(weights).sum(1)])
+        for keys in bands.tiles(slice(0, key_count)):
+            self._add_tile(keys)
 
-    def _add_tile(self, keys: slice) -> Tensor:
-        """Computes the weights of a tile of keys, keeps them, and returns them, ``(queries, keys)``."""
+    def _add_tile(self, keys: slice) -> None:
+        """Computes the weights of a tile of keys, keeps them, and adds them to the sums."""
         exponents = self.bands.exponents(self.loaded, keys)
         if keys.stop > self.grid.first_hidden:
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
@@ -80,7 +65,11 @@ class _TorchRows(GridRows):
         torch.maximum(self._peak, weights.amax(1), out=self._peak)
         self._entropy -= exponents.mul_(weights).sum(1)  # an exponent is the log2 of its weight
         torch.mv(weights.T, self._has_choice, out=self._received[keys])
-        return weights
+        first, whole = keys.start // BLOCK_KEYS, weights.shape[1] // BLOCK_KEYS
+        blocks = weights[:, : whole * BLOCK_KEYS].view(len(weights), whole, BLOCK_KEYS).transpose(0, 1)
+        torch.bmm(blocks, self.bands.powers.expand(whole, -1, -1), out=self._sums[first : first + whole])
+        if rest := weights.shape[1] % BLOCK_KEYS:
+            self._sums[first + whole] = weights[:, -rest:] @ self.bands.powers[:rest]
 
     @property
     def key_weights(self) -> Float64Array:
@@ -102,44 +91,23 @@ class _TorchRows(GridRows):
         """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
         return self._as_numpy(self._received)
 
+    def block_sums(self) -> Float64Array:
+        """Returns the sums of each block of keys, ``(3, 1, queries, blocks)``."""
+        return self._sums.permute(2, 1, 0)[:, None].double().contiguous().cpu().numpy()
+
+    def windows(self, heads: IntArray, queries: IntArray, starts: IntArray) -> Float64Array:
+        """Returns the weights of a block's number of keys from each start, ``(..., keys)``."""
+        width = min(BLOCK_KEYS, self.weights.shape[1])
+        windows = self.weights.unfold(1, width, 1)[self.bands.tensor(queries), self.bands.tensor(starts)]
+        return windows.double().cpu().numpy()
+
     @cached_property
     def distance(self) -> Float64Array:
         """The mean distance from query to key, in tokens, ``(1, queries)``; 0 without weight."""
-        weight, distance = self._distance_sums
-        if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
-            distance = distance / np.where(weight > 0, weight, 1)
-        return distance[None]
-
-    @cached_property
-    def distance_moments(self) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """The sums Σ w, Σ w·x and Σ w·x², where x is the distance less a whole number, ``(1, queries)`` each."""
-        bands, grid = self.bands, self.grid
-        weight, distance = self._distance_sums
-        centres = (distance / np.where(weight > 0, weight, 1)).round()  # so that x is exact in float32
-        places = np.stack([grid.positions, centres, grid.positions - centres]).astype(np.float32)
-        positions, means, shifted_positions = bands.tensor(places)[:, :, None]
-        key_places = bands.tensor(grid.keys.astype(np.float32))
-        first, second = bands.zeros((2, self.shape[1]), torch.float64)
-        for keys in bands.tiles(slice(0, len(key_places))):
-            gaps = bands.buffer("exponents", (len(positions), keys.stop - keys.start))
-            if keys.stop <= grid.near_start:
-                torch.sub(shifted_positions, key_places[keys], out=gaps)
-            else:
-                torch.sub(positions, key_places[keys], out=gaps).abs_().sub_(means)
-            products = torch.mul(self.weights[:, keys], gaps, out=bands.buffer("products", tuple(gaps.shape)))
-            first += products.sum(1)
-            second += products.mul_(gaps).sum(1)
-        return weight[None], self._as_numpy(first), self._as_numpy(second)
-
-    @cached_property
-    def _distance_sums(self) -> tuple[Float64Array, Float64Array]:
-        """The sums Σ w and Σ w·d of weights and distances, each ``(queries,)``."""
-        positions = self.grid.positions.astype(np.float64)
-        weight, distance = self._as_numpy(self._near_sums)[0]
-        for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
-            moment_weight, moment = self._as_numpy(sums_of_moments)[0].T
-            weight, distance = weight + moment_weight, distance + np.abs((positions - origin) * moment_weight - moment)
-        return weight, distance
+        if self.bands.factors.sink is not None:  # takes a part of the weight; else rows sum to 1 except for rounding
+            return super().distance
+        weight = self._block_distances[0].sum(axis=-1)
+        return np.asarray(super().distance / np.where(weight > 0, weight, 1))
 
     @cached_property
     def hidden_ratio(self) -> Float64Array:
@@ -187,6 +155,7 @@ class _TorchBands:
             key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
             for key_head in {factors.key_heads[head_index] for head_index in stored_indices}
         }
+        self.powers = self.tensor(POWERS.astype(np.float32))
         self._memory = threading.local()
 
     def tensor(self, array: NDArray[Any]) -> Tensor:

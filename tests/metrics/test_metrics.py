@@ -333,12 +333,13 @@ def test_maps_kept_as_factors_have_the_metrics_of_whole_maps(options: dict[str, 
 
 @pytest.mark.parametrize("engine", ["short", "long", "factors"])
 @pytest.mark.parametrize("given_sum", [1, 1 + 1e-6, 0.5])
+@pytest.mark.parametrize("width", [0.2, 3.0, 16.0, 60.0])
 def test_spread_of_far_keys_is_exact_whatever_the_rounding_of_their_sum(
-    engine: str, given_sum: float, monkeypatch: pytest.MonkeyPatch
+    engine: str, given_sum: float, width: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.metrics.row_blocks.is_long", lambda queries, keys: engine != "short")
     monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: engine == "factors")
-    count, width = 1000, 16.0
+    count = 1000
     tokens = Tokens.numbered(count)
     centred = np.arange(count) - count / 2
     # A normal distribution around a key 900 before the query, and the scores of which it is the softmax.
@@ -381,7 +382,7 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
     monkeypatch.setattr(rows, "BLOCK_CELLS", cells)
     monkeypatch.setattr(rows, "LONG_CELLS", cells)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", cells)
-    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", cells // 2**8)
+    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", max(cells // 2**8, torch_rows.BLOCK_KEYS))
     ids = np.random.default_rng(1).integers(0, 9, 90)
     keys, queries = (replace(Tokens.numbered(count), ids=ids[-count:].copy()) for count in (90, 70))
     held = with_factors(factored(mask), device=device)
@@ -401,7 +402,7 @@ def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules
 ) -> None:
     monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", 17 * 90)
-    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", 13)
+    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", torch_rows.BLOCK_KEYS)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     maps = replace(with_factors(factored(**CASES[case]), device="cpu"), kind="self")

@@ -1,7 +1,6 @@
 """Places of a grid of queries among its keys."""
 
 import numpy as np
-import pytest
 
 from attnviz.metrics.query_grid import CountedCells, NumberedTokens, QueryGrid
 from attnviz.text.tokens import Tokens
@@ -19,18 +18,6 @@ def grid_of(queries: int, keys: int, start: int, shown: int) -> QueryGrid:
         key_tokens=NumberedTokens(Tokens.numbered(keys)),
         cross=False,
     )
-
-
-@pytest.mark.parametrize(
-    ("queries", "keys", "start", "shown", "before", "after"),
-    [(5, 5, 0, 2, 0, 2), (5, 5, 3, 2, 3, 5), (3, 7, 0, 1, 4, 5), (7, 3, 0, 2, 0, 0), (7, 3, 3, 2, 0, 1)],
-)
-def test_keys_before_and_after_the_queries_are_counted_within_the_grid(
-    queries: int, keys: int, start: int, shown: int, before: int, after: int
-) -> None:
-    grid = grid_of(queries, keys, start, shown)
-    assert (grid.near_start, grid.near_stop) == (before, after)
-    assert grid.span == slice(start, start + shown)
 
 
 def test_first_hidden_key_is_the_first_that_not_all_queries_see() -> None:
