@@ -163,7 +163,7 @@ def show(
         if holds_words(output, subject):
             write_spoken_words(record(subject, settings, selection, whole=True), selection, output)
             return
-    fit_options(options, output)  # refuses what this medium cannot draw, before a model runs
+    options = fit_options(options, output)  # refuses what this medium cannot draw, before a model runs
     refuse_undrawable(subject, settings, options)
     has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None:
@@ -379,7 +379,7 @@ def compare(
     from attnviz.report.maps.comparison import comparison_report, refuse_incomparable
 
     refuse_incomparable(options)
-    fit_options(options, output)  # refuses what this medium cannot draw before a model runs
+    options = fit_options(options, output)  # refuses what this medium cannot draw before a model runs
     has_contributions = of == CONTRIBUTIONS
     if with_model is None:
         before, after, change = record_both(

@@ -143,11 +143,10 @@ def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0)
     """Returns the options fitted to the medium of the output; a terminal adds its size and its colours."""
     from attnviz.api import drawing
     from attnviz.render.terminal.console import look_of_terminal
-    from attnviz.report.words.notes import read_names, read_notes
+    from attnviz.report.words.notes import with_files_read
 
-    read_names(options.look.names)  # what cannot be read is refused here, before a model runs
-    read_notes(options.look.notes)
-    look = look_of_terminal(options.look, remark_lines) if output.suffix is None else options.look
+    look = with_files_read(options.look)  # what cannot be read is refused here, before a model runs
+    look = look_of_terminal(look, remark_lines) if output.suffix is None else look
     return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 

@@ -32,7 +32,7 @@ from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import accuracy_warnings, doubts, model_name, recording_remarks, text_title
-from attnviz.report.words.notes import read_names
+from attnviz.report.words.notes import names_of
 from attnviz.text.named_groups import TOKENS
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _alignment_columns(
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:
     """Builds the report of a frame: a list with a row per head, or the atlas."""
-    named_frame = frame.with_names(read_names(options.look.names))
+    named_frame = frame.with_names(names_of(options.look))
     table = named_frame.with_selected_rows(options.sort, options.top, options.filter)
     shown_metrics = _listed_metrics(table, options)
     drawn_count, count = len(_drawn_metrics(table, options)), len(table.applicable)

@@ -19,7 +19,7 @@ from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
 from attnviz.report.picture.numbers import Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
-from attnviz.report.words.notes import read_names, read_notes
+from attnviz.report.words.notes import names_of, notes_of
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.selection import Grouping
 from attnviz.text.tokens import first_words
@@ -108,8 +108,8 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
         report,
         frame=frame,
         effects="" if effects is None else effect_remark(effects),
-        notes=tuple(read_notes(report.look.notes)),
-        given_names=read_names(report.look.names),
+        notes=tuple(notes_of(report.look)),
+        given_names=names_of(report.look),
     )
 
 

@@ -42,7 +42,7 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-from attnviz.report.words.notes import read_names
+from attnviz.report.words.notes import names_of
 
 HeadPair = tuple[ChosenHead, ChosenHead]
 MAX_SCREEN_ROWS = 4  # rows of a table that fits on a screen together with a map
@@ -261,7 +261,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: s
 
 def _summary(comparison: _Comparison) -> Summary:
     """Returns the table of heads by measures of change, with names that the user gave to heads."""
-    changes = comparison.changes.with_names(read_names(comparison.options.look.names))
+    changes = comparison.changes.with_names(names_of(comparison.options.look))
     rows = (
         (f"{row.name} {row.pattern}".rstrip(), *(f"{number:.4f}" for number in row_values))
         for row, row_values in zip(changes.rows, changes.values, strict=True)

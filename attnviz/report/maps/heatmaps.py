@@ -37,7 +37,7 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-from attnviz.report.words.notes import read_names
+from attnviz.report.words.notes import names_of
 from attnviz.text.tokens import first_words
 
 MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
@@ -161,7 +161,7 @@ def _title_notes(
     ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Notes:
     """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern."""
-    names = read_names(options.look.names)
+    names = names_of(options.look)
     quoted_names = {}
     for head, _ in ranking:
         if name := names.get(head.name):

@@ -17,7 +17,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Axis, Heading
 from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.words.notes import read_notes
+from attnviz.report.words.notes import notes_of
 from attnviz.text.places import find_place
 from attnviz.text.selection import Selection
 
@@ -31,7 +31,7 @@ Address = dict[str, str]
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
     """Returns the notes in the file that the look names, each with the picture that its place shows."""
     pictures = []
-    for note in read_notes(options.look.notes):
+    for note in notes_of(options.look):
         address = dict(parse_qsl(note["place"].removeprefix("#")))
         try:
             report = _picture_at(address, recording, options, original)
@@ -47,7 +47,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
     look, scale = options.look, address.get("scale")
     color_scale = scale if scale in COLOR_SCALES else look.color_scale
     limits = "head" if address.get("limits") == "head" else look.limits
-    look = replace(look, notes=None, style="heatmap", color_scale=color_scale, limits=limits)
+    look = replace(look, notes=None, pinned_notes=None, style="heatmap", color_scale=color_scale, limits=limits)
     heatmap_options = replace(options, look=look)
     names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))  # ~2: the second head of a name
     if not names:

@@ -1,6 +1,7 @@
 """The look of a report: options that change how it is drawn, not what it contains."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
@@ -61,6 +62,8 @@ class Look:
         frame: width and height in inches of the area that a figure fills, instead of its size.
         for_command_line: True if remarks name options as the command line does, ``--all``; False for Python's
             ``all=True``.
+        head_names: what the file of ``names`` says, by ``layer.head``; ``None`` until it was read.
+        pinned_notes: what the file of ``notes`` says; ``None`` until it was read.
     """
 
     ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.", media=("terminal",))] = False
@@ -201,6 +204,8 @@ class Look:
     colors: int = 0
     frame: tuple[float, float] | None = None
     for_command_line: bool = False
+    head_names: Mapping[str, str] | None = None
+    pinned_notes: Sequence[dict[str, str]] | None = None
 
     def __post_init__(self) -> None:
         if self.frame is None:  # a look with a frame is a copy of one that was checked

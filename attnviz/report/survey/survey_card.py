@@ -31,7 +31,7 @@ from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.survey_heads import ranked_places, refuse_text_options, survey_remarks, survey_title
 from attnviz.report.survey.surveyed_heads import chosen_examples, classes_of, surveyed_heads_report
 from attnviz.report.words.captions import count_phrase
-from attnviz.report.words.notes import read_names
+from attnviz.report.words.notes import names_of
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import first_words
 
@@ -102,7 +102,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Section]:
     """Returns the tables of one head: its numbers, its bins of offsets, and example texts."""
-    frame = survey_frame(survey, [head_index]).with_names(read_names(look.names))
+    frame = survey_frame(survey, [head_index]).with_names(names_of(look))
     [head] = frame.rows
     name = sort_metric or clearest_metric(survey, head_index)
     examples = f"{survey.example_noun} with the largest numbers of {name}, then random ones near its deciles"

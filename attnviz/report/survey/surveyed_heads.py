@@ -18,7 +18,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, survey_title
 from attnviz.report.words.captions import count_phrase
-from attnviz.report.words.notes import read_names
+from attnviz.report.words.notes import names_of
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
@@ -67,7 +67,7 @@ def surveyed_heads_report(
     draws_cards = is_picture and options.axes is None
     if is_picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; use -o heads.png, .svg, .pdf or .html")
-    frame = survey_frame(survey, places).with_names(read_names(options.look.names))
+    frame = survey_frame(survey, places).with_names(names_of(options.look))
     indices, tallies = list(places), survey.tallies
     names = [metric.name for metric in survey.metrics]
     pairs, rows = tallies.pairs[indices], tallies.rows[indices]

@@ -1,14 +1,15 @@
 """Reads and writes what people say of a picture: notes pinned to places, and names of heads, a line each."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file
 from attnviz.base.printable import printable, printable_line
-from attnviz.base.reading import read_lines
+from attnviz.base.reading import read_text
+from attnviz.report.picture.look import Look
 from attnviz.text.head_name import parse_head_name
 
 MAX_NOTES, MAX_NOTES_BYTES = 1_000, 10**7
@@ -20,11 +21,30 @@ NAME_LINE = re.compile(r"(\S+)\s+(\S.*)")
 NAME_EXAMPLE = "4.11 name mover"
 
 
-def read_notes(file: str | None) -> list[dict[str, Any]]:
+def with_files_read(look: Look) -> Look:
+    """Returns a look that holds its names and notes, since a pipe can be read only once."""
+    return replace(
+        look,
+        head_names=None if look.names is None else names_of(look),
+        pinned_notes=None if look.notes is None else notes_of(look),
+    )
+
+
+def names_of(look: Look) -> HeadNames:
+    """Returns the name that a user gave to each head; {} if the look names no file."""
+    return read_names(look.names) if look.head_names is None else look.head_names
+
+
+def notes_of(look: Look) -> Sequence[dict[str, str]]:
+    """Returns the notes of a look in their order; none if it names no file."""
+    return read_notes(look.notes) if look.pinned_notes is None else look.pinned_notes
+
+
+def read_notes(file: str | None) -> list[dict[str, str]]:
     """Returns the notes of a file in their order, without empty lines; an empty list if ``file`` is ``None``."""
     if file is None:
         return []
-    lines = read_lines(Path(file), MAX_NOTES_BYTES, "a file of notes")
+    lines = read_text(Path(file), MAX_NOTES_BYTES).splitlines()
     notes = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -44,7 +64,7 @@ def read_names(file: str | None) -> HeadNames:
     """Returns the name that a user gave to each head; {} without a file. Of several names the last counts."""
     if file is None:
         return {}
-    lines = read_lines(Path(file), MAX_NAMES_BYTES, "a file of names")
+    lines = read_text(Path(file), MAX_NAMES_BYTES).splitlines()
     names = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -1,5 +1,7 @@
 """Names of heads: read, written, and shown wherever a head's pattern is."""
 
+import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import declared_options
+from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import build_report
@@ -62,3 +65,36 @@ def test_lists_titles_and_filters_have_the_names(recording: Recording, names: st
 def test_names_are_options_of_media_that_show_them() -> None:
     media = declared_options(Look)["names"].option.media
     assert {"terminal", "figure", "page"} <= set(media)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows names no open files")
+@pytest.mark.parametrize(
+    ("line", "option", "written"),
+    [
+        (["show", "a b c", "--heads", "0.0"], "names", "0.0 mover"),
+        (["heads", "a b c"], "names", "0.0 mover"),
+        (["heads", "a b c", "-o", "OUT.html"], "names", "0.0 mover"),
+        (["compare", "a b c", "--causal"], "names", "0.0 mover"),
+        (["show", "a b c", "-o", "OUT.html"], "notes", "#head=0.0 mover"),
+        (["show", "a b c", "-o", "OUT.pptx"], "notes", "#head=0.0 mover"),
+    ],
+)
+def test_names_and_notes_come_through_a_pipe(
+    line: list[str], option: str, written: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, written.encode())
+    os.close(write_end)
+    try:
+        words = [word.replace("OUT", str(tmp_path / "out")) for word in line]
+        assert main([*words, f"--{option}", f"/dev/fd/{read_end}"]) == 0
+    finally:
+        os.close(read_end)
+    said = capfd.readouterr().out
+    for path in tmp_path.iterdir():
+        if path.suffix == ".pptx":
+            with zipfile.ZipFile(path) as slides:
+                said += "".join(slides.read(name).decode() for name in slides.namelist() if name.endswith(".xml"))
+        else:
+            said += path.read_text()
+    assert "mover" in said
