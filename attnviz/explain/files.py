@@ -40,7 +40,10 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
         body = (
             f'<p class="dim">Attention step by step, in head {explanation.head}.</p>',
             *([f'<nav aria-label="Steps">{links}</nav>'] if len(explanation.steps) > 1 else []),
-            *(_section(number, step, papers) for number, step in enumerate(explanation.steps, 1)),
+            *(
+                _section(number, step, papers, explanation.look.drawn_theme)
+                for number, step in enumerate(explanation.steps, 1)
+            ),
             '<footer class="dim">',
             *(f"<p>{escape(remark)}</p>" for remark in explanation.remarks),
             "</footer>",
@@ -83,7 +86,7 @@ def refuse_format(suffix: str) -> None:
         raise AttnvizError(f"explain cannot write {suffix or 'a file without a suffix'}; choose {or_list(FORMATS)}")
 
 
-def _section(number: int, step: Step, papers: "Papers") -> str:
+def _section(number: int, step: Step, papers: "Papers", theme: str) -> str:
     from attnviz.render.page.one_file import table_html
 
     formula = re.sub(r"_(\w+)", r"<sub>\1</sub>", escape(step.formula))  # as in W_Q
@@ -98,7 +101,7 @@ def _section(number: int, step: Step, papers: "Papers") -> str:
         rows = []
         for row, label in enumerate(table.rows):
             cells = [f'<th scope="row">{escape(label)}</th>']
-            colors = None if table.scale is None else table.scale.rgb(table.values[row]).tolist()
+            colors = None if table.scale is None else table.scale.on_paper(theme).rgb(table.values[row]).tolist()
             for column, text in enumerate(table.cells[row]):
                 css_class = "dim" if text in (GAP_SIGN, ABSENT_SIGN) else ""
                 if colors is not None and not css_class:

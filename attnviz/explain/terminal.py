@@ -18,6 +18,7 @@ from attnviz.explain.tables import (
 )
 from attnviz.render.terminal.lines import Line, Span, fit, print_lines, right_aligned, wrap
 from attnviz.report.picture.colors import ink_on
+from attnviz.report.picture.look import Look
 
 INDENT = 2
 GUTTER = 4
@@ -98,7 +99,7 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
     for row, name in enumerate(names):
         scale = tables[row].scale if steps[row].name == "softmax" else None  # scores have other scales
         row_table = replace(table_of_steps, scale=scale)
-        spans = _row_spans(row_table, row, cell_widths, is_colored=explanation.look.colors > 0)
+        spans = _row_spans(row_table, row, cell_widths, explanation.look)
         lines.append([Span(right_aligned(name, label_width - 1) + " "), *spans])
     return lines
 
@@ -144,7 +145,7 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
                 [Span(" " * label_width + _column_labels(table, cell_widths), style="dim"), padding],
             ]
             for row, label in enumerate(table.rows):
-                spans = _row_spans(table, row, cell_widths, is_colored=explanation.look.colors > 0)
+                spans = _row_spans(table, row, cell_widths, explanation.look)
                 block.append([Span(right_aligned(label, label_width - 1) + " "), *spans, padding])
             blocks.append(block)
         lines.append([])
@@ -185,13 +186,13 @@ def _column_labels(table: Table, widths: list[int]) -> str:
     return "".join(" " + right_aligned(label, width - 1) for label, width in labels)
 
 
-def _row_spans(table: Table, row: int, widths: list[int], is_colored: bool) -> Line:
-    """Returns the spans of a row of cells; coloured if the table has a scale and ``is_colored`` is True."""
+def _row_spans(table: Table, row: int, widths: list[int], look: Look) -> Line:
+    """Returns the spans of a row of cells; coloured if the table has a scale and the look has colours."""
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
     are_signs = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
-    if table.scale is None or not is_colored:
+    if table.scale is None or not look.colors:
         return [Span(text, style="dim" if is_sign else "") for text, is_sign in zip(texts, are_signs, strict=True)]
-    papers = table.scale.rgb(table.values[row])
+    papers = table.scale.on_paper(look.drawn_theme).rgb(table.values[row])
     inks = ink_on(papers).tolist()
     return [
         Span(text, style="dim") if is_sign else Span(text, ink=tuple(ink), paper=tuple(paper))

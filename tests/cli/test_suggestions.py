@@ -55,7 +55,7 @@ WRONG = {
     "compare run.safetensors run.safetensors --causal": "--causal does not apply to a saved file",
     "browse run.safetensors --set seed=3": "",
     "show run.safetensors Life": "takes no 'Life' beside run.safetensors",
-    "show Life --theme dark": "--theme has no effect in the terminal; use -o picture.png",
+    "show Life --size 4:3": "--size has no effect in the terminal; use -o picture.png",
     "show Life --size 16:9": "--size has no effect in the terminal",
     "show Life --set annotate": "annotate has no effect in the terminal",
     "show Life --set dpi=90": "dpi has no effect in the terminal",
@@ -697,11 +697,11 @@ def test_options_of_the_look_name_kinds_of_media_that_there_are(name: str) -> No
 
 
 def test_a_users_own_default_is_never_refused(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ATTNVIZ_THEME", "dark")
+    monkeypatch.setenv("ATTNVIZ_SIZE", "4:3")
     monkeypatch.setenv("ATTNVIZ_MODEL", "trained")
     assert run("show abcabc")[0] == 0
     assert run("show run.safetensors")[0] == 0
-    assert run("show run.safetensors --theme dark")[0] == 1
+    assert run("show run.safetensors --size 4:3")[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from attnviz.browse.session.rows import HeadThumbnails, QueryRow, TokenRow, Toke
 from attnviz.browse.session.state import Theme, View
 from attnviz.maps.grouped import block_cells
 from attnviz.maps.recording import Recording
-from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale
+from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, ColorScale, on_paper
 from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
 from attnviz.report.picture.scales import shared_scale
 from attnviz.streaming.overview import block_edges
@@ -143,11 +143,9 @@ class Session(InspectedHeads):
         return self.themed_scale(self._default_scale(view, blocks), theme)
 
     def themed_scale(self, scale: ColorScale, theme: Theme) -> ColorScale:
-        """Returns a scale with the user's colormap, or the theme's; a diverging scale is returned unchanged."""
-        if scale.colormap != SEQUENTIAL:
-            return scale
-        colormap = self.colormap if self.colormap != SEQUENTIAL else TEXT_COLORMAPS.get(theme, SEQUENTIAL)
-        return replace(scale, colormap=colormap)
+        """Returns a scale with the user's colormap, or that of changes, on the theme's paper; a terminal's is dark."""
+        colormap = self.colormap if scale.colormap == SEQUENTIAL else scale.colormap
+        return replace(scale, colormap=on_paper(colormap, "light" if theme == "light" else "dark"))
 
     def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
         """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes."""

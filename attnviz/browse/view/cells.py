@@ -14,8 +14,8 @@ from attnviz.browse.session.blocks import CellBlock, RefinedBlock
 from attnviz.browse.view.graphics import PictureArea, picture_lines
 from attnviz.browse.view.parts import CURSOR_COLOR
 from attnviz.render.terminal.lines import Line, Span, right_aligned
-from attnviz.render.terminal.maps import SHADES, half_block
-from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
+from attnviz.render.terminal.maps import MASKED, SHADES, half_block
+from attnviz.report.picture.colors import ColorScale, Rgb, colormap, ink_on
 from attnviz.report.picture.panels import Quantity
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # of each of rich's colour systems
@@ -92,7 +92,7 @@ def shaded_span(
     if not is_visible:
         return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
     if colors <= ANSI_COLORS:
-        fraction_of_zero = 0.5 if scale.colormap == DIVERGING else 0.0
+        fraction_of_zero = 0.5 if scale.signed else 0.0
         is_large = abs(fraction - fraction_of_zero) >= LARGE_DISTANCE
         return Span(text, ink=_sign_color(value, scale, colors), style=style or ("bold" if is_large else ""))
     ink, paper = _ink_and_paper(0.0 if math.isnan(fraction) else round(fraction, 2), scale.colormap)
@@ -151,14 +151,15 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
 
 
 def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """Returns the line of one row of cells: denser characters for larger values, blanks for masked cells."""
+    """Returns the line of one row of cells: denser characters for larger values, dots for masked cells."""
     block, scale, cursor = cells.block, cells.scale, _cursor_column(cells, row)
     densities = np.nan_to_num(fractions)
-    if scale.colormap == DIVERGING:
+    if scale.signed:
         densities = np.abs(densities - 0.5) * 2  # no change is in the middle of the scale
     steps = np.rint(densities * (len(SHADES) - 1)).astype(int).tolist()
     glyphs = [
-        SHADES[step] if is_visible else " " for step, is_visible in zip(steps, block.visible[row].tolist(), strict=True)
+        SHADES[step] if is_visible else MASKED
+        for step, is_visible in zip(steps, block.visible[row].tolist(), strict=True)
     ]
     if cursor is not None:
         glyphs[cursor] = "+"
@@ -176,7 +177,7 @@ def _paired_rows(cells: Cells) -> Cells:
     visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells
     height, width = block.values.shape
     starts = np.arange(0, height, 2)
-    magnitudes = np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values
+    magnitudes = np.abs(block.values) if cells.scale.signed else block.values
     visible_magnitudes = np.where(visible, magnitudes, -np.inf)
     masked_row = np.full((height % 2, width), -np.inf)  # completes an odd number of rows
     lower_magnitudes = np.concatenate([visible_magnitudes, masked_row])[1::2]
@@ -195,7 +196,7 @@ def _cursor_column(cells: Cells, row: int) -> int | None:
 
 def _sign_color(value: float, scale: ColorScale, colors: int) -> Rgb | None:
     """Returns red for an increase and blue for any other change; ``None`` for other numbers, or without colours."""
-    if scale.colormap != DIVERGING or not colors:
+    if not scale.signed or not colors:
         return None
     return INCREASE_COLOR if value > 0 else DECREASE_COLOR
 

@@ -81,7 +81,7 @@ def _mean_row_text(screen: Screen, state: State) -> ShadedTokens:
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> ScreenPart:
     """Returns a tile: the head's effect, name, sort number and pattern above its thumbnail, or above an ellipsis."""
     session, is_chosen = screen.session, head == state.head
-    effect = _effect_spans(screen, head)
+    effect = _effect_spans(screen, state, head)
     width = grid.columns - (2 if effect else 0)  # an effect has two columns
     marks = ("▸" if is_chosen else "") + ("•" if head in state.marked_heads else "")
     order, number_text = state.view.order, ""
@@ -109,7 +109,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     return sized(ScreenPart([title, *lines], [ClickArea(0, 0, grid.width, grid.height, lambda x, y: hit)]), grid.height)
 
 
-def _effect_spans(screen: Screen, head: int) -> Line:
+def _effect_spans(screen: Screen, state: State, head: int) -> Line:
     """Returns a cell, two columns wide, whose colour and sign show the head's effect; empty without effects."""
     session = screen.session
     if not session.added_frames or head >= session.recorded_count:
@@ -118,7 +118,7 @@ def _effect_spans(screen: Screen, head: int) -> Line:
     value, is_measured = numbers[head], not np.isnan(numbers[head])
     sign = "+ " if value > 0 else "- "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[is_measured]]))
-    scale = ColorScale(-largest, largest, colormap=DIVERGING, signed=True)
+    scale = session.themed_scale(ColorScale(-largest, largest, colormap=DIVERGING, signed=True), state.theme)
     cells = Cells(block, scale, cell_width=2, texts=((sign if is_measured else "  ",),))
     return cell_lines(cells, screen.colors)[0]
 

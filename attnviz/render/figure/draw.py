@@ -235,7 +235,11 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
             ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
         matplotlib_figure.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
     for bar in page.bars:
-        axes, bar_box, bar_points = matplotlib_figure.axes_at(bar.box, theme["absent"]), bar.box, bar.points
+        axes, bar_box, bar_points = (
+            matplotlib_figure.axes_at(bar.box, theme["paper"], theme["hatch"]),
+            bar.box,
+            bar.points,
+        )
         is_flat = bar_box.width > bar_box.height
         bar_colors = colormap(bar.scale.colormap)
         strip = bar_colors[None] if is_flat else bar_colors[::-1, None]  # the largest value is at the top
@@ -261,7 +265,7 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
     theme, body = THEME_COLORS[look.drawn_theme], page.content
     as_shapes = is_vector and sum(place.panel.values.size for place in body.places) <= MAX_SHAPES
     for place in body.places:
-        panel, axes = place.panel, matplotlib_figure.axes_at(place.box, theme["absent"])
+        panel, axes = place.panel, matplotlib_figure.axes_at(place.box, theme["absent"], theme["hatch"])
         axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)  # shows at masked cells
         pixels = int(place.box.height * look.pixels_per_inch), int(place.box.width * look.pixels_per_inch)
 

@@ -20,6 +20,7 @@ from attnviz.render.figure.page import Box
 from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import Panel
 
+FRAME_POINTS = 0.5  # width of the frame around cells, of which those of zero have the colour of the paper
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnviz",
@@ -60,13 +61,13 @@ class OwnFigure(Figure):
         """Writes a text at a position in inches; ``$`` and other signs of formulas are plain characters."""
         self.text(x, y, text, fontsize=points, color=color, transform=self.dpi_scale_trans, parse_math=False, **style)
 
-    def axes_at(self, box: Box, color: str) -> Axes:
-        """Adds axes on a background of this colour, without an outline, at a place in inches, and returns them."""
+    def axes_at(self, box: Box, color: str, frame: str | None = None) -> Axes:
+        """Adds axes at a place in inches, on a background of this colour, with a thin frame of another, if given."""
         width, height = self.get_figwidth(), self.get_figheight()
         shares = (box.x / width, box.y / height, box.width / width, box.height / height)
         axes = self.add_axes(shares, facecolor=color)
         for spine in axes.spines.values():
-            spine.set_visible(False)
+            spine.set(visible=frame is not None, edgecolor=frame, linewidth=FRAME_POINTS)
         return axes
 
     def _repr_png_(self) -> bytes:

@@ -14,7 +14,7 @@ from attnviz.render.figure.media import draw_image
 from attnviz.render.figure.page import Bar, Box, Content, Page, Place, arrange_page
 from attnviz.render.figure.picture import THEME_COLORS, PageSize, Picture, page_size, with_readable_texts
 from attnviz.render.figure.words import Fonts, Ruler, choose_fonts
-from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, colormap, ink_on
+from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, colormap, ink_on, on_paper
 from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel, Quantity
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 from attnviz.text.tokens import Tokens
@@ -71,6 +71,7 @@ class SurveySheet:
 
     def __post_init__(self) -> None:
         self.theme = THEME_COLORS[self.report.look.drawn_theme]
+        self.colormap = on_paper(self.report.look.cmap or SEQUENTIAL, self.report.look.drawn_theme)
         self.ruler = Ruler(self.fonts.families)
         self.scale = 1.0
 
@@ -157,7 +158,7 @@ class SurveySheet:
         name = self.color_name
         numbers = self.numbers(name)
         low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-        scale = ColorScale(low, high if high > low else low + 1, self.report.look.cmap or SEQUENTIAL)
+        scale = ColorScale(low, high if high > low else low + 1, self.colormap)
         if name == LAYER:
             ticks = tuple((float(layer), str(layer)) for layer in sorted({int(low), int(high)}))
             return Bar(scale, (name,), ticks)
@@ -180,7 +181,7 @@ class SurveySheet:
         sizes = self.scaled_numbers(size_name) if size_name is not None else np.full(len(x_values), EQUAL_SIZE)
         axes = self.add_axes(AXIS_WIDTH, 0, WIDTH - AXIS_WIDTH, POINTS_HEIGHT)
         color_indices = np.rint(255 * self.scaled_numbers(self.color_name)).astype(int)
-        colors = colormap(self.report.look.cmap or SEQUENTIAL)[color_indices] / 255
+        colors = colormap(self.colormap)[color_indices] / 255
         areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * sizes) * self.scale**2
         style: dict[str, Any] = {
             "ecolor": self.theme["hatch"],
@@ -327,7 +328,7 @@ class SurveySheet:
                 rows=Axis("queries", ("",), (0, 1), places=query_places),
                 columns=Axis("keys", tokens.labels, tuple(range(len(tokens) + 1)), canvas=image, places=places),
                 quantity=WEIGHT,
-                scale=ColorScale(0, largest or 1.0, colormap=self.report.look.cmap or SEQUENTIAL),
+                scale=ColorScale(0, largest or 1.0, colormap=self.colormap),
             )
             draw_image(self.drawn, Place(panel, box), self.theme)
         return total_height
@@ -404,7 +405,7 @@ class SurveySheet:
         """Draws the text of an example, shaded by its `_query_weights` if any; a frame marks its query."""
         from matplotlib.patches import Rectangle
 
-        palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.drawn_theme])
+        palette = colormap(self.colormap)
         labels, weights = self.report.texts[example.text].labels, _query_weights(example)
         for line in lines:
             x = 0.0

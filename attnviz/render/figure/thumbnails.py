@@ -202,7 +202,7 @@ def paint_sheet(page: Page, dpi: int) -> Sheet:
     for bar in page.bars:
         box, gap = bar.box, LABEL_PADDING * page.scale
         is_flat = box.width > box.height
-        area = pixels[_pixels_of(box, page, dpi)]
+        area = _framed_area(pixels, box, page, dpi)
         levels = np.linspace(0, COLOR_LEVELS - 1, area.shape[1 if is_flat else 0]).round().astype(np.uint8)
         area[:] = levels if is_flat else levels[::-1, None]
         marks += [mark(line, "ld") for line in bar.name_lines(page.scale)]
@@ -217,17 +217,19 @@ def paint_sheet(page: Page, dpi: int) -> Sheet:
     return Sheet(pixels, tuple(marks))
 
 
-def _pixels_of(box: Box, page: Page, dpi: int) -> tuple[slice, slice]:
-    """Returns the rows and columns of the pixels in a rectangle of a page."""
+def _framed_area(pixels: ByteArray, box: Box, page: Page, dpi: int) -> ByteArray:
+    """Returns the pixels in a rectangle of a page, after drawing a frame around it: zero is the paper's colour."""
     top, left = round((page.height - box.y - box.height) * dpi), round(box.x * dpi)
-    return slice(max(top, 0), top + round(box.height * dpi)), slice(left, left + round(box.width * dpi))
+    bottom, right = top + round(box.height * dpi), left + round(box.width * dpi)
+    pixels[max(top - 1, 0) : bottom + 1, max(left - 1, 0) : right + 1] = HATCH_INDEX
+    return pixels[max(top, 0) : bottom, left:right]
 
 
 def _map_pixels(page: Page, dpi: int) -> ByteArray:
     """Returns the thumbnails of a page as indices of colours in the palette, ``(height, width)``."""
     pixels = np.full((round(page.height * dpi), round(page.width * dpi)), PAPER, dtype=np.uint8)
     for place in page.content.places:
-        area, panel = pixels[_pixels_of(place.box, page, dpi)], place.panel
+        area, panel = _framed_area(pixels, place.box, page, dpi), place.panel
         levels, visible = panel.drawn_cells(*area.shape)
         fractions = panel.scale.fraction(levels)
         is_nan = np.isnan(fractions)
@@ -235,12 +237,14 @@ def _map_pixels(page: Page, dpi: int) -> ByteArray:
         cell_colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
         cell_colors[is_nan] = NAN_INDEX
         # The cell that each pixel along a side shows.
-        rows, columns = (np.arange(side) * count // side for side, count in zip(area.shape, levels.shape, strict=True))
-        area[:] = cell_colors[rows][:, columns]
+        shown_rows, shown_columns = (
+            np.arange(side) * count // side for side, count in zip(area.shape, levels.shape, strict=True)
+        )
+        area[:] = cell_colors[shown_rows][:, shown_columns]
         if not visible.all():
             x, y = np.arange(area.shape[1]), np.arange(area.shape[0])[:, None]
             hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
-            area[:] = np.where(visible[rows][:, columns], area, hatching)
+            area[:] = np.where(visible[shown_rows][:, shown_columns], area, hatching)
     return pixels
 
 

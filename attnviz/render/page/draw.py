@@ -8,7 +8,7 @@ from attnviz.maps.heads import head_name
 from attnviz.metrics.head_frame import HeadChanges
 from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics
 from attnviz.render.page.encoding import PRECISIONS
-from attnviz.render.page.one_file import opening, table_html, text85, write_atlas, write_data
+from attnviz.render.page.one_file import opening, palettes_of, table_html, text85, write_atlas, write_data
 from attnviz.render.page.packed_factors import pack_scores, page_factors
 from attnviz.render.page.packing import (
     PackedHead,
@@ -21,7 +21,7 @@ from attnviz.render.page.packing import (
     thumbnail_shape,
 )
 from attnviz.render.page.scripts import bundle
-from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
+from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
@@ -147,7 +147,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "absent": has_masked,
         "nan": has_nan,
         "nanColor": list(NAN),
-        "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
+        "palettes": palettes_of(sequential),
         "sequential": sequential,
         "diverging": DIVERGING,
         "high": max(side.look.top for side in sides) or 1.0,  # a colour scale needs an end above 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
-from attnviz.report.picture.colors import ink_on
+from attnviz.report.picture.colors import DIVERGING, ON_DARK_PAPER, SAMPLES, colormap, ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, SurveyedHeads
 from attnviz.report.picture.structure import Phrase
@@ -101,6 +101,13 @@ def write_data(file: IO[bytes], name: str, content: bytes) -> None:
 def text85(content: bytes) -> str:
     """Returns bytes as text in base 85."""
     return base85(content).decode("ascii")
+
+
+def palettes_of(sequential: str) -> dict[str, str]:
+    """Returns the colours of a page by the names of colormaps, for numbers and changes on light and dark paper."""
+    names = (sequential, DIVERGING, sequential + ON_DARK_PAPER, DIVERGING + ON_DARK_PAPER)
+    known_names = (name for name in names if not name.endswith(ON_DARK_PAPER) or name in SAMPLES)
+    return {name: text85(colormap(name).tobytes()) for name in known_names}
 
 
 def digest_of(content: str) -> str:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame
 from attnviz.render.page.descriptions import about_medium, about_metrics
 from attnviz.render.page.encoding import base85, rounded_fractions
-from attnviz.render.page.one_file import opening, text85, write_data
-from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
+from attnviz.render.page.one_file import opening, palettes_of, write_data
+from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
 from attnviz.report.picture.report import HeadExample, HeadList, SurveyedHeads
 
 CHANGE_DIGITS = 6  # significant digits of a change, of which the page shows three decimals
@@ -90,7 +90,7 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
             for row in frame.rows
         ],
         "metrics": about_metrics(frame),
-        "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
+        "palettes": palettes_of(sequential),
         "sequential": sequential,
         "diverging": DIVERGING,
         "nanColor": list(NAN),

@@ -21,12 +21,15 @@ def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
     colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
     is_height_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
     screen_lines = console.height if is_height_known else LINES_WITHOUT_TERMINAL
+    # Terminals that say their background put its number at the end: 7 and 15 are white. Most others are dark.
+    is_light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     return replace(
         look,
         width=max(console.width, MIN_COLUMNS),
         height=max(screen_lines - reserved_lines, 1),
         moves_cursor=sys.stdout.isatty(),
+        theme=look.theme or ("light" if is_light else "dark"),
         colors=0 if console.no_color or look.ascii else colors,
         ascii=look.ascii or encoding != "utf8",
     )

@@ -28,7 +28,7 @@ from attnviz.render.terminal.maps import (
     thumbnails,
 )
 from attnviz.render.terminal.media import shaded_texts
-from attnviz.report.picture.colors import SEQUENTIAL, colormap
+from attnviz.report.picture.colors import SEQUENTIAL, colormap, on_paper
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import (
     ExactNumbers,
@@ -47,7 +47,7 @@ MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
 MAX_THUMBNAIL_COLUMNS = 24
 BAR_COLUMNS = 4  # columns of a bar beside a number
-BAR_COLOR = 140  # index in the colormap: a green that stands out on dark and on light backgrounds
+BAR_COLOR = 200  # index in the colormap: ink that stands out on the terminal's background
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
@@ -123,8 +123,8 @@ def ineffective_options(report: Report) -> tuple[str, ...]:
     if report.look.colors:
         return ()
     if isinstance(report, ShadedText) and not _has_shades(report):
-        return "cmap", "color_scale", "limits"
-    return ("cmap",)  # characters of shades still depend on the scale and its limits
+        return "cmap", "theme", "color_scale", "limits"
+    return "cmap", "theme"  # characters of shades still depend on the scale and its limits
 
 
 def _has_shades(report: ShadedText) -> bool:
@@ -167,7 +167,7 @@ def table_lines(summary: Summary | None, look: Look) -> list[Line]:
 def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Span]:
     columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
     to_right, to_left = max(columns, 0.0), max(-columns, 0.0)
-    color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
+    color = tuple(colormap(on_paper(SEQUENTIAL, look.drawn_theme))[BAR_COLOR].tolist()) if look.colors else None
     right_bar = "#" * round(to_right) if look.ascii else blocks(round(8 * to_right))
     positive_bar = Span(right_bar.ljust(BAR_COLUMNS), ink=color)
     if not has_negative:

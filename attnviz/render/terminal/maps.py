@@ -31,9 +31,9 @@ MIN_TICKED_WIDTH = 40  # of the narrowest terminal whose legend has numbers betw
 SPARE_COLUMNS = 4  # of a legend that stay free if its colour scale can be shorter
 MIN_NAME_COLUMNS = 6  # after the scale, above which a legend names its quantity
 LEGEND_TICKS = 3  # approximate number of ticks where the steps of the scale are not linear
-SHADES = "·░▒▓█"
-ASCII_SHADES = ".:-=+*#%@"
-SIGNS, ASCII_SIGNS = "▼▽·△▲", "=-.+#"  # for changes: less, about the same, more
+SHADES, ASCII_SHADES = " ░▒▓█", " :-=+*#%@"  # zero is the paper, as in colours
+SIGNS, ASCII_SIGNS = "▼▽ △▲", "=- +#"  # for changes: less, about the same, more
+MASKED = "·"  # a masked cell, in colours and in shades; ``.`` in ASCII
 SECONDS_COLUMNS = 10  # from one second that is written to the next, at least
 ROUND_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -284,26 +284,28 @@ def seconds_text(edges: Float64Array, covered_columns: range = range(0)) -> str:
 def _row_spans(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """Yields the spans of one row of a map, or of two as halves of blocks.
 
-    A cell is its number on the colour of its value, or a blank on the colour; a masked cell is a dot. In ASCII or
-    without colours, blocks are one span: characters of shades, and blanks for masked cells.
+    A cell is its number on the colour of its value, or a blank on the colour. In ASCII or without colours, blocks are
+    one span of characters of shades. A masked cell is a dot, as are two that share a block.
     """
     if grid.rows_a_line == 2:
-        yield from map(half_block, _row_colors(panel, row), _row_colors(panel, row + 1))
+        for upper, lower in zip(_row_colors(panel, row), _row_colors(panel, row + 1), strict=True):
+            is_masked = upper is None and lower is None
+            yield Span(MASKED, style="dim") if is_masked else half_block(upper, lower)
         return
     levels, visible = panel.levels[row], panel.visible[row].tolist()
     if not grid.has_numbers and (not look.colors or look.ascii):
         characters = shades(levels, panel.scale, _shade_characters(panel.scale, look))
-        shown_characters = (shade if seen else " " for shade, seen in zip(characters, visible, strict=True))
+        shown_characters = (shade if seen else MASKED for shade, seen in zip(characters, visible, strict=True))
         yield Span("".join(character * grid.cell for character in shown_characters))
         return
     papers = panel.scale.rgb(levels)
     inks = ink_on(papers).tolist() if grid.has_numbers else []
     for column, paper in enumerate(papers.tolist()):
         if not grid.has_numbers:
-            blank, dot = Span(" " * grid.cell, paper=tuple(paper)), Span("·".ljust(grid.cell), style="dim")
+            blank, dot = Span(" " * grid.cell, paper=tuple(paper)), Span(MASKED.ljust(grid.cell), style="dim")
             yield blank if visible[column] else dot
             continue
-        text = panel.cell(float(panel.values[row, column])) if visible[column] else "·"
+        text = panel.cell(float(panel.values[row, column])) if visible[column] else MASKED
         if len(text) < grid.cell:
             text = f"{text:>{grid.cell - 1}} "
         yield Span(text, tuple(inks[column]), tuple(paper)) if visible[column] else Span(text, style="dim")

@@ -12,7 +12,7 @@ from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
-from attnviz.render.terminal.maps import ASCII_SHADES, SHADES, half_block, seconds_text, shades
+from attnviz.render.terminal.maps import ASCII_SHADES, MASKED, SHADES, half_block, seconds_text, shades
 from attnviz.report.picture.colors import Rgb, ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths, overlay_pixels, panel_image, query_box
@@ -200,9 +200,9 @@ def draw_border(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int],
 
 
 def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> list[Line]:
-    """Returns the lines of one image without colour: shades for visible weights, ``Q`` for a query in the image."""
+    """Returns the lines of one image without colour: shades for visible weights, dots elsewhere, ``Q`` for a query."""
     image, boxes = panel_image(panel), panel.columns.places
-    characters = np.full((rows, columns), " ")
+    characters = np.full((rows, columns), MASKED)
     patch_shades = shades(panel.levels[0], panel.scale, signs)
     characters_a_pixel = [columns / image.width, rows / image.height] * 2  # of left and top, right and bottom
     scaled_boxes = (np.zeros((0, 4)) if boxes is None else boxes) * characters_a_pixel

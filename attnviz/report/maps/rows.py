@@ -14,7 +14,7 @@ from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.report.maps.head_panels import drawn, head_panels
-from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale
+from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.overlays import MAX_OVERLAID, band_tops, panel_image
@@ -119,8 +119,6 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         )
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Masked tokens have no shade: the query cannot see them.")
-    # In a terminal colours stand on its background, elsewhere they begin at that of the page.
-    colormap = SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.drawn_theme]
     names = {_numbered_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
     subject = names.pop() if len(names) == 1 else "one query of each text"
     heads_text = head_phrase(recording, first_head) if len(heads) == 1 else heads_phrase(heads)
@@ -130,7 +128,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         ShadedText,
         recording,
         look,
-        share_scales(panels, _with_linear_colors(look), colormap),
+        share_scales(panels, _with_linear_colors(look)),
         f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}.",
         (*remarks, *scale_remarks(look), *pool_remarks(look, panels)),
     )

@@ -1,6 +1,6 @@
 """Maps values to colours, and colours to a legible ink: one table for every renderer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -13,18 +13,17 @@ from attnviz.base.errors import AttnvizError, did_you_mean
 Rgb = tuple[int, int, int]
 Steps = Literal["linear", "sqrt", "log"]
 
-# Evenly spaced samples of colormaps; colours between them are interpolated. The first two are matplotlib's. The other
-# two begin close to the background of a light and of a dark page, so that shaded text still reads as text.
-SAMPLES = {
-    "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c"
-    " 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725",
-    "RdBu_r": "053061 2065ab 4393c3 90c4dd d1e5f0 f7f6f6 fddbc7 f3a481 d6604d b1182b 67001f",
-    "light-blue": "eaf0fa c6d9f4 8fb5ea 4f8cdd 1f5fbf 0f3f8f",
-    "dark-blue": "22262f 2c3f63 3a5f9e 5488d8 7fb2ff c9e0ff",
+# One colour language in every medium: zero is the paper, and a number is ink of one hue on it; changes are ink of two
+# hues. Colours lie on straight lines from paper to ink, which is what ink of that opacity over the paper gives, and
+# their steps are even to the eye (a test measures them in CIELAB).
+SEQUENTIAL, DIVERGING = "ink", "change"
+ON_DARK_PAPER = "-dark"  # ends the name of a colormap's variant for dark paper
+SAMPLES = {  # evenly spaced colours, between which others are interpolated
+    SEQUENTIAL: "ffffff 2a30a0",
+    SEQUENTIAL + ON_DARK_PAPER: "16191f 9aa8ff",
+    DIVERGING: "1d5b9e ffffff b0243a",
+    DIVERGING + ON_DARK_PAPER: "7db8f0 16191f ff968c",
 }
-SEQUENTIAL = "viridis"
-TEXT_COLORMAPS = {"light": "light-blue", "dark": "dark-blue"}
-DIVERGING = "RdBu_r"
 NAN = (255, 0, 200)
 MIN_TICK_SHARE = 0.85  # smallest distance of two ticks, as a share of the distance of evenly spaced ones
 LOG_RANGE = 1e-4  # where logarithmic steps begin, as a share of the largest value
@@ -72,6 +71,10 @@ class ColorScale:
         index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)  # a colormap has 256 colours
         colors = np.asarray(colormap(self.colormap)[index])
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
+
+    def on_paper(self, theme: str) -> "ColorScale":
+        """Returns the scale with its colormap's variant for the paper of a theme."""
+        return replace(self, colormap=on_paper(self.colormap, theme))
 
     def ticks(self, max_ticks: int = 6) -> tuple[float, ...]:
         """Returns about ``max_ticks`` ticks in order: the ends of the scale and round numbers that differ in colour.
@@ -128,6 +131,12 @@ class ColorScale:
             return np.asarray(np.where(position > 0, LOG_RANGE ** (1 - position), 0))
         value = self.low * (self.high / self.low) ** position
         return np.asarray((value - self.low) / (self.high - self.low))
+
+
+def on_paper(name: str, theme: str) -> str:
+    """Returns the name of a colormap's variant for the paper of a theme; the name itself if it has none."""
+    dark_name = name + ON_DARK_PAPER
+    return dark_name if theme == "dark" and dark_name in SAMPLES else name
 
 
 @cache

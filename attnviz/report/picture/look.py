@@ -70,9 +70,9 @@ class Look:
     theme: Annotated[
         str | None,
         Option(
-            "Use the light or dark theme (default: light; pages follow the reader's system).",
+            "Use the light or dark theme (default: light; pages follow the reader's system, terminals their own).",
             OneOf(THEMES),
-            media=(*FIGURES, "page"),
+            media=PICTURE_MEDIA,
         ),
     ] = None
     size: Annotated[

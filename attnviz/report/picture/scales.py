@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.report.picture.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, ColorScale, Steps
+from attnviz.report.picture.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, ColorScale, Steps, on_paper
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import LIFT, Panel, Quantity
 
@@ -28,7 +28,6 @@ LIFTED = "Lift is the weight times the number of keys that the query can see; 1Ã
 def share_scales(
     panels: Iterable[Panel],
     look: Look | None = None,
-    default_cmap: str = SEQUENTIAL,
     max_ratio: float = MAX_ROW_RATIO,
     *,
     title_limits: bool = True,
@@ -50,8 +49,7 @@ def share_scales(
         drawn_panels = _with_lift(drawn_panels)
     if look.color_limits == "head":
         scaled_panels = [
-            replace(panel, scale=shared_scale(panel.color_quantity, [panel], look, default_cmap))
-            for panel in drawn_panels
+            replace(panel, scale=shared_scale(panel.color_quantity, [panel], look)) for panel in drawn_panels
         ]
         if not title_limits:
             return tuple(scaled_panels)
@@ -60,25 +58,23 @@ def share_scales(
     for panel in drawn_panels:
         panels_of_quantity.setdefault(panel.color_quantity, []).append(panel)
     scales = {
-        quantity: shared_scale(quantity, quantity_panels, look, default_cmap)
+        quantity: shared_scale(quantity, quantity_panels, look)
         for quantity, quantity_panels in panels_of_quantity.items()
     }
     return tuple(replace(panel, scale=scales[panel.color_quantity]) for panel in drawn_panels)
 
 
-def shared_scale(
-    quantity: Quantity, panels: list[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL
-) -> ColorScale:
+def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = None) -> ColorScale:
     """Returns the colour scale of all panels of a quantity: within the user's limits, or by default fit to the values.
 
     A scale of changes is centred on 0 and ignores the user's limits and colormap.
     """
     look = look or Look()
-    cmap, steps = look.cmap or default_cmap, _steps(quantity, look)
+    cmap, steps = on_paper(look.cmap or SEQUENTIAL, look.drawn_theme), _steps(quantity, look)
     if quantity.centred:  # around 0
         changes = _visible_levels(panels)
         reach = (float(np.abs(changes).max()) if changes.size else 0.0) or 1.0
-        return ColorScale(-reach, reach, DIVERGING, steps, signed=True)
+        return ColorScale(-reach, reach, on_paper(DIVERGING, look.drawn_theme), steps, signed=True)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
         return ColorScale(low, high, cmap, steps, clipped=are_clipped(panels, high))

@@ -41,7 +41,7 @@ def test_parts_are_filled_beside_and_below_each_other_and_answer_clicks_where_th
 
 
 def test_hidden_cells_are_drawn_in_their_columns() -> None:
-    assert texts(cell_lines(Cells(ONE, ColorScale(0, 1), cell_width=2), 0))[0] == "██  ██"
+    assert texts(cell_lines(Cells(ONE, ColorScale(0, 1), cell_width=2), 0))[0] == "██··██"
 
 
 def test_numbers_stand_on_the_colour_of_their_value() -> None:
@@ -102,6 +102,6 @@ def test_theme_goes_round_and_begins_where_it_was_asked_to(recording: Recording)
 
 
 def test_colormap_that_was_asked_for_is_drawn(recording: Recording) -> None:
-    screen = screen_of(recording, colormap="dark-blue")
+    screen = screen_of(recording, colormap="magma")
     inks = {span.paper for line in draw_screen(screen, press(screen, start_state(screen), "enter")) for span in line}
-    assert inks & {tuple(color) for color in colormap("dark-blue").tolist()}
+    assert inks & {tuple(color) for color in colormap("magma").tolist()}

@@ -26,29 +26,29 @@ from tests.browse.examples import (
 OVERVIEW = """\
  4 heads  weights                                    a test
 >0.4     0.7
-@.       @.
-.@@.     @...
-...@@.   @.....
-.....@@. @.......
+@ ...... @ ......
+ @@ .... @   ....
+   @@ .. @     ..
+     @@  @
 1.4      1.7
-@.       @.
-.@@.     @...
-...@@.   @.....
-.....@@. @.......
+@ ...... @ ......
+ @@ .... @   ....
+   @@ .. @     ..
+     @@  @
 
- head 0.4: previous token 1.00  0% ..---++###@@ 100%
+ head 0.4: previous token 1.00  0%   ---++###@@ 100%
  Enter open  / find  o sort  f filter  ? keys  q quit"""
 
 HEAD = """\
  head 0.4: previous token 1.00  weights              a test
        v 0                       | query 2 2
-     0 @@                        | key 0 0
-     1 @@..                      | weight 0.00%
-     2>++@@..                    | score  0.0000
-     3 ....@@..                  |
-     4 ......@@..                | strongest keys
-     5 ........@@..              | 100.0% @@@@@@ 1
-     6 ..........@@..            | 0% ..--++##@@ 100%
+     0 @@..............          | key 0 0
+     1 @@  ............          | weight 0.00%
+     2>++@@  ..........          | score  0.0000
+     3     @@  ........          |
+     4       @@  ......          | strongest keys
+     5         @@  ....          | 100.0% @@@@@@ 1
+     6           @@  ..          | 0%   --++##@@ 100%
  shades: attention weight of "2" (2) in head 0.4, 0% to 100%
  0 1 2 3 4 5 6 7
 

@@ -41,9 +41,9 @@ def report_of_one_bright_patch(suffix: str) -> ShadedText:
 
 
 def bright_area(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the first and the last row and column of yellow pixels."""
-    yellow = np.argwhere(pixels[..., 0].astype(int) - pixels[..., 2] > 100)
-    return yellow.min(axis=0), yellow.max(axis=0)
+    """Returns the first and the last row and column of pixels in ink."""
+    ink = np.argwhere(pixels[..., 2].astype(int) - pixels[..., 0] > 80)
+    return ink.min(axis=0), ink.max(axis=0)
 
 
 def test_bright_patch_of_a_png_is_at_its_place_in_the_image() -> None:

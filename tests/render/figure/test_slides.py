@@ -100,7 +100,7 @@ def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recor
 
 @pytest.mark.parametrize(
     ("look", "size", "paper"),
-    [({}, (13.333, 7.5), "FFFFFF"), ({"size": "4:3", "theme": "dark"}, (10, 7.5), "14151A")],
+    [({}, (13.333, 7.5), "FFFFFF"), ({"size": "4:3", "theme": "dark"}, (10, 7.5), "16191F")],
 )
 def test_deck_has_its_size_and_theme_and_everything_on_a_slide_stands_within_it(
     causal_recording: Recording, look: dict[str, Any], size: tuple[float, float], paper: str

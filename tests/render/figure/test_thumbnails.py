@@ -75,12 +75,12 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 
 def corner(sheet: Sheet, title: str) -> tuple[int, int]:
-    """The upper left pixel of the thumbnail under a number: the first below it that is no paper."""
+    """The upper left pixel of the thumbnail under a number: inside the frame below it."""
     [mark] = [mark for mark in sheet.marks if mark.text == title]
     y = round(mark.y)
     while sheet.pixels[y, round(mark.x)] > COLOR_LEVELS + 2:
         y += 1
-    return y, round(mark.x)
+    return y + 1, round(mark.x)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -212,9 +212,9 @@ def test_a_chosen_word_shows_each_head_over_the_images_with_its_share(show: Open
     strongest, weakest = in_second.argmax(axis=1), in_second.argmin(axis=1)
     bright = [opened.page.evaluate(PATCH_IN_LENS, [head, int(strongest[head])]) for head in range(3)]
     faint = [opened.page.evaluate(PATCH_IN_LENS, [head, int(weakest[head])]) for head in range(3)]
-    yellow = [green - blue for _, green, blue in bright]
-    assert int(np.argmax(yellow)) == int(in_second.max(axis=1).argmax())  # one scale for all heads
-    assert all(green - blue < most for (_, green, blue), most in zip(faint, yellow, strict=True))
+    ink = [blue - green for _, green, blue in bright]
+    assert int(np.argmax(ink)) == int(in_second.max(axis=1).argmax())  # one scale for all heads
+    assert all(blue - green < most for (_, green, blue), most in zip(faint, ink, strict=True))
     with opened.page.expect_download() as download:
         opened.page.get_by_role("button", name="SVG", exact=True).click()
     content = download.value.path().read_text(encoding="utf-8")

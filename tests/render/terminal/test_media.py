@@ -104,7 +104,7 @@ def test_without_colors_a_legend_says_what_shades_are_and_a_remark_that_the_imag
 
 def test_shades_depend_on_the_scale_and_its_limits() -> None:
     report = build_report(image_recording(), ReportOptions(look=Look(width=80)))
-    assert ineffective_options(report) == ("cmap",)
+    assert ineffective_options(report) == ("cmap", "theme")
 
 
 @pytest.mark.parametrize("is_ascii", [False, True])

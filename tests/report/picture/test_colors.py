@@ -1,28 +1,79 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.base.errors import AttnvizError
-from attnviz.report.picture.colors import DIVERGING, SEQUENTIAL, ColorScale, Steps, colormap, ink_on, luminance
+from attnviz.render.figure.picture import THEME_COLORS
+from attnviz.render.page.scripts import read_asset
+from attnviz.report.picture.colors import (
+    DIVERGING,
+    SEQUENTIAL,
+    ColorScale,
+    Steps,
+    colormap,
+    ink_on,
+    luminance,
+    on_paper,
+)
+from attnviz.report.picture.look import THEMES
 
 ANY_STEPS: st.SearchStrategy[Steps] = st.sampled_from(["linear", "sqrt", "log"])
 
 
-@pytest.mark.parametrize(("name", "error"), [("viridis", 6), ("RdBu_r", 3)])
-def test_our_tables_are_those_of_matplotlib(name: str, error: int) -> None:
-    import matplotlib
+def cielab(rgb: ByteArray) -> Float64Array:
+    """Colours of sRGB in CIELAB under D65, ``(..., 3)``: lightness from 0 to 100, a and b (IEC 61966-2-1, CIE 15)."""
+    fraction = np.asarray(rgb, dtype=np.float64) / 255
+    linear = np.where(fraction <= 0.04045, fraction / 12.92, ((fraction + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    share = linear @ to_xyz.T / to_xyz.sum(axis=1)  # of white
+    root = np.where(share > 216 / 24389, np.cbrt(share), (24389 / 27 * share + 16) / 116)
+    x, y, z = np.moveaxis(root, -1, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=-1)
 
-    theirs = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3] * 255
-    assert np.abs(colormap(name) - theirs).max() <= error
+
+# From the paper to the ink: the colours of numbers, and both halves of those of changes.
+RAMPS = {f"numbers {theme}": colormap(on_paper(SEQUENTIAL, theme)) for theme in THEMES}
+RAMPS |= {f"less {theme}": colormap(on_paper(DIVERGING, theme))[127::-1] for theme in THEMES}
+RAMPS |= {f"more {theme}": colormap(on_paper(DIVERGING, theme))[128:] for theme in THEMES}
 
 
-def test_sequential_map_never_darkens() -> None:
-    assert (np.diff(luminance(colormap(SEQUENTIAL))) > -1e-3).all()
+@pytest.mark.parametrize("ramp", RAMPS.values(), ids=RAMPS)
+def test_steps_from_paper_to_ink_are_even_to_the_eye_and_the_ink_is_read(ramp: ByteArray) -> None:
+    colors = cielab(ramp[np.rint(np.linspace(0, len(ramp) - 1, 17)).astype(int)])
+    lightness_steps = np.abs(np.diff(colors[:, 0]))
+    distances = np.linalg.norm(np.diff(colors, axis=0), axis=1)
+    assert len(set(np.sign(np.diff(cielab(ramp)[:, 0])).tolist()) - {0.0}) == 1  # never back towards the paper
+    assert lightness_steps.max() < 1.6 * lightness_steps.min()
+    assert distances.max() < 1.6 * distances.min()
+    paper, ink = luminance(ramp[[0, -1]])
+    assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) > 6  # WCAG asks for 4.5 of text
 
 
-def test_diverging_map_is_lightest_in_the_middle() -> None:
-    assert luminance(colormap(DIVERGING)).argmax() in (127, 128)
+@pytest.mark.parametrize("ramp", [RAMPS[f"numbers {theme}"] for theme in THEMES], ids=THEMES)
+def test_weights_have_one_hue(ramp: ByteArray) -> None:
+    _, a, b = cielab(ramp[64:]).T
+    assert np.ptp(np.degrees(np.arctan2(b, a))) < 20
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_zero_of_numbers_and_of_changes_is_the_paper_of_every_medium(theme: str) -> None:
+    page = re.sub(
+        r".*?(--card: \S+;.*)",
+        r"\1",
+        read_asset("page.css").partition("dark)")[0 if theme == "light" else 2],
+        flags=re.S,
+    )
+    numbers, changes = (colormap(on_paper(name, theme)) for name in (SEQUENTIAL, DIVERGING))
+    hexes = ["#" + bytes(color).hex() for color in (numbers[0], numbers[-1], changes[0], changes[-1])]
+    assert hexes == [re.search(rf"--{name}: (#\w+);", page)[1] for name in ("card", "arc", "less", "more")]  # type: ignore[index]
+    assert (THEME_COLORS[theme]["paper"], THEME_COLORS[theme]["line"]) == tuple(hexes[:2])
+    assert np.abs(changes[[127, 128]].astype(int) - numbers[0]).max() <= 1
+    less, more = cielab(changes[[0, -1]])[:, 0]
+    assert less == pytest.approx(more, abs=2)  # a fall is as strong as a rise
 
 
 def test_ends_of_the_scale_take_the_ends_of_the_map() -> None:

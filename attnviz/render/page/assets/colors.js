@@ -16,16 +16,8 @@ const THEME_NAMES = ["paper", "card", "ink", "soft", "line", "accent", "accent-p
 
 /** @param {string} palette @param {number} shade */
 function shadeOf(palette, shade) {
-  const rgb = palettes[palette].subarray(3 * shade, 3 * shade + 3);
-  return palette === page.diverging && isDark() ? throughPaper(rgb, shade) : rgb;
-}
-
-/** A diverging colour on dark paper: zero is the paper, and the ends stay. @param {Uint8Array} rgb @param {number} shade */
-function throughPaper(rgb, shade) {
-  const size = Math.abs((2 * shade) / (SHADES - 1) - 1);
-  const hue = partsOf(theme()[shade < SHADES / 2 ? "less" : "more"]);
-  const paper = partsOf(theme().card);
-  return Uint8Array.from(rgb, (_, part) => paper[part] + (hue[part] - paper[part]) * size);
+  const colors = (isDark() && palettes[`${palette}-dark`]) || palettes[palette];
+  return colors.subarray(3 * shade, 3 * shade + 3);
 }
 
 /** True if the page's paper is dark. */
