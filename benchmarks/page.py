@@ -240,7 +240,7 @@ FRAMES = """async () => {
         const part = {top, bottom: top + 512, left, right: left + 512, height: 512, width: 512};
         const start = performance.now();
         const of = {numbers: [scene.shown.number], how: null, side: 0};
-        await new Promise((done) => theComputer().ask(of, part, ({last}) => last === 512 && done()));
+        await new Promise((done) => askWindow(of, part, ({last}) => last === 512 && done()));
         times.push(performance.now() - start);
         await wait(20);
     }

@@ -8,9 +8,9 @@ const { bytesOf, readHalves, readWeights } = await load("encoding.js");
 const { percentText, scoreText, cellText, tickTexts, positionOf } = await load("formatting.js");
 const { Pool } = await load("pooling.js");
 const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
-const { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
+const { Store } = await load("store.js");
 const { nameOfPlace, placeNamed } = await load("places.js");
-const { ROWS } = await load("factors.js");
+const { Factors, ROWS } = await load("factors.js");
 const { factoredWeights, keptWeights } = await load("grids.js");
 const { averageOfKeys, changeOf, largestOf, lineOf, quantileOf, strongestCells, strongestOf } = await load("values.js");
 
@@ -51,26 +51,28 @@ async function cellsOf({ side, alone }, rows, columns) {
   };
 }
 
-/** A side that is read whole, and its lines as they are read alone, of fresh pieces each. */
-async function sideFrom(given) {
-  given.texts = given.content.split(" ");
-  const fresh = () => [piecesOf(given), given.about && piecesOfKeys(given.keys.split(" "), given)];
-  const [pieces, keys] = fresh();
-  const [queries, columns] = given.shape.map((count) => ({ labels: Array(count).fill("") }));
-  const about = { queries, keys: columns };
-  const side = keys
-    ? factoredWeights(about, factoredSide(given, await readAll(pieces), await readAll(keys), await pieces.rest()))
-    : keptWeights(about, await readSide(given, pieces));
-  const unread = { query: fresh(), key: fresh() };
-  const alone = (axis, place) => {
-    const [queries, keys] = unread[axis];
-    return given.about ? computeLine(given.about, queries, keys, axis, place, readAll) : readLine(given, queries, axis, place);
-  };
-  return { side, alone };
+/** A store of one head, nothing of which was read. */
+function storeOf({ content, keys, about, shape, high, precision, block }) {
+  const store = new Store({ precision, block, heads: [{ layer: 0, highs: [high], factors: about ? [about] : [], shapes: [shape] }] });
+  store.texts.set("head-0-0", content);
+  if (about) store.texts.set(`keys-${about.keys}`, keys);
+  return store;
 }
 
-function pooled(factors, part) {
-  const pool = new Pool(factors, part);
+/** The grid of a side that is read whole, and its lines as they are read alone, of a fresh store for rows and for columns. */
+async function sideFrom(given) {
+  const [queries, keys] = given.shape.map((count) => ({ labels: Array(count).fill("") }));
+  const store = storeOf(given);
+  const numbers = await (await store.side(0, 0, false)).numbers();
+  const about = { queries, keys };
+  const side = given.about ? factoredWeights(about, new Factors({ ...numbers, keys: await store.keys(0, 0) })) : keptWeights(about, numbers);
+  const unread = { query: storeOf(given), key: storeOf(given) };
+  return { side, alone: async (axis, place) => (await unread[axis].side(0, 0, false)).line(axis, place) };
+}
+
+async function pooled({ part, ...given }) {
+  const [rows] = await storeOf(given).rows({ numbers: [0], how: null, side: 0, moved: false });
+  const pool = new Pool(rows, part);
   for (let row = part.top; row < part.bottom; row += ROWS) pool.add(row);
   const { mean, max } = pool.take();
   return { mean: written(mean), max: written(max) };
@@ -81,7 +83,7 @@ const answers = {
   halves: ({ planes }) => written(readHalves(bytes(planes))),
   codes: ({ codes, precision, high }) => written(readWeights(bytes(codes), precision, high)),
   side: async ({ rows, columns, ...given }) => cellsOf(await sideFrom(given), rows, columns),
-  pooled: async (given) => pooled((await sideFrom(given)).side.factors, given.part),
+  pooled,
   fractions: ({ values, scale }) => written(Array.from(float32(values), (value) => fractionOf(value, scale))),
   strengths: ({ values, scale }) => written(Array.from(float32(values), (value) => strengthOf(value, scale))),
   values: ({ fractions, scale }) => written(fractions.map((fraction) => valueAt(fraction, scale))),

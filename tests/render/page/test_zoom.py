@@ -100,7 +100,7 @@ def test_long_heads_beside_each_other_and_as_one_are_computed_of_all_of_them(sho
 def part(opened: Opened, of: str = ONE_HEAD, **asked: int) -> dict[str, np.ndarray]:
     """What the worker answers, its bands joined."""
     said = opened.evaluate(
-        "new Promise((done) => { const bands = []; theComputer().ask(" + of + ", " + str(asked) + ", (band) => {"
+        "new Promise((done) => { const bands = []; askWindow(" + of + ", " + str(asked) + ", (band) => {"
         " bands.push(band); if (band.last === " + str(asked["height"]) + ") done(['mean', 'max'].map((name) =>"
         " bands.flatMap(({ pooled }) => Array.from(pooled[0][name])))); }); })"
     )

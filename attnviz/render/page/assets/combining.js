@@ -2,9 +2,7 @@
 
 import { ABSENT, changeOf } from "./values.js";
 
-/** @import { Computed } from "./types.js" */
-
-/** @typedef {{ layer: number, weights: Float32Array }} LayerWeights of one head */
+/** @import { Rows } from "./types.js" */
 
 const RESIDUAL = 0.5; // of a row, that the residual connection passes on
 
@@ -39,8 +37,8 @@ export class Combined {
 }
 
 /** Several heads as one whose cells are computed. */
-export class CombinedFactors {
-  /** @param {Computed[]} heads @param {"mean" | "max" | "difference"} how */
+export class CombinedRows {
+  /** @param {Rows[]} heads @param {"mean" | "max" | "difference"} how */
   constructor(heads, how) {
     this.heads = heads;
     this.how = how;

@@ -2,7 +2,7 @@
 
 import { ABSENT } from "./values.js";
 
-/** @import { AboutFactors, FactorParts, GivenFactors } from "./types.js" */
+/** @import { GivenFactors } from "./types.js" */
 
 /** Queries that are computed at once. */
 export const ROWS = 4;
@@ -251,15 +251,4 @@ function productsOf(one, others, first, last) {
     place1 += features;
   }
   return products;
-}
-
-/** The arrays that follow a head's queries, in 32 bits. @param {Uint8Array<ArrayBuffer>} rest @param {AboutFactors} about */
-export function partsOfRest(rest, { parts }) {
-  const found = /** @type {FactorParts} */ ({});
-  let place = 0;
-  for (const [name, count] of /** @type {[keyof FactorParts, number][]} */ (Object.entries(parts))) {
-    found[name] = new Float32Array(rest.buffer, place, count);
-    place += 4 * count;
-  }
-  return found;
 }

@@ -1,12 +1,12 @@
 /** The token lens: one token's row in every listed head, heads below each other, and the layers' means below them. */
 
 import { combinedOf } from "./combining.js";
-import { theComputer } from "./computer.js";
 import { haveSameTexts, headName, page, seenBy, textOf } from "./data.js";
 import { lineByUnits } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
+import { askLines } from "./numbers.js";
 import { weightText } from "./quantities.js";
 import { unitsNow } from "./shown.js";
 import { sideNumber, state } from "./state.js";
@@ -55,7 +55,7 @@ export class TokenLens {
     this.arrange();
 
     let last = performance.now();
-    theComputer().askLines(this.heads, this.axis, this.place, (number, lines) => {
+    askLines(this.heads, this.axis, this.place, (lines, number) => {
       this.lines.set(number, this.side === "change" ? changeOf(lines[0], lines[1]) : lines[sideNumber()]);
       this.means.clear();
       if (!this.whole && performance.now() - last < REDRAWN_AFTER) return;

@@ -1,22 +1,14 @@
-/** Computes contributions from weights and the norms that keys move, on a page that has both. */
+/** Which numbers are shown where a page has contributions besides weights. */
 
-import { page, shapeOf } from "./data.js";
-import { bytesOf } from "./encoding.js";
+import { page } from "./data.js";
 import { state } from "./state.js";
 
-/** @type {{ norms: Float32Array[], codes: Uint8Array }[]} what was read, once it was asked for */
-const read = [];
+/** @type {{ codes: Uint8Array | null }} of the thumbnails of contributions, once they were asked for */
+const read = { codes: null };
 
-/** Reads the norms of keys and the thumbnails' codes. @param {string} content characters */
-export function readMoved(content) {
-  const bytes = bytesOf(content);
-  let place = 0;
-  const norms = page.heads.map((_, number) => {
-    const [, columns] = shapeOf(number);
-    place += 4 * columns;
-    return new Float32Array(bytes.slice(place - 4 * columns, place).buffer);
-  });
-  read.push({ norms, codes: bytes.subarray(place) });
+/** Takes the codes of the thumbnails of contributions. @param {Uint8Array} codes */
+export function takeMovedCodes(codes) {
+  read.codes = codes;
 }
 
 /** True if contributions are shown that a page of weights holds besides. */
@@ -24,19 +16,14 @@ export function showsMoved() {
   return state.of !== page.quantity;
 }
 
-/** True if what is shown now was read. */
+/** True if the thumbnails of what is shown now were read. */
 export function isMovedRead() {
-  return read.length > 0 || !showsMoved();
+  return read.codes !== null || !showsMoved();
 }
 
-/** The norms of a head's keys where they are shown. @param {number} number */
-export function normsOf(number) {
-  return showsMoved() ? (read[0]?.norms[number] ?? null) : null;
-}
-
-/** The codes of all thumbnails of contributions. */
+/** The codes of the thumbnails of contributions. */
 export function movedCodes() {
-  return read[0]?.codes ?? new Uint8Array(0);
+  return read.codes ?? new Uint8Array(0);
 }
 
 /** The largest number of all heads. */

@@ -1,49 +1,91 @@
-/** The heads' numbers: read when a head is opened, and kept while it is among the last few that were. */
+/** The page's side of the store of numbers: it asks workers for heads, windows, one token's lines, and several heads as one. */
 
-import { theComputer } from "./computer.js";
-import { contentOf, documentRead, givenSide } from "./contents.js";
-import { headTitle, page, seenBy, textOf } from "./data.js";
+import { headTitle, page, seenBy, shapeOf, textOf } from "./data.js";
+import { Factors } from "./factors.js";
 import { factoredWeights, keptWeights } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
-import { factoredSide, piecesOf, readSide } from "./reading.js";
+import { showsMoved } from "./moved.js";
 
-/** @import { Grid, GridAbout } from "./types.js" */
+/** @import { Axis, Grid, OfHeads, Part, ScoreFactors, StoredPage, WindowBand } from "./types.js" */
 
+const MAX_WORKERS = 3;
 const MAX_KEPT_HEADS = 8;
+const MAX_READ_AHEAD = 2 ** 23; // numbers of keys
+
+/** @type {StoredPage} */
+const stored = {
+  precision: page.precision,
+  block: page.block,
+  heads: page.heads.map(({ layer, highs, factors }, number) => ({ layer, highs, factors, shapes: page.sides.map((_, side) => shapeOf(number, side)) })),
+};
+
+const asked = { last: 0, lines: 0, map: 0 }; // numbers of what was asked for last
+/** @type {Map<number, (found: any, number: number) => void>} */
+const receivers = new Map();
+
+/** A worker, and the elements that it was given. @type {{ worker: Worker, given: Set<string> }[]} */
+const workers = [];
+
+// The script stands before the heads' numbers, so that the first view is drawn while they are still read.
+/** @returns {Promise<unknown>} */
+function documentRead() {
+  if (document.readyState !== "loading") return Promise.resolve();
+  return new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
+}
+
+/** True if the browser has read an element, of which it keeps the characters as they are. @param {string} id */
+const isRead = (id) => document.readyState !== "loading" || Boolean(document.getElementById(id)?.nextSibling);
+
+/** @param {string} id */
+const contentOf = (id) => document.getElementById(id)?.textContent ?? "";
+
+/** Asks a worker that has the elements it needs; answers come until they are let go of. @param {number} place of the worker @param {string[]} ids @param {object} message */
+function send(place, ids, message) {
+  if (!workers[place]) {
+    const worker = new Worker(URL.createObjectURL(new Blob([contentOf("worker")], { type: "text/javascript" })));
+    worker.onmessage = ({ data }) => receivers.get(data.id)?.(data.found, data.number);
+    worker.postMessage({ page: stored, texts: {} });
+    workers[place] = { worker, given: new Set() };
+  }
+  const { worker, given } = workers[place];
+  const missing = ids.filter((id) => !given.has(id));
+  for (const id of missing) given.add(id);
+  worker.postMessage({ ...message, texts: Object.fromEntries(missing.map((id) => [id, contentOf(id)])) });
+}
+
+/** The elements that hold a head. @param {number} number */
+function elementsOf(number) {
+  const { factors } = page.heads[number];
+  const keys = factors.map((about) => `keys-${about.keys}`);
+  return [...page.sides.map((_, side) => `head-${number}-${side}`), ...keys, ...(showsMoved() ? ["moved"] : [])];
+}
+
+/** The one answer to what is asked of the first worker. @param {string[]} ids @param {object} question @returns {Promise<any>} */
+async function answerTo(ids, question) {
+  const id = ++asked.last;
+  if (![...ids, "worker"].every(isRead)) await documentRead();
+  return new Promise((resolve) => {
+    receivers.set(id, (found) => {
+      receivers.delete(id);
+      resolve(found);
+    });
+    send(0, ids, { ...question, id });
+  });
+}
+
+/** Lets go of what is asked for. @param {number} id */
+function drop(id) {
+  if (receivers.delete(id)) workers.forEach((_, place) => send(place, [], { dropped: id }));
+}
 
 /** @type {Map<number, Promise<Grid[]>>} */
 const keptHeads = new Map();
 /** @type {Map<number, Promise<Float32Array>>} keys, which several heads may share */
 const keptKeys = new Map();
 
-/** @param {number} number @param {number} side @returns {Promise<Grid>} */
-async function sideOf(number, side) {
-  const given = givenSide(number, side);
-  const counts = seenBy(number, side);
-  /** @type {GridAbout} */
-  const about = {
-    number,
-    title: headTitle(number),
-    queries: textOf(number, "query", side),
-    keys: textOf(number, "key", side),
-    same: page.heads[number].same,
-    scale: scaleOf(number),
-    seen: (row) => counts[row],
-  };
-  if (!given.about) {
-    given.texts = { ...(await contentOf(`head-${number}-${side}`)).split(" ") };
-    return keptWeights(about, await readSide(given, piecesOf(given)));
-  }
-  await documentRead();
-  const { numbers, rest } = await theComputer().askNumbers(number, side, "queries"); // so many that the worker reads them
-  return factoredWeights(about, factoredSide(given, numbers, await keysOf(number, side, given.about.keys), rest));
-}
-
-/** @param {number} number @param {number} side @param {number} keys which of the page's */
-function keysOf(number, side, keys) {
-  const reading = keptKeys.get(keys) ?? theComputer().askNumbers(number, side, "keys").then(({ numbers }) => numbers);
-  keep(keptKeys, keys, reading);
-  return reading;
+/** A head's weights, by side. @param {number} number */
+export function loadHead(number) {
+  return keep(keptHeads, number, () => Promise.all(page.sides.map((_, side) => readSide(number, side))));
 }
 
 /** Lets go of what was read of heads: something else is shown of them. */
@@ -51,11 +93,24 @@ export function forgetHeads() {
   keptHeads.clear();
 }
 
-/** A head's sides. @param {number} number */
-export function loadHead(number) {
-  const loading = keptHeads.get(number) ?? Promise.all(page.sides.map((_, side) => sideOf(number, side)));
-  keep(keptHeads, number, loading);
-  return loading;
+/** @param {number} number @param {number} side @returns {Promise<Grid>} */
+async function readSide(number, side) {
+  const counts = seenBy(number, side);
+  const about = {
+    number,
+    title: headTitle(number),
+    queries: textOf(number, "query", side),
+    keys: textOf(number, "key", side),
+    same: page.heads[number].same,
+    scale: scaleOf(number),
+    seen: (/** @type {number} */ row) => counts[row],
+  };
+  const factors = page.heads[number].factors[side];
+  const of = { number, side, moved: showsMoved() };
+  const found = await answerTo(elementsOf(number), { ask: "side", ...of });
+  if (!factors) return keptWeights(about, found);
+  const keys = await keep(keptKeys, factors.keys, () => answerTo(elementsOf(number), { ask: "keys", ...of }));
+  return factoredWeights(about, new Factors({ ...found, keys }));
 }
 
 /**
@@ -64,13 +119,113 @@ export function loadHead(number) {
  * @template Value
  * @param {Map<number, Value>} kept
  * @param {number} number
- * @param {Value} value
+ * @param {() => Value} read
  */
-function keep(kept, number, value) {
+function keep(kept, number, read) {
+  const value = kept.get(number) ?? read();
   kept.delete(number);
   kept.set(number, value);
   for (const oldest of kept.keys()) {
-    if (kept.size <= MAX_KEPT_HEADS) return;
+    if (kept.size <= MAX_KEPT_HEADS) break;
     kept.delete(oldest);
   }
+  return value;
+}
+
+/**
+ * Calls `receive` with each band of a window of heads until it is let go of; returns its number.
+ *
+ * @param {Omit<OfHeads, "moved">} of
+ * @param {Part} part
+ * @param {(band: WindowBand) => void} receive
+ * @param {number} before the window that is no longer waited for
+ */
+export function askWindow(of, part, receive, before = 0) {
+  const id = ++asked.last;
+  drop(before);
+  receivers.set(id, receive);
+  windows.add(id);
+  send(0, of.numbers.flatMap(elementsOf), { ask: "window", ...of, moved: showsMoved(), part, id });
+  return id;
+}
+
+/** @type {Set<number>} */
+const windows = new Set();
+
+/** Lets go of all windows. */
+export function dropWindows() {
+  for (const id of windows) drop(id);
+  windows.clear();
+}
+
+/**
+ * Calls `receive` with a token's line in one head after the other, until other lines are asked for.
+ *
+ * @param {number[]} numbers of heads, in the order in which they are wanted
+ * @param {Axis} axis
+ * @param {number} place
+ * @param {(lines: Float32Array[], number: number) => void} receive lines, by side
+ */
+export async function askLines(numbers, axis, place, receive) {
+  drop(asked.lines);
+  const id = (asked.lines = ++asked.last);
+  receivers.set(id, receive);
+  await documentRead();
+  for (const number of numbers) {
+    if (receivers.has(id)) send(workerOf(number), elementsOf(number), { ask: "lines", id, number, axis, place, moved: showsMoved() });
+  }
+}
+
+/** The worker that computes a head's lines: heads that share keys are one worker's. @param {number} number */
+function workerOf(number) {
+  const count = Math.max(1, Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 1));
+  return (page.heads[number].factors[0]?.keys ?? number) % count;
+}
+
+/** The mean, the largest, or the rollout of heads whose weights are kept, as one map. @param {Omit<OfHeads, "moved">} of @returns {Promise<Float32Array>} */
+export function askMap(of) {
+  drop(asked.map);
+  asked.map = asked.last + 1;
+  return answerTo(of.numbers.flatMap(elementsOf), { ask: "map", ...of, moved: showsMoved() });
+}
+
+/** The codes of the thumbnails of contributions. @returns {Promise<Uint8Array>} */
+export function askMovedCodes() {
+  return answerTo(["moved"], { ask: "moved" });
+}
+
+/** @type {{ heads: ScoreFactors[][] | null }} by head, then by side */
+const scoreFactors = { heads: null };
+
+/** Returns the queries and keys of a head whose weights are kept; null until `readScores` has read them. @param {number} number @param {number} side */
+export function scoreFactorsOf(number, side) {
+  return scoreFactors.heads?.[number][side] ?? null;
+}
+
+/** Reads the queries and keys from which scores of short texts are explained. */
+export async function readScores() {
+  if (scoreFactors.heads || !page.scores) return;
+  /** @type {Float32Array} */
+  const numbers = await answerTo(["scores"], { ask: "scores" });
+  let place = 0;
+  const next = (/** @type {number} */ count) => numbers.subarray(place, (place += count));
+  scoreFactors.heads = page.scores.map((sides, number) =>
+    sides.map((about, side) => {
+      const [rows, columns] = shapeOf(number, side);
+      return { ...about, queries: next(rows * about.features), keys: next(columns * about.features) };
+    }),
+  );
+}
+
+/** Starts the first worker; of long texts each, which reads the keys of the first head that it will be asked for. */
+export async function startWorkers() {
+  await documentRead();
+  send(0, [], {});
+  const begun = new Set();
+  page.heads.forEach(({ factors: [about] }, number) => {
+    const place = workerOf(number);
+    if (!about || begun.has(place)) return;
+    begun.add(place);
+    if (shapeOf(number)[1] * about.features <= MAX_READ_AHEAD) send(place, elementsOf(number), { ahead: number });
+  });
 }

@@ -3,13 +3,13 @@
 import { openHead, openLens, step } from "./actions.js";
 import { forgetTheme } from "./colors.js";
 import { openShare } from "./command.js";
-import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
 import { listenToFilter } from "./filter_field.js";
 import { listenToKeys, openHelp } from "./keyboard.js";
 import { actionOf, findToken, zoomByStep } from "./keys.js";
 import { openNotes, original, startStory } from "./notes.js";
+import { startWorkers } from "./numbers.js";
 import { fitOverview, listenToOverview } from "./overview.js";
 import { listenToPointedHead } from "./pointed_head.js";
 import { listenToPrint } from "./printing.js";
@@ -41,7 +41,7 @@ function start() {
   follow();
   followState();
   performance.mark("first view drawn");
-  if (page.heads.some(({ factors }) => factors.length)) whenIdle(() => theComputer().start());
+  whenIdle(startWorkers);
   if (page.notes.length) startStory(0);
 }
 

@@ -1,9 +1,22 @@
-/** A part of a head pooled to lines of pixels, as they are computed. */
+/** A part of a map pooled to pixels: of each pixel's block the mean and the largest of the cells that are visible. */
 
 import { ROWS } from "./factors.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Computed, Part, Pooled } from "./types.js" */
+/** @import { Part, Pooled, Rows } from "./types.js" */
+
+/** Rows of cells that are held. @param {Float32Array} values @param {number} columns @returns {Rows} */
+export function heldRows(values, columns) {
+  return {
+    values,
+    fillRows: (row, start, stop, out) => {
+      for (let more = 0; more < ROWS; more++) {
+        out.set(values.subarray((row + more) * columns + start, (row + more) * columns + stop), more * (stop - start));
+      }
+      return out;
+    },
+  };
+}
 
 /**
  * A map that is held cell by cell, pooled to so many rows and columns of pixels.
@@ -17,95 +30,73 @@ import { ABSENT } from "./values.js";
  * @returns {Pooled}
  */
 export function pooledCells(values, rows, columns, height, width, change) {
-  /** @type {Computed} */
-  const held = {
-    fillRows: (row, _start, _stop, out) => {
-      out.set(values.subarray(row * columns, (row + ROWS) * columns));
-      return out;
-    },
-  };
-  const pool = new Pool(held, { top: 0, bottom: rows, left: 0, right: columns, height, width }, change);
+  const pool = new Pool(heldRows(values, columns), { top: 0, bottom: rows, left: 0, right: columns, height, width }, change);
   for (let row = 0; row < rows; row += ROWS) pool.add(row);
   return pool.take();
 }
 
-/** Lines of pixels of one recording: the mean and the largest of the visible weights of each pixel's block. */
+/** Pools a part of a map whose rows are added from top to bottom. */
 export class Pool {
-  /** @param {Computed} side @param {Part} part @param {boolean} change whether the largest by size counts */
-  constructor(side, part, change = false) {
-    this.side = side;
-    this.change = change;
-    this.part = part;
+  /** @param {Rows} source @param {Part} part @param {boolean} change whether the largest by size counts */
+  constructor(source, part, change = false) {
     const columns = part.right - part.left;
-    this.weights = new Float32Array(ROWS * columns);
-    this.single = part.width === columns && part.height === part.bottom - part.top; // a pixel a cell
+    this.source = source;
+    this.part = part;
+    this.change = change;
+    this.isWhole = part.width === columns && part.height === part.bottom - part.top; // a pixel a cell
     this.edges = Int32Array.from({ length: part.width + 1 }, (_, pixel) => Math.floor((pixel * columns) / part.width));
-    this.done = 0; // lines that are finished, and of these those that were taken
-    this.taken = 0;
+    this.cells = new Float32Array(ROWS * columns);
+    this.done = this.taken = 0; // lines of pixels that are finished, and of these those that were taken
     /** @type {Float32Array[]} */
     this.mean = [];
     /** @type {Float32Array[]} */
     this.max = [];
-    this.highest = new Float32Array(part.width);
-    this.totals = new Float64Array(part.width);
+    this.totals = new Float64Array(part.width); // of the line that is not finished
     this.counts = new Uint32Array(part.width);
-    this.next = 0;
-    this.begin();
+    this.largest = new Float32Array(part.width).fill(ABSENT);
   }
 
-  /** Begins a line of pixels, which ends before the query `next`. */
-  begin() {
-    const { top, bottom, height, width } = this.part;
-    this.highest = new Float32Array(width).fill(ABSENT);
-    this.totals.fill(0);
-    this.counts.fill(0);
-    this.next = top + Math.floor(((this.done + 1) * (bottom - top)) / height);
-  }
-
-  /** Adds four queries. @param {number} row */
+  /** Adds four rows. @param {number} row */
   add(row) {
-    const { left, right, bottom } = this.part;
+    const { top, bottom, left, right, height } = this.part;
     const columns = right - left;
-    this.side.fillRows(row, left, right, this.weights);
+    this.source.fillRows(row, left, right, this.cells);
     for (let more = 0; more < ROWS && row + more < bottom; more++) {
-      if (this.single) this.keepLine(this.weights.slice(more * columns, (more + 1) * columns));
-      else this.addLine(this.weights, more * columns);
-      if (!this.single && row + more + 1 === this.next) this.finish();
+      if (this.isWhole) {
+        this.finish(this.cells.slice(more * columns, (more + 1) * columns));
+        continue;
+      }
+      this.addRow(more * columns);
+      if (row + more + 1 === top + Math.floor(((this.done + 1) * (bottom - top)) / height)) this.finish();
     }
   }
 
-  /** Keeps a line of single cells as it is. @param {Float32Array} weights */
-  keepLine(weights) {
-    this.mean.push(weights);
-    this.max.push(weights);
-    this.done++;
-  }
-
-  /** Adds a query to the line of pixels. @param {Float32Array} weights @param {number} start */
-  addLine(weights, start) {
-    const { edges, totals, counts, highest, change } = this;
-    for (let pixel = 0; pixel < highest.length; pixel++) {
+  /** Adds a row to the line of pixels. @param {number} start of its cells */
+  addRow(start) {
+    const { cells, edges, totals, counts, largest, change } = this;
+    for (let pixel = 0; pixel < largest.length; pixel++) {
       for (let place = start + edges[pixel]; place < start + edges[pixel + 1]; place++) {
-        const weight = weights[place];
-        if (weight === ABSENT) continue;
-        totals[pixel] += weight;
+        const cell = cells[place];
+        if (cell === ABSENT) continue;
+        totals[pixel] += cell;
         counts[pixel]++;
-        const isLess = change ? Math.abs(weight) <= Math.abs(highest[pixel]) : weight <= highest[pixel];
-        if (counts[pixel] === 1 || !isLess) highest[pixel] = weight;
+        const isLess = change ? Math.abs(cell) <= Math.abs(largest[pixel]) : cell <= largest[pixel];
+        if (counts[pixel] === 1 || !isLess) largest[pixel] = cell;
       }
     }
   }
 
-  /** Ends the line of pixels. */
-  finish() {
-    const mean = new Float32Array(this.part.width).fill(ABSENT);
-    for (let pixel = 0; pixel < mean.length; pixel++) {
-      if (this.counts[pixel]) mean[pixel] = this.totals[pixel] / this.counts[pixel];
-    }
+  /** Ends a line of pixels. @param {Float32Array} [cells] where each is a pixel */
+  finish(cells) {
+    const { totals, counts, largest } = this;
+    const mean = cells ?? new Float32Array(largest.length);
+    if (!cells) for (let pixel = 0; pixel < mean.length; pixel++) mean[pixel] = counts[pixel] ? totals[pixel] / counts[pixel] : ABSENT;
     this.mean.push(mean);
-    this.max.push(this.highest);
+    this.max.push(cells ?? largest.slice());
     this.done++;
-    this.begin();
+    totals.fill(0);
+    counts.fill(0);
+    largest.fill(ABSENT);
   }
 
   /** The lines since the last time. @returns {Pooled} */
@@ -116,9 +107,13 @@ export class Pool {
   }
 }
 
-/** Lines one after the other. @param {Float32Array[]} lines */
-function joined(lines) {
-  const all = new Float32Array(lines.length * (lines[0]?.length ?? 0));
-  lines.forEach((line, number) => all.set(line, number * line.length));
-  return all;
+/** Numbers one after the other in an array of their own. @param {Float32Array[]} parts */
+export function joined(parts) {
+  const whole = new Float32Array(parts.reduce((total, part) => total + part.length, 0));
+  let place = 0;
+  for (const part of parts) {
+    whole.set(part, place);
+    place += part.length;
+  }
+  return whole;
 }

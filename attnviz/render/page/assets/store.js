@@ -1,141 +1,244 @@
-/** The worker's store of heads: characters of their pieces as the page sent them, and the latest of what was read of them. */
+/** The store of numbers: it reads what the page holds of heads when it is asked for, and keeps the latest. The worker's alone. */
 
-import { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } from "./reading.js";
+import { Combined, CombinedRows, Rollout } from "./combining.js";
+import { bytesOf, inflate, ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
+import { Factors } from "./factors.js";
+import { heldRows, joined } from "./pooling.js";
+import { timesMoved } from "./values.js";
 
-/** @import { Factors } from "./factors.js" */
-/** @import { Pieces } from "./pieces.js" */
-/** @import { GivenSide } from "./reading.js" */
-/** @import { Axis } from "./types.js" */
+/** @import { AboutFactors, Axis, FactorParts, OfHeads, Rows, StoredPage } from "./types.js" */
 
-/** @typedef {{ number: number, sides: GivenSide[], keys: Record<number, Record<number, string>> }} GivenHead keys by number, then piece */
+/**
+ * @typedef {object} StoredSide one head of one recording
+ * @property {(axis: Axis, place: number) => Promise<Float32Array>} line of which as little is read as holds it
+ * @property {() => Promise<Rows>} rows from which windows are pooled
+ * @property {() => Promise<object>} numbers what a grid of it is made of
+ */
 
+const MIN_PIECE_BYTES = 32_768; // of a piece, unless it is the last
+const MAX_PIECES = 16;
 const MAX_KEPT_BYTES = 2 ** 27; // of all that a worker holds read
 
-export class HeadStore {
-  constructor() {
-    /** @type {Map<number, GivenHead>} */
-    this.given = new Map();
-    /** @type {Map<number, Record<number, string>>} */
-    this.keys = new Map();
-    /** @type {Map<string, { value: unknown, size: number }>} */
+/** Rows of numbers in pieces, as encoding.py wrote them, each of which is read when one of its rows is looked at. */
+class Pieces {
+  /** @param {string} text @param {number} rows @param {number} bytesOfRow */
+  constructor(text, rows, bytesOfRow) {
+    this.texts = text.split(" ");
+    this.rows = rows;
+    this.bytesOfRow = bytesOfRow;
+    this.each = Math.max(1, Math.ceil(rows / MAX_PIECES), Math.ceil(MIN_PIECE_BYTES / bytesOfRow)); // rows
+    this.count = Math.ceil(rows / this.each);
+    /** @type {Map<number, Promise<Uint8Array<ArrayBuffer>>>} */
     this.read = new Map();
-    this.size = 0;
   }
 
-  /** Takes pieces of a head, besides those that it has. @param {GivenHead} head */
-  add(head) {
-    const before = this.given.get(head.number)?.sides;
-    head.sides.forEach((side, place) => (side.texts = Object.assign(before?.[place].texts ?? {}, side.texts)));
-    this.given.set(head.number, head);
-    this.read.delete(`factors ${head.number}`); // what keys move may be another
-    for (const [number, texts] of Object.entries(head.keys)) {
-      this.keys.set(Number(number), Object.assign(this.keys.get(Number(number)) ?? {}, texts));
+  /** The bytes of a piece. @param {number} number */
+  piece(number) {
+    const bytes = this.read.get(number) ?? inflate(bytesOf(this.texts[number]));
+    this.read.set(number, bytes);
+    return bytes;
+  }
+
+  /** The piece of a row, and which of its rows that is. @param {number} row @returns {Promise<[Uint8Array<ArrayBuffer>, number]>} */
+  async row(row) {
+    return [await this.piece(Math.floor(row / this.each)), row % this.each];
+  }
+
+  /** All pieces of rows. */
+  all() {
+    return Promise.all(Array.from({ length: this.count }, (_, number) => this.piece(number)));
+  }
+
+  /** The piece that follows those of the rows. */
+  rest() {
+    return this.piece(this.count);
+  }
+}
+
+export class Store {
+  /** @type {Map<string, string>} characters of the page's elements, by their ids */
+  texts = new Map();
+  /** @type {Map<unknown, { value: unknown, size: number }>} what was read, by its name; the latest last */
+  kept = new Map();
+  size = 0;
+
+  /** @param {StoredPage} page */
+  constructor(page) {
+    this.page = page;
+  }
+
+  /** One head of one recording: its weights, or its contributions. @param {number} number @param {number} side @param {boolean} moved */
+  async side(number, side, moved) {
+    const norms = moved ? (await this.moved()).norms[number] : null;
+    const about = this.page.heads[number].factors[side];
+    return about ? this.factoredSide(number, side, about, norms) : this.keptSide(number, side, norms);
+  }
+
+  /** Weights that are kept. @param {number} number @param {number} side @param {Float32Array | null} moved @returns {StoredSide} */
+  keptSide(number, side, moved) {
+    const { heads, precision, block } = this.page;
+    const { shapes, highs } = heads[number];
+    const [[rows, columns], high] = [shapes[side], highs[side]];
+    const size = ITEM_SIZES[precision.dtype];
+    const pieces = this.pieces(`head-${number}-${side}`, rows, columns * size);
+    const read = (/** @type {Uint8Array<ArrayBuffer>} */ bytes) => readWeights(bytes, precision, high);
+    const weights = async () => timesMoved(joined((await pieces.all()).map(read)), moved);
+
+    /** @type {StoredSide["line"]} */
+    async function line(axis, place) {
+      if (axis === "query") {
+        const [piece, row] = await pieces.row(place);
+        return timesMoved(read(piece.slice(row * pieces.bytesOfRow, (row + 1) * pieces.bytesOfRow)), moved);
+      }
+      const cells = (await pieces.all()).map((piece) => {
+        const cellsOfPiece = new Uint8Array((piece.length / pieces.bytesOfRow) * size);
+        for (let byte = 0; byte < cellsOfPiece.length; byte++) {
+          cellsOfPiece[byte] = piece[Math.floor(byte / size) * pieces.bytesOfRow + place * size + (byte % size)];
+        }
+        return read(cellsOfPiece);
+      });
+      return timesMoved(joined(cells), moved && moved.subarray(place, place + 1));
     }
+
+    async function numbers() {
+      const rest = await pieces.rest();
+      const name = block > 1 ? "maxima" : precision.dtype === "float32" ? "scores" : "sums";
+      const more = { [name]: block > 1 ? read(rest) : new Float32Array(rest.buffer) };
+      return { weights: await weights(), high, largest: precision.largest, moved, ...more };
+    }
+
+    return { line, numbers, rows: async () => heldRows(await weights(), columns) };
   }
 
-  /** @param {number} number @returns {GivenSide[]} */
-  sidesOf(number) {
-    const head = this.given.get(number);
-    if (!head) throw new Error(`head ${number} was not given`);
-    return head.sides;
-  }
+  /** Weights that are computed of queries and keys. @param {number} number @param {number} side @param {AboutFactors} about @param {Float32Array | null} moved @returns {StoredSide} */
+  factoredSide(number, side, about, moved) {
+    const [rows, columns] = this.page.heads[number].shapes[side];
+    const queries = this.pieces(`head-${number}-${side}`, rows, 2 * about.features);
+    const keys = this.pieces(`keys-${about.keys}`, columns, 2 * about.features);
+    const parts = async () => partsOfRest(await queries.rest(), about);
 
-  /** All weights of a head, by side. @param {number} number */
-  sides(number) {
-    return Promise.all(this.sidesOf(number).map((given, side) => readSide(given, this.pieces(`${number} ${side}`, given))));
-  }
-
-  /** A token's line of a head, by side. @param {number} number @param {Axis} axis @param {number} place */
-  lines(number, axis, place) {
-    return Promise.all(this.sidesOf(number).map((given, side) => this.line(`${number} ${side}`, given, axis, place)));
-  }
-
-  /** @param {string} name @param {GivenSide} given @param {Axis} axis @param {number} place */
-  line(name, given, axis, place) {
-    const pieces = this.pieces(name, given);
-    const { about, moved } = given;
-    if (!about) return readLine(given, pieces, axis, place);
-    const keys = this.piecesOfKeys(given);
-    return computeLine(about, pieces, keys, axis, place, (some) => this.numbers(some === keys ? `keys ${about.keys}` : name, some), moved);
-  }
-
-  /** The factors of a head, by side. @param {number} number @returns {Promise<Factors[]>} */
-  factors(number) {
-    const all = () => Promise.all(this.sidesOf(number).map((_, side) => this.factorsOfSide(number, side)));
-    return this.kept(`factors ${number}`, all, () => 0);
-  }
-
-  /** @param {number} number @param {number} side */
-  async factorsOfSide(number, side) {
-    const { numbers, rest } = await this.queries(number, side);
-    return factoredSide(this.sidesOf(number)[side], numbers, await this.keysOf(number, side), rest);
-  }
-
-  /** All queries of a head, and what follows them. @param {number} number @param {number} side */
-  async queries(number, side) {
-    const pieces = this.pieces(`${number} ${side}`, this.sidesOf(number)[side]);
-    const rest = await pieces.rest();
-    return { numbers: await this.numbers(`${number} ${side}`, pieces), rest };
-  }
-
-  /** Reads the keys of a head, which will be asked for. @param {number} number */
-  readKeys(number) {
-    this.sidesOf(number).forEach((_, side) => this.keysOf(number, side));
-  }
-
-  /** All keys of a head. @param {number} number @param {number} side */
-  keysOf(number, side) {
-    const given = this.sidesOf(number)[side];
-    return this.numbers(`keys ${given.about?.keys}`, this.piecesOfKeys(given));
-  }
-
-  /** @param {GivenSide} given */
-  piecesOfKeys(given) {
-    const keys = given.about?.keys ?? 0;
-    return this.kept(`keys ${keys}`, () => piecesOfKeys(this.keys.get(keys) ?? {}, given), sizeOf);
-  }
-
-  /** @param {string} name @param {GivenSide} given */
-  pieces(name, given) {
-    return this.kept(name, () => piecesOf(given), sizeOf);
-  }
-
-  /** All numbers of pieces, whose bytes are let go of. @param {string} name @param {Pieces} pieces */
-  numbers(name, pieces) {
-    const read = async () => {
-      const numbers = await readAll(pieces);
-      pieces.read.clear();
-      return numbers;
+    /** @type {StoredSide["line"]} of a query its own row alone is read, of a key its own */
+    const line = async (axis, place) => {
+      const { sums, relative, byKey, real } = await parts();
+      const only = (/** @type {Float32Array | null | undefined} */ part) => part?.subarray(place, place + 1);
+      if (axis === "query") {
+        const mask = { ...about.mask, firstQuery: about.mask.firstQuery + place };
+        const own = { mask, sums: sums.subarray(place, place + 1), relative: relative?.subarray(rows - 1 - place), byKey, real, moved };
+        return new Factors({ ...about, ...own, queries: await rowOf(queries, place), keys: await this.halves(keys) }).row(0);
+      }
+      const mask = { ...about.mask, firstKey: about.mask.firstKey + place };
+      const own = { mask, sums, relative: relative?.subarray(place), byKey: only(byKey), real: only(real), moved: only(moved) };
+      return new Factors({ ...about, ...own, queries: await this.halves(queries), keys: await rowOf(keys, place) }).column(0);
     };
-    return this.kept(`numbers ${name}`, read, () => 2 * sizeOf(pieces));
+    const own = async () => ({ ...about, ...(await parts()), moved, queries: await this.halves(queries) });
+    return { line, numbers: own, rows: async () => new Factors({ ...(await own()), keys: await this.halves(keys) }) };
+  }
+
+  /** All keys of a head whose weights are computed. @param {number} number @param {number} side */
+  keys(number, side) {
+    const { factors, shapes } = this.page.heads[number];
+    return this.halves(this.pieces(`keys-${factors[side].keys}`, shapes[side][1], 2 * factors[side].features));
+  }
+
+  /** What windows of heads are pooled of: each side of one, or several as one. @param {OfHeads} of @returns {Promise<Rows[]>} */
+  async rows({ numbers, how, side, moved }) {
+    const rowsOf = async (/** @type {number} */ number, /** @type {number} */ place) => (await this.side(number, place, moved)).rows();
+    if (!how || how === "rollout") return Promise.all(this.page.heads[numbers[0]].highs.map((_, place) => rowsOf(numbers[0], place)));
+    return [new CombinedRows(await Promise.all(numbers.map((number) => rowsOf(number, side))), how)];
+  }
+
+  /** Heads whose weights are kept as one map; null once it is no longer wanted. @param {OfHeads} of @param {() => Promise<boolean>} isWanted */
+  async map({ numbers, how, side, moved }, isWanted) {
+    const { heads } = this.page;
+    const weightsOf = async (/** @type {number} */ number) => (await (await this.side(number, side, moved)).rows()).values ?? new Float32Array(0);
+    const [rows, columns] = heads[numbers[0]].shapes[side];
+    if (how === "rollout") {
+      const rollout = new Rollout(rows);
+      const layers = [...new Set(numbers.map((number) => heads[number].layer))].sort((one, two) => one - two);
+      for (const layer of layers) {
+        rollout.add(await Promise.all(numbers.filter((number) => heads[number].layer === layer).map(weightsOf)));
+        if (!(await isWanted())) return null;
+      }
+      return rollout.done();
+    }
+    const all = new Combined(how === "max" ? "max" : "mean", rows * columns);
+    for (const number of numbers) {
+      all.add(await weightsOf(number));
+      if (!(await isWanted())) return null;
+    }
+    return all.done();
+  }
+
+  /** The norms that each head's keys move, and the codes of the thumbnails of contributions. */
+  moved() {
+    return this.keep("moved", 0, async () => {
+      const bytes = bytesOf(this.texts.get("moved") ?? "");
+      let place = 0;
+      const norms = this.page.heads.map(({ shapes: [[, columns]] }) => {
+        place += 4 * columns;
+        return new Float32Array(bytes.slice(place - 4 * columns, place).buffer);
+      });
+      return { norms, codes: bytes.slice(place) };
+    });
+  }
+
+  /** All queries and keys of short texts, from which scores are explained. */
+  async scores() {
+    return readHalves(await inflate(bytesOf(this.texts.get("scores") ?? "")));
+  }
+
+  /** @param {string} id of the page's element @param {number} rows @param {number} bytesOfRow */
+  pieces(id, rows, bytesOfRow) {
+    return this.keep(id, rows * bytesOfRow, () => new Pieces(this.texts.get(id) ?? "", rows, bytesOfRow));
+  }
+
+  /** All queries, or all keys; the bytes of their pieces are let go of. @param {Pieces} pieces */
+  halves(pieces) {
+    return this.keep(pieces.texts, 2 * pieces.rows * pieces.bytesOfRow, async () => {
+      const whole = new Float32Array((pieces.rows * pieces.bytesOfRow) / 2);
+      const parts = await pieces.all();
+      parts.forEach((bytes, number) => readHalves(bytes, 0, bytes.length / 2, whole.subarray((number * pieces.each * pieces.bytesOfRow) / 2)));
+      pieces.read.clear();
+      return whole;
+    });
   }
 
   /**
    * What was read under a name, or is read now; the oldest makes room for it.
    *
    * @template Value
-   * @param {string} name
+   * @param {unknown} name
+   * @param {number} size in bytes
    * @param {() => Value} read
-   * @param {(value: Value) => number} size in bytes
    * @returns {Value}
    */
-  kept(name, read, size) {
-    const known = /** @type {{ value: Value, size: number } | undefined} */ (this.read.get(name));
-    const value = known ? known.value : read();
-    const kept = known ?? { value, size: size(value) };
-    this.read.delete(name);
-    this.read.set(name, kept);
-    if (!known) this.size += kept.size;
-    for (const [oldest, { size: freed }] of this.read) {
+  keep(name, size, read) {
+    const kept = /** @type {{ value: Value, size: number } | undefined} */ (this.kept.get(name)) ?? { value: read(), size };
+    if (!this.kept.delete(name)) this.size += size;
+    this.kept.set(name, kept);
+    for (const [oldest, { size: freed }] of this.kept) {
       if (this.size <= MAX_KEPT_BYTES || oldest === name) break;
-      this.read.delete(oldest);
+      this.kept.delete(oldest);
       this.size -= freed;
     }
-    return value;
+    return kept.value;
   }
 }
 
-/** @param {Pieces} pieces */
-function sizeOf(pieces) {
-  return pieces.rows * pieces.bytesOfRow;
+/** The arrays that follow a head's queries, in 32 bits. @param {Uint8Array<ArrayBuffer>} rest @param {AboutFactors} about */
+function partsOfRest(rest, { parts }) {
+  const found = /** @type {FactorParts} */ ({});
+  let place = 0;
+  for (const [name, count] of /** @type {[keyof FactorParts, number][]} */ (Object.entries(parts))) {
+    found[name] = new Float32Array(rest.buffer, place, count);
+    place += 4 * count;
+  }
+  return found;
+}
+
+/** The numbers of one query or key. @param {Pieces} pieces @param {number} place */
+async function rowOf(pieces, place) {
+  const [piece, row] = await pieces.row(place);
+  const features = pieces.bytesOfRow / 2;
+  return readHalves(piece, row * features, (row + 1) * features);
 }

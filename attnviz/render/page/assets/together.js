@@ -1,11 +1,11 @@
 /** Several heads together: side by side with one cursor and one zoom, or as one map that the worker makes of them. */
 
-import { theComputer } from "./computer.js";
 import { page, seenBy, textOf } from "./data.js";
 import { make, openHeight } from "./elements.js";
 import { combined, heldGrid } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { highOfAll, showsMoved } from "./moved.js";
+import { askMap } from "./numbers.js";
 import { MAX_OVERLAID } from "./overlay.js";
 import { PictureStage } from "./stage.js";
 import { sideNumber } from "./state.js";
@@ -143,6 +143,6 @@ export async function combinedHeads(numbers, how, load) {
   const about = { number, title: titleOfHeads(numbers, how), queries, keys, same: page.heads[number].same, scale: scaleOf(number), seen: (/** @type {number} */ row) => counts[row] };
   const inWorker = how === "rollout" || (how !== "difference" && !page.heads[number].factors.length);
   const read = async () => Promise.all(numbers.map(async (head) => (await load(head))[side]));
-  const grid = inWorker ? heldGrid(about, await theComputer().askMap(numbers, how, side)) : combined(about, await read(), how);
+  const grid = inWorker ? heldGrid(about, await askMap({ numbers, how, side })) : combined(about, await read(), how);
   return { ...grid, scale: scaleOfCombined(number, how, grid.values), ...(how === "rollout" ? {} : { partOf: { numbers, how, side } }) };
 }

@@ -288,17 +288,32 @@
  */
 
 /**
- * @typedef {object} Computed what cells are computed of: four queries at once
+ * @typedef {object} Rows cells that are computed, or held: four rows at once
  * @property {(row: number, start: number, stop: number, out: Float32Array) => Float32Array} fillRows
+ * @property {Float32Array} [values] of all cells, where they are held
  */
 
 /**
- * @typedef {{ numbers: number[], how: "mean" | "max" | "difference" | null, side: number }} PartOf a head with all its
- *   sides where there is no how, else several heads as one
- * @typedef {{ id: number, number: number, side: number, which: "queries" | "keys" }} NumbersRequest
+ * @typedef {{ numbers: number[], how: "mean" | "max" | "difference" | "rollout" | null, side: number, moved: boolean }} OfHeads
+ *   a head with all its sides where there is no how, else several heads as one; weights, or contributions
+ * @typedef {Omit<OfHeads, "moved">} PartOf
  * @typedef {{ mean: Float32Array, max: Float32Array }} Pooled
- * @typedef {{ id: number, first: number, last: number, pooled: Pooled[] }} Answer lines of pixels from first to last
+ * @typedef {{ first: number, last: number, pooled: Pooled[] }} WindowBand lines of pixels from first to last, by side
  * @typedef {Part & { values: Float32Array, span?: [number, number], canvas?: HTMLCanvasElement, painted?: string }} PaintedPart
+ */
+
+/**
+ * What the worker knows of a page, and what it is asked: each question has a number, which its answers have, too.
+ *
+ * @typedef {object} StoredPage
+ * @property {Precision} precision
+ * @property {number} block
+ * @property {{ layer: number, highs: number[], factors: AboutFactors[], shapes: [number, number][] }[]} heads
+ *
+ * @typedef {{ id: number, number: number, side: number, moved: boolean }} AskedSide
+ * @typedef {({ ask: "side" | "keys" } & AskedSide) | ({ ask: "map", id: number } & OfHeads) | { ask: "scores" | "moved", id: number }} AskedOnce
+ * @typedef {{ ask: "lines", id: number, number: number, axis: Axis, place: number, moved: boolean }} AskedLine
+ * @typedef {{ ask: "window", id: number, part: Part } & OfHeads} AskedWindow
  */
 
 /**
@@ -441,11 +456,6 @@
  */
 
 /** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey">} Places what an address may name */
-
-/**
- * @typedef {{ id: number, numbers: number[], axis: Axis, place: number }} LinesRequest
- * @typedef {{ id: number, numbers: number[], layers: number[], how: Together, side: number }} CombineRequest
- */
 
 /**
  * The data of the page of a survey besides what every page says; heads and metrics are in the order of all arrays.

@@ -2,8 +2,6 @@
 
 import { choose, drawMarks, refreshInspector, showTogether } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
-import { theComputer } from "./computer.js";
-import { contentOf } from "./contents.js";
 import { drawButtons, drawPools, placeColours, VIEWS } from "./controls.js";
 import { computed, effect, untracked } from "./core.js";
 import { page } from "./data.js";
@@ -15,8 +13,8 @@ import { LensImages } from "./lens_images.js";
 import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
-import { isMovedRead, readMoved } from "./moved.js";
-import { forgetHeads, loadHead } from "./numbers.js";
+import { isMovedRead, takeMovedCodes } from "./moved.js";
+import { askMovedCodes, dropWindows, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { overlaid, OverlayPicture } from "./overlay.js";
@@ -66,7 +64,7 @@ export function followState() {
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
 export async function draw(zoom = null) {
   const id = ++drawn.id;
-  theComputer().letGo();
+  dropWindows();
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
   scene.pointed = null;
@@ -87,7 +85,7 @@ export async function draw(zoom = null) {
 
 /** Reads what weights are multiplied by where contributions are shown. @param {Quantity} of */
 async function turnTo(of) {
-  if (!isMovedRead()) readMoved(await contentOf("moved"));
+  if (!isMovedRead()) takeMovedCodes(await askMovedCodes());
   drawn.of = of;
   forgetHeads();
 }

@@ -2,7 +2,7 @@
 
 import { page } from "./data.js";
 import { make } from "./elements.js";
-import { hasScores, readScores, scoreFactorsOf } from "./scores.js";
+import { readScores, scoreFactorsOf } from "./numbers.js";
 import { state } from "./state.js";
 
 /** @import { Grid, ScoreFactors, Shown } from "./types.js" */
@@ -26,7 +26,7 @@ export function whySection(shown, query, key, redraw) {
   if (!side || state.side === "change") return [];
   const factors = side.factors ?? scoreFactorsOf(shown.number, place);
   if (factors) return [make("section", {}, make("h3", {}, "why this weight"), ...explained(side, factors, query, key))];
-  if (!hasScores()) return [elsewhere(shown.number)];
+  if (!page.scores) return [elsewhere(shown.number)];
   readScores().then(redraw);
   return [];
 }

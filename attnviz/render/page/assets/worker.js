@@ -1,35 +1,27 @@
-/** The worker: the numbers of long heads, parts of them, one token's lines in many heads, and several heads in one map. */
+/** The worker: it answers what is asked of the store of numbers, one token's lines and windows bit by bit. */
 
-import { Combined, CombinedFactors, combinedOf, Rollout } from "./combining.js";
 import { ROWS } from "./factors.js";
 import { Pool } from "./pooling.js";
-import { HeadStore } from "./store.js";
+import { Store } from "./store.js";
 
-/** @import { Answer, CombineRequest, Computed, LinesRequest, NumbersRequest, Part, PartOf } from "./types.js" */
+/** @import { AskedLine, AskedOnce, AskedWindow } from "./types.js" */
 
 const BAND_TIME = 24; // milliseconds after which what is done is sent
 
-const store = new HeadStore();
-const work = {
-  /** @type {Set<number>} numbers of the parts that are waited for */
-  parts: new Set(),
-  latest: { lines: 0, combine: 0 }, // numbers of the latest requests
-  lines: Promise.resolve(), // until the lines that were asked for before are sent
-};
+/** @type {Store} given by the first message */
+let store;
+/** @type {Set<number>} what is asked for, and not answered or let go of */
+const wanted = new Set();
+let lines = Promise.resolve(); // until those that were asked for before are sent
 
 onmessage = ({ data }) => {
-  if (data.before) work.parts.delete(data.before);
-  if (data.given) store.add(data.given);
-  else if (data.numbers) answerNumbers(data.numbers);
-  else if (data.ahead !== undefined) store.readKeys(data.ahead);
-  else if (data.lines) {
-    work.latest.lines = data.lines.id;
-    work.lines = work.lines.then(() => answerLines(data.lines));
-  } else if (data.combine) answerCombine(data.combine);
-  else if (data.part) {
-    work.parts.add(data.part.id);
-    answer(data.part);
-  }
+  if (data.page) store = new Store(data.page);
+  for (const [id, text] of Object.entries(data.texts)) store.texts.set(id, text);
+  if (data.dropped) wanted.delete(data.dropped);
+  if (data.ahead !== undefined) store.keys(data.ahead, 0);
+  if (!data.id) return;
+  wanted.add(data.id);
+  answer(data);
 };
 
 const turns = new MessageChannel(); // a timer would wait four milliseconds each time
@@ -37,96 +29,55 @@ const turns = new MessageChannel(); // a timer would wait four milliseconds each
 const waiting = [];
 turns.port1.onmessage = () => waiting.shift()?.();
 
-/** Lets messages in between. */
-function pause() {
-  return new Promise((resolve) => {
+/** Lets messages in between; true if an answer is still wanted. @param {number} id */
+async function isWanted(id) {
+  await new Promise((resolve) => {
     waiting.push(resolve);
     turns.port2.postMessage(null);
   });
+  return wanted.has(id);
 }
 
-/** Sends all numbers of a head's queries, or of its keys. @param {NumbersRequest} request */
-async function answerNumbers({ id, number, side, which }) {
-  const queries = which === "queries" ? await store.queries(number, side) : { numbers: await store.keysOf(number, side), rest: null };
-  postMessage({ numbers: { id, ...queries } });
+/** @param {AskedLine | AskedOnce | AskedWindow} asked */
+async function answer(asked) {
+  const { id } = asked;
+  if (asked.ask === "lines") {
+    lines = lines.then(() => sendLine(asked));
+    return;
+  }
+  if (asked.ask === "window") await sendWindow(asked);
+  else {
+    const found = await answerOf(asked);
+    const whole = /** @type {{ weights?: Float32Array }} */ (found)?.weights; // of an array of its own, which goes along
+    if (wanted.has(id)) postMessage({ id, found }, { transfer: whole ? [whole.buffer] : [] });
+  }
+  wanted.delete(id);
 }
 
-/** Returns the factors from which the cells of a part are computed: of a head's sides, or of several heads as one. @param {PartOf} of @returns {Promise<Computed[]>} */
-async function computedOf({ numbers, how, side }) {
-  if (!how) return store.factors(numbers[0]);
-  const heads = await Promise.all(numbers.map((number) => store.factors(number)));
-  return [new CombinedFactors(heads.map((sides) => sides[side]), how)];
+/** @param {AskedOnce} asked */
+async function answerOf(asked) {
+  if (asked.ask === "side") return (await store.side(asked.number, asked.side, asked.moved)).numbers();
+  if (asked.ask === "keys") return store.keys(asked.number, asked.side);
+  if (asked.ask === "map") return store.map(asked, () => isWanted(asked.id));
+  return asked.ask === "scores" ? store.scores() : (await store.moved()).codes;
 }
 
-/** Sends the part in bands. @param {Part & PartOf & { id: number }} part */
-async function answer(part) {
-  const pools = (await computedOf(part)).map((side) => new Pool(side, part, part.how === "difference"));
-  if (!work.parts.has(part.id)) return;
-  for (let row = part.top; row < part.bottom; ) {
+/** Sends a token's line of a head. @param {AskedLine} asked */
+async function sendLine({ id, number, axis, place, moved }) {
+  if (!(await isWanted(id))) return;
+  const sides = store.page.heads[number].highs.map((_, side) => store.side(number, side, moved));
+  const found = await Promise.all(sides.map(async (side) => (await side).line(axis, place)));
+  postMessage({ id, number, found }, { transfer: found.map((line) => line.buffer) });
+}
+
+/** Sends a window in bands. @param {AskedWindow} asked */
+async function sendWindow({ id, part, ...of }) {
+  const pools = (await store.rows(of)).map((rows) => new Pool(rows, part, of.how === "difference"));
+  for (let row = part.top; row < part.bottom && (await isWanted(id)); ) {
     const end = performance.now() + BAND_TIME;
     for (; row < part.bottom && performance.now() < end; row += ROWS) for (const pool of pools) pool.add(row);
-    send(part.id, pools);
-    await pause();
-    if (!work.parts.has(part.id)) return;
+    const first = pools[0].taken;
+    const pooled = pools.map((pool) => pool.take());
+    postMessage({ id, found: { first, last: pools[0].taken, pooled } }, { transfer: pooled.flatMap(({ mean, max }) => [mean.buffer, max.buffer]) });
   }
-  work.parts.delete(part.id);
-}
-
-/** Sends the lines that are done, whose memory goes with them. @param {number} id @param {Pool[]} pools */
-function send(id, pools) {
-  const first = pools[0].taken;
-  const pooled = pools.map((pool) => pool.take());
-  const transfer = pooled.flatMap(({ mean, max }) => [mean.buffer, max.buffer]);
-  /** @type {Answer} */
-  const answer = { id, first, last: pools[0].taken, pooled };
-  postMessage(answer, { transfer });
-}
-
-/** Sends a token's line of one head after the other. @param {LinesRequest} request */
-async function answerLines({ id, numbers, axis, place }) {
-  if (id !== work.latest.lines) return;
-  for (const number of numbers) {
-    const lines = await store.lines(number, axis, place);
-    postMessage({ line: { id, number, lines } }, { transfer: lines.map((line) => line.buffer) });
-    await pause();
-    if (id !== work.latest.lines) return;
-  }
-}
-
-/** Sends several heads as one map. @param {CombineRequest} request */
-async function answerCombine(request) {
-  work.latest.combine = request.id;
-  const values = await (request.how === "rollout" ? rolledOut(request) : combined(request));
-  if (values && request.id === work.latest.combine) postMessage({ map: { id: request.id, values } }, { transfer: [values.buffer] });
-}
-
-/** @param {number} number @param {number} side */
-async function weightsOf(number, side) {
-  return (await store.sides(number))[side].weights ?? new Float32Array(0);
-}
-
-/** @param {CombineRequest} request */
-async function combined({ id, numbers, how, side }) {
-  if (how === "difference") return combinedOf([await weightsOf(numbers[0], side), await weightsOf(numbers[1], side)], how);
-  const first = await weightsOf(numbers[0], side);
-  const all = new Combined(how === "max" ? "max" : "mean", first.length);
-  for (const number of numbers) {
-    all.add(await weightsOf(number, side));
-    await pause();
-    if (id !== work.latest.combine) return null;
-  }
-  return all.done();
-}
-
-/** @param {CombineRequest} request */
-async function rolledOut({ id, numbers, layers, side }) {
-  const first = await weightsOf(numbers[0], side);
-  const rollout = new Rollout(Math.round(Math.sqrt(first.length)));
-  for (const layer of [...new Set(layers)].sort((one, two) => one - two)) {
-    const own = numbers.filter((_, place) => layers[place] === layer);
-    rollout.add(await Promise.all(own.map((number) => weightsOf(number, side))));
-    await pause();
-    if (id !== work.latest.combine) return null;
-  }
-  return rollout.done();
 }

@@ -5,15 +5,15 @@
 
 import { theme } from "./colors.js";
 import { combinedOf } from "./combining.js";
-import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { positionOf } from "./formatting.js";
 import { LABEL_STEP, MatrixPicture } from "./matrix.js";
+import { askWindow } from "./numbers.js";
 import { state } from "./state.js";
 import { letters } from "./surface.js";
 import { shownPool, thumbnailValues } from "./thumbnails.js";
 
-/** @import { Answer, Area, Axis, PaintedPart, Part, Scale, Shown, Surface, Text } from "./types.js" */
+/** @import { Area, Axis, PaintedPart, Part, Scale, Shown, Surface, Text, WindowBand } from "./types.js" */
 
 const MAX_COMPUTED_CELLS = 2 ** 25; // cells of a part; a larger one shows the overview alone
 const MAX_LABEL_DISTANCE = 4; // tokens from one label to the next; farther apart, their positions are written
@@ -51,7 +51,7 @@ export class ZoomPicture extends MatrixPicture {
   /** The whole as Python pooled it, of several heads their blocks as one. @param {Shown} shown @returns {PaintedPart} */
   wholeOf({ number, rows, columns, partOf }) {
     const [height, width] = page.heads[number].thumbnail;
-    const values = partOf?.how ? combinedOf(partOf.numbers.map(thumbnailValues), partOf.how) : thumbnailValues(number);
+    const values = partOf?.how && partOf.how !== "rollout" ? combinedOf(partOf.numbers.map(thumbnailValues), partOf.how) : thumbnailValues(number);
     return { top: 0, bottom: rows, left: 0, right: columns, height, width, values };
   }
 
@@ -85,10 +85,10 @@ export class ZoomPicture extends MatrixPicture {
     [this.part, this.bands, this.whole] = [part, [], false];
     if ((part.bottom - part.top) * (part.right - part.left) > MAX_COMPUTED_CELLS) return;
     const of = this.shown.partOf ?? { numbers: [this.shown.number], how: null, side: 0 };
-    this.asked = theComputer().ask(of, part, (answer) => this.receive(part, answer), this.asked);
+    this.asked = askWindow(of, part, (answer) => this.receive(part, answer), this.asked);
   }
 
-  /** @param {Part} part @param {Answer} answer */
+  /** @param {Part} part @param {WindowBand} band */
   receive(part, { first, last, pooled }) {
     if (first === last) return;
     const count = part.bottom - part.top;
