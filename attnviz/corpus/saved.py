@@ -29,7 +29,7 @@ from attnviz.corpus.sums import (
 )
 from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey
 from attnviz.corpus.token_classes import picture_metrics, surveyed_metrics
-from attnviz.maps.saved import read_settings
+from attnviz.maps.saved import read_settings, read_silent_layers, silence_header
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.head_name import KnownHead
@@ -175,7 +175,8 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
             "version": survey.version,
             "metrics": [metric.name for metric in survey.metrics],
             "heads": [[head.layer, head.head, head.module] for head in survey.heads],
-        },
+        }
+        | silence_header(survey.silent_layers),
         "sampled": len(survey.examples.sampled),
         "examples": [
             {
@@ -243,6 +244,7 @@ def from_tensors(file: "Tensors") -> Survey:
         skipped={reason: entry.entry("skipped").count(reason) for reason in entry.required_value("skipped", dict)},
         sink_labels={int(number): entry.entry("sink_labels").line(number) for number in sink_numbers},
         version=entry.line("version"),
+        silent_layers=read_silent_layers(entry),
         omitted_metrics=tuple(name for name in names if name not in known_metrics),
     )
     if survey.omitted_metrics:

@@ -199,6 +199,7 @@ class Survey:
         version: the version of attnviz that wrote it.
         omitted_metrics: the names of metrics that were dropped: this version does not know them, or only one of two
             merged surveys has them.
+        silent_layers: what each layer without attention computes, by its number; empty if layers were chosen.
     """
 
     heads: tuple[KnownHead, ...]
@@ -213,6 +214,7 @@ class Survey:
     sink_labels: Mapping[int, str] = field(default_factory=dict)
     version: str = ""
     omitted_metrics: tuple[str, ...] = ()
+    silent_layers: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Names the heads, and escapes control characters in all fields that a terminal may show."""
@@ -227,6 +229,7 @@ class Survey:
         printable_fields = {
             "model": printable(self.model),
             "version": printable(self.version),
+            "silent_layers": {layer: printable(content) for layer, content in self.silent_layers.items()},
             "corpus": tuple(map(printable, self.corpus)),
             "skipped": {printable(reason): count for reason, count in self.skipped.items()},
             "sink_labels": {number: printable(label) for number, label in self.sink_labels.items()},

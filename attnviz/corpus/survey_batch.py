@@ -1,7 +1,7 @@
 """Opens the model of a survey, and surveys one batch of texts or one picture with it."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -91,6 +91,7 @@ class BatchMeasurements(NamedTuple):
     heads: tuple[KnownHead, ...]  # the measured heads, whose part is not known
     numbers: TextNumbers  # their numbers, text by text
     sink_labels: dict[int, str]  # the labels of the tokens that receive the most weight, by their numbers
+    silent_layers: Mapping[int, str]  # what layers without attention compute, by number; empty if layers were chosen
 
 
 def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> BatchMeasurements:
@@ -129,8 +130,9 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     counts: dict[int, int] = {}
     for site, count in block.capture.head_counts.items():
         counts[site.layer] = max(counts.get(site.layer, 0), count)
-    refuse_missing(options.selection.chosen_layers, tuple(counts), "layer", block.capture.silent_layers)
-    for layer in options.selection.chosen_layers or counts:
+    chosen_layers, silent_layers = options.selection.chosen_layers, block.capture.silent_layers
+    refuse_missing(chosen_layers, tuple(counts), "layer", silent_layers)
+    for layer in chosen_layers or counts:
         refuse_missing(options.selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
     calls.sort(key=lambda call: (call[0].layer, call[0].module, call[1]))
     heads = tuple(
@@ -144,7 +146,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     sink_numbers = set(np.unique(numbers.sinks).tolist())
     labels = {label_number(label): label for tokens in texts.texts for label in tokens.labels}
     sink_labels = {number: label for number, label in labels.items() if number in sink_numbers}
-    return BatchMeasurements(heads, numbers, sink_labels)
+    return BatchMeasurements(heads, numbers, sink_labels, {} if chosen_layers else silent_layers)
 
 
 def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
@@ -216,6 +218,7 @@ def survey_of_measurements(measurements: BatchMeasurements, model: str, batch: B
         corpus=options.corpus,
         custom_classes=options.custom_classes,
         sink_labels=measurements.sink_labels,
+        silent_layers=measurements.silent_layers,
         version=__version__,
     )
 
@@ -225,6 +228,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
     [window] = batch.windows
     recording = reader.record(Example(image=window.text.image), options.selection)
     measurements = measure_picture(self_attention(recording), options.metrics)
+    measurements = measurements._replace(silent_layers=recording.silent_layers)
     return survey_of_measurements(measurements, reader.name, batch, options)
 
 
@@ -271,4 +275,4 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
         rows=np.zeros((count, position_bins()), dtype=np.int64),
     )
     labels = {label_number(label): label for label in sink_labels}
-    return BatchMeasurements(tuple(heads[index] for index in order), numbers, labels)
+    return BatchMeasurements(tuple(heads[index] for index in order), numbers, labels, {})

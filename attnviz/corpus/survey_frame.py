@@ -79,7 +79,7 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     They ascend, except that pairs of layer and head keep the order in which the user gave them.
     """
     refuse_other_tower(selection.tower, "", "a survey", "")
-    return selection.places_in(survey.heads)
+    return selection.places_in(survey.heads, survey.silent_layers)
 
 
 def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:

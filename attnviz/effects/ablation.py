@@ -1,6 +1,6 @@
 """Measures how the output of a torch module changes when heads, or sets of them, are ablated."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import fmean
@@ -12,23 +12,31 @@ from torch import nn
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.capture.runs import arguments_of
 from attnviz.effects.effect_table import Effect, Effects
-from attnviz.effects.head_sites import clean_run, restore_afterwards
+from attnviz.effects.head_sites import CleanRun, clean_run, restore_afterwards
 from attnviz.effects.measures import default_metric, find_measure, ids_of
 from attnviz.effects.text_run import TextRun
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
-from attnviz.text.selection import AttentionPart, Selection, refuse_unknown_part
+from attnviz.text.selection import AttentionPart, Selection, refuse_missing, refuse_unknown_part
 
 MAX_PAIRS = 2000
 Metric = str | Callable[[Any], float]
 
 
 def chosen_sets(
-    model_heads: Sequence[KnownHead], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
+    model: CleanRun, heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
 ) -> list[HeadSet]:
-    """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates."""
-    selected_heads = _selected_heads(model_heads, heads)
-    named_sets = [_heads_of_set(name, model_heads) for name in sets or ()]
+    """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
+
+    Named heads keep their order; those of a `Selection`, or all for ``None``, have the order of the model.
+    """
+    if heads is not None and not isinstance(heads, Selection):
+        selected_heads = [_named_head(name, model) for name in heads]
+    else:
+        selection = Selection() if heads is None else heads
+        places = sorted(selection.places_in(model.heads, model.silent_layers))
+        selected_heads = [_name(model.heads[place]) for place in places]
+    named_sets = [_heads_of_set(name, model) for name in sets or ()]
     ablates_single_heads = heads is not None or not named_sets
     single_sets: list[HeadSet] = [(head,) for head in selected_heads] if ablates_single_heads else []
     pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(selected_heads, 2)] if pairs else []
@@ -42,21 +50,15 @@ def chosen_sets(
     return list(dict.fromkeys((*single_sets, *named_sets, *pair_sets)))
 
 
-def _selected_heads(model_heads: Sequence[KnownHead], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """Returns the selected heads: names in their order, a `Selection` in the model's order; all for ``None``."""
-    if heads is not None and not isinstance(heads, Selection):
-        return [_named_head(name, model_heads) for name in heads]
-    places = range(len(model_heads)) if heads is None else sorted(heads.places_in(model_heads))
-    return [_name(model_heads[place]) for place in places]
-
-
 def _name(head: KnownHead) -> HeadName:
     return HeadName(head.layer, head.head, head.part)
 
 
-def _named_head(text: str, model_heads: Sequence[KnownHead]) -> HeadName:
+def _named_head(text: str, model: CleanRun) -> HeadName:
     """Returns the head with a name such as ``0.1``; raises AttnvizError if there is none, or several."""
-    name = parse_head_name(text)
+    name, model_heads = parse_head_name(text), model.heads
+    if name is not None and name.layer in model.silent_layers:
+        refuse_missing((name.layer,), sorted({head.layer for head in model_heads}), "layer", model.silent_layers)
     if name is None or name[:2] not in {(head.layer, head.head) for head in model_heads}:
         layers = number_ranges({head.layer for head in model_heads})
         numbers = number_ranges({head.head for head in model_heads})
@@ -67,16 +69,16 @@ def _named_head(text: str, model_heads: Sequence[KnownHead]) -> HeadName:
     return _name(model_heads[place])
 
 
-def _heads_of_set(name: str, model_heads: Sequence[KnownHead]) -> HeadSet:
+def _heads_of_set(name: str, model: CleanRun) -> HeadSet:
     """Returns the heads of a set such as ``0.1+2.3``; a layer, such as ``2`` or ``encoder:2``, stands for its heads."""
     heads: list[HeadName] = []
     for item in name.split("+"):
         part, _, layer = item.strip().rpartition(":")
-        layer_heads = [head for head in model_heads if layer == str(head.layer)]
+        layer_heads = [head for head in model.heads if layer == str(head.layer)]
         fitting_heads = [head for head in layer_heads if head.fits(part)]
         if layer_heads and not fitting_heads:
             refuse_unknown_part(item.strip(), layer_heads)
-        heads += map(_name, fitting_heads) if fitting_heads else [_named_head(item, model_heads)]
+        heads += map(_name, fitting_heads) if fitting_heads else [_named_head(item, model)]
     return tuple(sorted(set(heads)))
 
 
@@ -159,7 +161,7 @@ class Ablation:
 
     def head_sets(self, run: TextRun) -> list[HeadSet]:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
-        return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
+        return chosen_sets(run.clean, self.heads, self.sets, self.pairs)
 
 
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> _TextResult:

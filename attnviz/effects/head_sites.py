@@ -233,6 +233,7 @@ class CleanRun:
     output: Any  # the output of the model
     sites: list[HeadSite]  # the products that project heads, in the order of the run
     heads: list[KnownHead]  # all heads, in order of layer, number and part
+    silent_layers: Mapping[int, str]  # what layers without attention compute, by number
 
 
 class SiteObserver(Observer):
@@ -353,7 +354,7 @@ def clean_run(
         heads = [named[head] for head in columns]
         names = [HeadName(head.layer, head.head, head.part) for head in heads]
         finder.sites[key].columns = dict(zip(names, columns.values(), strict=True))
-    return CleanRun(output, list(finder.sites.values()), sorted(named.values()))
+    return CleanRun(output, list(finder.sites.values()), sorted(named.values()), finder.silent_layers)
 
 
 def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -209,6 +209,7 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
         frozen=tuple(frozen_modules),
         capped=uncapped_value is not None,
         model=name,
+        silent_layers=finder.silent_layers,
     )
 
 

@@ -1,6 +1,7 @@
 """Defines the table of what each part of a model adds to the logit of a token."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -47,6 +48,7 @@ class LogitParts:
         model: the name or path of the model.
         title: the title of the text.
         remarks: sentences about the numbers for the reader.
+        silent_layers: what layers without attention compute, by number.
     """
 
     parts: tuple[LogitPart, ...]
@@ -62,6 +64,7 @@ class LogitParts:
     model: str = ""
     title: str = ""
     remarks: tuple[str, ...] = ()
+    silent_layers: Mapping[int, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> LogitPart:
         """Returns the part with this name, such as ``2.8`` or ``2.mlp``; it must be in the table."""

@@ -60,14 +60,8 @@ class Recording:
             object.__setattr__(self, name, printable(getattr(self, name)))
         silent_layers = {layer: printable(content) for layer, content in self.silent_layers.items()}
         object.__setattr__(self, "silent_layers", silent_layers)
-        remarks = []
-        for content in dict.fromkeys(silent_layers.values()):
-            layers = [layer for layer, other_content in silent_layers.items() if other_content == content]
-            remarks.append(
-                f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, nothing to draw."
-            )
         own_remarks = tuple(map(printable, self.remarks))  # which have these already if they are a recording's
-        remarks = [remark for remark in remarks if remark not in own_remarks]
+        remarks = [remark for remark in silence_remarks(silent_layers) if remark not in own_remarks]
         object.__setattr__(self, "remarks", (*remarks, *own_remarks))
 
     @property
@@ -90,6 +84,15 @@ class Recording:
         calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]
         rest = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
         return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest])
+
+
+def silence_remarks(silent_layers: Mapping[int, str]) -> list[str]:
+    """Returns a remark for each kind of layers without attention, given what they compute by their numbers."""
+    remarks = []
+    for content in dict.fromkeys(silent_layers.values()):
+        layers = [layer for layer, other_content in silent_layers.items() if other_content == content]
+        remarks.append(f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, nothing to draw.")
+    return remarks
 
 
 def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:

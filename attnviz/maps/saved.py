@@ -1,5 +1,6 @@
 """Saves recordings as safetensors files, and loads them."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,13 +43,10 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     token_header, arrays = tokens_to_tensors(axes)
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
-        "recording": {name: getattr(recording, name) for name in names},
+        "recording": {name: getattr(recording, name) for name in names} | silence_header(recording.silent_layers),
         **token_header,
         "maps": [],
     }
-    if recording.silent_layers:
-        header["recording"]["silent_layers"] = list(recording.silent_layers)
-        header["recording"]["silent_contents"] = list(recording.silent_layers.values())
     axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
     for index, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
@@ -123,11 +121,6 @@ def _from_tensors(file: "Tensors") -> "Recording":
 
             maps.append(PooledMaps.from_tensors(stored, call))
     entry = file.header.entry("recording")
-    has_silent_layers = "silent_layers" in entry.value  # absent if all layers attend
-    silent_layers = entry.whole_numbers("silent_layers") if has_silent_layers else ()
-    silent_contents = entry.sentences("silent_contents") if has_silent_layers else ()
-    if len(silent_layers) != len(silent_contents):
-        raise entry.refusal(f"names {len(silent_layers)} silent layers, but {len(silent_contents)} contents of them")
     has_seed = entry.value.get("seed") is not None
     return Recording(
         maps=tuple(maps),
@@ -136,9 +129,25 @@ def _from_tensors(file: "Tensors") -> "Recording":
         settings=read_settings(entry),
         seed=entry.count("seed", below=2**64) if has_seed else None,  # torch's seeds have 64 bits
         version=entry.line("version"),
-        silent_layers=dict(zip(silent_layers, silent_contents, strict=True)),
+        silent_layers=read_silent_layers(entry),
         remarks=entry.sentences("remarks"),
     )
+
+
+def silence_header(silent_layers: Mapping[int, str]) -> dict[str, Any]:
+    """Returns the layers without attention as JSON values of a header; none if all layers attend."""
+    contents = list(silent_layers.values())
+    return {"silent_layers": list(silent_layers), "silent_contents": contents} if silent_layers else {}
+
+
+def read_silent_layers(entry: "Entry") -> dict[int, str]:
+    """Returns what the layers without attention compute, by number, as `silence_header` wrote it."""
+    if "silent_layers" not in entry.value:
+        return {}
+    layers, contents = entry.whole_numbers("silent_layers"), entry.sentences("silent_contents")
+    if len(layers) != len(contents):
+        raise entry.refusal(f"names {len(layers)} silent layers, but {len(contents)} contents of them")
+    return dict(zip(layers, contents, strict=True))
 
 
 def read_settings(entry: "Entry") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from attnviz.corpus import measure, sums
 from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.measure import SoftmaxRows, softmax_rows
 from attnviz.corpus.read import CorpusText
-from attnviz.corpus.survey_batch import BatchMeasurements, measure_batch
+from attnviz.corpus.saved import load_survey, save_survey
+from attnviz.corpus.survey_batch import BatchMeasurements, measure_batch, survey_of_batch
+from attnviz.corpus.survey_frame import chosen_places
 from attnviz.corpus.texts_grid import CachedGrids, Diagonals, TextBatch
 from attnviz.corpus.token_classes import class_masks
 from attnviz.maps.layer_maps import CellMaps, cell_maps
@@ -25,6 +28,7 @@ from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.metrics import measure as measure_maps
+from attnviz.report.survey.survey_heads import survey_remarks
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.capture.hybrids import FULL, LINEAR, MIXED, WIDTH, Hybrid
@@ -277,3 +281,17 @@ def test_a_survey_refuses_a_layer_without_attention_by_what_it_computes(layers: 
     model = RandomTexts(Reading())
     with pytest.raises(AttnvizError, match=r"^layer 0: linear attention, nothing to draw; there"):
         measure_batch(model, batch_of(model), SurveyOptions(selection=Selection(layers=layers)))
+
+
+def test_a_saved_survey_names_and_refuses_layers_without_attention(tmp_path: Path) -> None:
+    model = RandomTexts(Reading())
+    surveyed = survey_of_batch(model, batch_of(model), SurveyOptions())
+    save_survey(surveyed + surveyed, tmp_path / "heads.safetensors")
+    survey = load_survey(tmp_path / "heads.safetensors")
+    assert survey_remarks(survey)[-2:] == (
+        "Layers 0, 2: linear attention, nothing to draw.", "Layer 3: conv, nothing to draw."
+    )  # fmt: skip
+    with pytest.raises(AttnvizError, match=r"^layer 3: conv, nothing to draw; there are 1, 4 \(counted from 0\)$"):
+        chosen_places(survey, Selection(layers=(3,)))
+    of_layer = survey_of_batch(model, batch_of(model), SurveyOptions(selection=Selection(layers=(1,))))
+    assert not of_layer.silent_layers

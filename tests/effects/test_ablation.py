@@ -1,5 +1,6 @@
 """Removed heads against hooks that zero their slice of the projection's input, and a model left as it was."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,15 @@ from attnviz.capture.runs import run_model
 from attnviz.effects import ablation
 from attnviz.effects.ablation import chosen_sets
 from attnviz.effects.effect_table import OUTPUTS
+from attnviz.effects.head_sites import CleanRun
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
+from attnviz.report.heads.logit_report import logit_report
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.head_name import KnownHead
+from attnviz.text.selection import Selection
+from tests.capture import hybrids
 from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH
 from tests.small_models import GROUPED, SMALL
 
@@ -36,7 +42,7 @@ PROJECTIONS: dict[str, tuple[dict[str, Any], str]] = {  # what makes a model sma
 IDS = torch.arange(2 * TOKENS).reshape(2, TOKENS) * 7 % 47 + 3
 T5 = {"vocab_size": 50, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2}
 SELF, OTHER = "layer.0.SelfAttention", "layer.1.EncDecAttention"
-KNOWN_HEADS = [KnownHead(layer, head) for layer in (0, 1) for head in (0, 1)]
+FOUR_HEADS = CleanRun(None, [], [KnownHead(layer, head) for layer in (0, 1) for head in (0, 1)], {})
 
 
 def model_of(name: str) -> nn.Module:
@@ -378,12 +384,38 @@ def test_heads_of_one_number_have_names_and_are_removed_by_them(
 
 def test_pairs_up_to_the_limit_are_run_and_more_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "MAX_PAIRS", 6)
-    assert len(chosen_sets(KNOWN_HEADS, None, None, True)) == 4 + 6
+    assert len(chosen_sets(FOUR_HEADS, None, None, True)) == 4 + 6
     monkeypatch.setattr(ablation, "MAX_PAIRS", 5)
     with pytest.raises(AttnvizError, match="4 heads make 6 pairs, and at most 5 are run"):
-        chosen_sets(KNOWN_HEADS, None, None, True)
+        chosen_sets(FOUR_HEADS, None, None, True)
+
+
+class HybridDecoder(nn.Module):
+    """A hybrid between an embedding and an unembedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.unembedding = nn.Embedding(20, hybrids.WIDTH), nn.Linear(hybrids.WIDTH, 20)
+        self.hybrid = hybrids.Hybrid(hybrids.MIXED)
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """Returns the logits after all layers."""
+        return SimpleNamespace(logits=self.unembedding(self.hybrid(self.embedding(input_ids))))
+
+
+def test_heads_of_a_layer_without_attention_are_refused_by_what_it_computes() -> None:
+    model, ids = HybridDecoder().eval(), torch.arange(6)[None]
+    message = r"^layer 3: GatedMixer, nothing to draw; there are 1, 4 \(counted from 0\)$"
+    choices: list[dict[str, Any]] = [{"heads": Selection(layers=(3,))}, {"heads": ["3.0"]}, {"sets": ["1.0+3.1"]}]
+    for choice in choices:
+        with pytest.raises(AttnvizError, match=message):
+            attnviz.ablate(model, ids, "loss", **choice)
+    parts = attnviz.logit_attribution(model, ids, 7)
+    for selection in (Selection(layers=(3,)), Selection(pairs=((3, 0),))):
+        with pytest.raises(AttnvizError, match=message):
+            logit_report(parts, ReportOptions(selection=selection))
 
 
 def test_an_empty_list_of_heads_is_refused() -> None:
     with pytest.raises(AttnvizError, match="no heads to remove; give at least one"):
-        chosen_sets(KNOWN_HEADS, [], None, False)
+        chosen_sets(FOUR_HEADS, [], None, False)

@@ -8,6 +8,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_changes, survey_frame
+from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadChanges, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
 from attnviz.report.heads.head_atlas import About, frame_report
@@ -81,7 +82,7 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
         remarks.append(f"Left out of the corpus: {skipped_phrase}.")
     if survey.omitted_metrics:
         remarks.append(f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(survey.omitted_metrics)}.")
-    return tuple(remarks)
+    return (*remarks, *silence_remarks(survey.silent_layers))
 
 
 def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> HeadsReport:
