@@ -18,7 +18,6 @@ from attnviz.render.page.packing import (
     pack_heads,
     plan_page,
     report_in_percent,
-    thumbnail_shape,
 )
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
@@ -61,7 +60,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
-    contributions = pack_contributions(report.numbers.heads, heads, plan)
+    contributions = pack_contributions(report.numbers.heads, plan)
     # A page that pools tokens, or has queries and keys instead of weights, explains no scores.
     scores = None if plan.factored or plan.block > 1 else pack_scores(report.numbers.heads)
     data = _about_page(report, plan, heads)
@@ -75,8 +74,8 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     data |= {
         "remarks": [*data["remarks"], *head_remarks, *report.remarks],
         "metrics": about_metrics(report.frame),
-        "moved": None if contributions is None else contributions.about,
-        "scores": None if scores is None else scores.about,
+        "moved": None if contributions is None else contributions[1],
+        "scores": None if scores is None else scores[1],
     }
     summary = ""
     if report.summary:
@@ -87,14 +86,14 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     file.write(opening(report, "page", "attention", data["remarks"], data, summary))
     write_data(file, "worker", bundle("worker.js").encode())
     if contributions is not None:
-        write_data(file, "moved", contributions.content)
+        write_data(file, "moved", contributions[0])
     for keys_index, packed_keys in enumerate(keys):
         write_data(file, f"keys-{keys_index}", packed_keys)
     for head_index, head in enumerate(heads):
         for side_index, side in enumerate(head.sides):
             write_data(file, f"head-{head_index}-{side_index}", side.content)
     if scores is not None:
-        write_data(file, "scores", scores.content)
+        write_data(file, "scores", scores[0])
     file.write(b"</body>\n</html>\n")
 
 
@@ -171,9 +170,7 @@ def _about_head(
     head: HeadCells, packed_head: PackedHead, texts: AxisTexts, visible_counts: VisibleCounts
 ) -> dict[str, Any]:
     maps = head.maps
-    query_edges, key_edges = (axis_edges(span, texts.plan.block) for span in (head.queries, head.keys))
-    factors = packed_head.sides[0].factors
-    shape = thumbnail_shape(len(query_edges) - 1, len(key_edges) - 1)
+    query_edges = axis_edges(head.queries, texts.plan.block).tolist()
     return {
         "layer": maps.layer,
         "head": head.head,
@@ -183,14 +180,12 @@ def _about_head(
         "same": maps.query_tokens.labels == maps.key_tokens.labels and head.queries == head.keys,
         "queries": [texts.index_of(side.query_tokens, head.queries, side.key_tokens) for side in head.sides.values()],
         "keys": [texts.index_of(side.key_tokens, head.keys) for side in head.sides.values()],
-        "thumbnail": shape if factors is None else factors.overview.visible.shape,
-        "factors": [side.factors.about for side in packed_head.sides if side.factors],
+        "thumbnail": packed_head.sides[0].look.shape,
+        "factors": [side.about_factors for side in packed_head.sides if side.about_factors],
         "peaks": [side.look.peak for side in packed_head.sides],
         "highs": [side.high for side in packed_head.sides],
         "thumbnailHighs": [side.look.thumbnail_highs for side in packed_head.sides],
         "reach": packed_head.largest_change,
         "tops": [side.look.top for side in packed_head.sides],
-        "seen": [
-            visible_counts.index_of(side, head.head, head.queries, query_edges.tolist()) for side in head.sides.values()
-        ],
+        "seen": [visible_counts.index_of(side, head.head, head.queries, query_edges) for side in head.sides.values()],
     }

@@ -1,25 +1,24 @@
 """Packs the weights of a page, rounded as finely as its size allows, and the norms with which it moves them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.derived import contribution_bound, contribution_maps, divided_contributions
 from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_key_counts
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights, weight_pieces, without_nan
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
     KeyPool,
-    PackedFactors,
     factored_bytes,
+    factored_overview,
     pack_factors,
     page_factors,
-    peak_of,
 )
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers
@@ -33,6 +32,7 @@ SCORES_SENTENCE = "Scores follow from the weights and each row’s log-sum-exp; 
 # The lower limit of ``high`` · keys. Codes reach 253 and rows sum to 1, so the mean square of a row's codes is then at
 # most 253² / 80, and every distribution of codes with that mean square has less than 6 bits of entropy.
 MIN_HIGH_TIMES_KEYS = 80
+MIN_HIGH = 1e-9  # above 0, since codes are divided by it
 LOG_SUM_EXP_TOLERANCE = 0.05  # of score − (ln(weight) + log-sum-exp); this large because weights may be bfloat16
 
 
@@ -56,24 +56,11 @@ class PagePlan:
 
 
 @dataclass(frozen=True, eq=False)
-class PageCells:
-    """The numbers of one head of one recording, before they are packed for a page."""
-
-    weights: FloatArray  # ``(queries, keys)``; means if pooled
-    # the array stored with the weights: scores ``(queries, keys)`` if exact, else log-sum-exps ``(queries,)``; if
-    # pooled, maxima ``(queries, keys)``
-    second_array: FloatArray
-    largest: FloatArray  # ``(queries, keys)``, the weights; maxima if pooled
-    visible: BoolArray  # ``(queries, keys)``
-    # ``(queries,)``, the number of keys that each query can see; means of blocks if pooled
-    visible_key_counts: Float64Array
-
-
-@dataclass(frozen=True, eq=False)
 class FirstLook:
     """The data with which a page shows a head before it has read the head's numbers."""
 
     thumbnail: bytes  # the means, then the maxima, ``(height, width)`` each, as uint8 codes
+    shape: tuple[int, int]  # the height and width of the thumbnail
     thumbnail_highs: tuple[float, float]  # the weights that the largest codes of means and of maxima stand for
     # the row, column and value of the largest weight; ``None`` if no cell has a weight
     peak: tuple[int, int, float] | None
@@ -81,22 +68,22 @@ class FirstLook:
 
 
 @dataclass(frozen=True, eq=False)
-class _PackedSide:
+class PackedSide:
     """One head of one recording, packed."""
 
     content: bytes  # encoded pieces of weights and the array stored with them, or of factors
-    look: FirstLook  # the data for the first look
+    look: FirstLook
     high: float  # the weight that the largest code stands for
     has_masked: bool  # True if some cell is masked
     has_nan: bool  # True if some visible cell is NaN
-    factors: PackedFactors | None = None  # the packed factors if the content is factors, else ``None``
+    about_factors: dict[str, Any] | None = None  # how the content is read if it is factors
 
 
 @dataclass(frozen=True, eq=False)
 class PackedHead:
     """One head, packed."""
 
-    sides: tuple[_PackedSide, ...]  # the head in each recording: one, or two that are compared
+    sides: tuple[PackedSide, ...]  # the head in each recording: one, or two that are compared
     largest_change: float  # the largest absolute change of a weight between the two; 0 for one recording
 
 
@@ -109,11 +96,26 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     that encode these in a page take a quarter more.
     """
     all_heads = tuple(heads)
-    cells, bytes_of_factors = _total_cells(all_heads, 1), factored_bytes(all_heads)
+
+    def total_cells(block: int) -> int:
+        numbers_a_cell = 1 if block == 1 else 2  # a pooled cell has a mean and a maximum
+        return sum(math.prod(_blocks_shape(head, block)) * len(head.sides) * numbers_a_cell for head in all_heads)
+
+    def resolves_blocks(block: int) -> bool:  # pooled maps may be too coarse
+        return all(
+            size <= resolution
+            for head in all_heads
+            for maps in head.sides.values()
+            for size, resolution in zip(
+                _blocks_shape(head, block), maps.resolution(head.queries, head.keys), strict=True
+            )
+        )
+
+    cells, bytes_of_factors = total_cells(1), factored_bytes(all_heads)
     if cells > PRECISIONS[0].max_cells and bytes_of_factors is not None and bytes_of_factors <= budget:
         return PagePlan(PRECISIONS[0], 1, factored=True)
     block = 1
-    while _total_cells(all_heads, block) > budget or not all(_resolves_blocks(head, block) for head in all_heads):
+    while total_cells(block) > budget or not resolves_blocks(block):
         block += 1
     if block > 1:
         return PagePlan(PRECISIONS[-1], block)
@@ -123,148 +125,152 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     return PagePlan(next(fitting_precisions), block)
 
 
-def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
-    """Returns the packed heads, in order, and the packed keys of heads; no keys if the page has weights."""
-    key_pool = KeyPool()
-    if plan.factored:
-        packed_heads = []
-        for head in heads:
-            sides = []
-            for maps in head.sides.values():
-                factors = page_factors(maps)
-                if factors is None:
-                    continue
-                packed_factors = pack_factors(maps, factors, head, key_pool)
-                look = first_look_at_overview(maps, head, packed_factors.overview)
-                side = _PackedSide(
-                    content=packed_factors.content,
-                    look=look,
-                    high=look.thumbnail_highs[1],
-                    has_masked=not factors.mask.coverage(head.queries, head.keys),
-                    has_nan=bool(np.isnan(packed_factors.overview.mean).any()),
-                    factors=packed_factors,
-                )
-                sides.append(side)
-            packed_heads.append(PackedHead(tuple(sides), _largest_factored_change(head) if len(sides) > 1 else 0.0))
-        return packed_heads, key_pool.contents
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda head: _pack_head(head, plan), heads)), []
-
-
-def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
-    """Returns the first look at a head whose cells the page computes from queries and keys."""
-    high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
-    highs = _code_highs(overview, high)
-    return FirstLook(
-        thumbnail=_thumbnail_codes(overview, highs),
-        thumbnail_highs=highs,
-        peak=peak_of(maps, head, overview),
-        top=_largest_informative_weight(
-            overview.maximum[0], overview.visible, _mean_visible_key_counts(maps, head, overview.visible.shape[0])
-        ),
-    )
-
-
-def _largest_factored_change(head: HeadCells) -> float:
-    """Returns the largest absolute change of a weight between two recordings; reads bands to bound memory."""
-    spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
-    plan = PagePlan(PRECISIONS[0], 1)
-    return max(
-        _largest_change([_read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()])
-        for span in spans
-    )
-
-
-def _pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
-    """Returns one head packed as weights, or as weights of blocks."""
-    read_cells = _read_exact if plan.block == 1 else _read_pooled
-    sides = [read_cells(maps, head, plan) for maps in head.sides.values()]
-    return PackedHead(
-        tuple(_pack_side(side, plan) for side in sides), _largest_change(sides) if len(sides) > 1 else 0.0
-    )
-
-
-def _read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """Returns the cells of a head at every query and key, with scores, or with log-sum-exps if the page has codes."""
-    window = cell_maps(maps).window((head.head,), head.queries, head.keys)
-    weights, scores, visible = window.weights[0], window.scores[0], window.visible
-    if plan.precision.is_exact:
-        second_array = np.where(visible, scores, np.float32(np.nan))
-    else:
-        second_array = log_sum_exp(scores, weights, visible)
-    return PageCells(weights, second_array, weights, visible, maps.visible_key_counts(head.head, head.queries))
-
-
-def _read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """Returns the cells of a head pooled over blocks of tokens."""
-    height, width = _blocks_shape(head, plan.block)
-    overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    visible_key_counts = _mean_visible_key_counts(maps, head, height)
-    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, visible_key_counts)
-
-
-def _pack_side(cells: PageCells, plan: PagePlan) -> _PackedSide:
-    """Returns the packed cells of one head of one recording, with the first look at them."""
-    is_pooled = plan.block > 1
-    visible_largest = np.where(cells.visible, cells.largest, np.float32(0))
-    min_high = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
-    high = max(float(without_nan(visible_largest).max(initial=0)), min_high)
-    second_array = (
-        encode_weights(cells.second_array, cells.visible, plan.precision, high) if is_pooled else cells.second_array
-    )
-    shown_weights = np.where(cells.visible, cells.weights, np.float32(-1))
-    return _PackedSide(
-        content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second_array),
-        look=first_look_at_cells(cells, shown_weights, high),
-        high=high,
-        has_masked=not cells.visible.all(),
-        has_nan=bool(np.isnan(shown_weights.max())),
-    )
-
-
-def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> FirstLook:
-    """Returns the first look at a head whose cells are stored in the page.
-
-    Args:
-        weights: ``(queries, keys)``, the weights, with -1 for masked cells.
-    """
-    height, width = thumbnail_shape(*cells.visible.shape)
-    means = pool_weights(cells.weights[None], cells.visible, height, width)
-    stores_weights = cells.largest is cells.weights  # then means and maxima are pooled from the same array
-    maxima = means if stores_weights else pool_weights(cells.largest[None], cells.visible, height, width)
-    thumbnail = Overview(means.mean, maxima.maximum, means.visible)
-    highs = _code_highs(thumbnail, high)
-    numbers = without_nan(weights)
-    row, column = divmod(int(numbers.argmax()), numbers.shape[1])
-    largest = float(numbers[row, column])
-    return FirstLook(
-        thumbnail=_thumbnail_codes(thumbnail, highs),
-        thumbnail_highs=highs,
-        peak=(row, column, largest) if largest >= 0 else None,
-        top=_largest_informative_weight(cells.largest, cells.visible, cells.visible_key_counts),
-    )
-
-
-def _mean_visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
-    """Returns the mean number of keys that a query can see in each of ``rows`` blocks of queries, ``(rows,)``."""
-    first, stop = head.queries.start, head.queries.stop
-    return mean_visible_key_counts(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
-
-
-def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_key_counts: Float64Array) -> float:
-    """Returns the largest visible weight of queries that see several keys; of all queries if none does."""
-    sees_several_keys = visible_key_counts > 1
-    # A slice from the first such query on is a view: most maps need no copy.
-    rows = slice(None) if not sees_several_keys.any() else slice(int(sees_several_keys.argmax()), None)
-    visible_weights = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
-    weights = visible_weights if sees_several_keys[rows].all() else visible_weights[sees_several_keys[rows]]
-    return float(weights.max(initial=0)) if weights.size else 0.0
-
-
 def axis_edges(span: slice, block: int) -> IntArray:
     """Returns the first token of each cell of an axis, and the end of the last cell, ``(cells + 1,)``."""
     count = span.stop - span.start
     return np.asarray(span.start + block_edges(count, math.ceil(count / block)))
+
+
+def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:
+    rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
+    return rows, columns
+
+
+def pack_heads(heads: Sequence[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
+    """Returns the packed heads, in order, and the packed keys of heads; no keys if the page has weights."""
+    key_pool = KeyPool()
+
+    def pack(head: HeadCells) -> PackedHead:
+        pack_side = _pack_factored_side if plan.factored else _pack_kept_side
+        packed = [pack_side(maps, head, plan, key_pool) for maps in head.sides.values()]
+        sides = tuple(side for side, _ in packed)
+        if len(sides) == 1:
+            return PackedHead(sides, 0.0)
+        if not plan.factored:
+            return PackedHead(sides, _largest_change([cells for _, cells in packed]))
+        bands = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
+        changes = (
+            _largest_change([_cells(maps, replace(head, queries=band))[0] for maps in head.sides.values()])
+            for band in bands
+        )
+        return PackedHead(sides, max(changes))
+
+    if plan.factored:  # one after another, since heads share keys
+        return [pack(head) for head in heads], key_pool.contents
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(pack, heads)), []
+
+
+def _largest_change(sides: Sequence[Overview]) -> float:
+    old_weights, new_weights = (np.where(side.visible, side.mean[0], np.float32(0)) for side in sides)
+    change = np.abs(new_weights - old_weights)
+    return float(change[np.isfinite(change)].max(initial=0))
+
+
+def _cells(maps: LayerMaps, head: HeadCells) -> tuple[Overview, FloatArray]:
+    """Returns single cells as an overview of which each is a pixel, and their scores, ``(queries, keys)``."""
+    window = cell_maps(maps).window((head.head,), head.queries, head.keys)
+    return Overview(window.weights, window.weights, window.visible), window.scores[0]
+
+
+def _pack_factored_side(
+    maps: LayerMaps, head: HeadCells, plan: PagePlan, key_pool: KeyPool
+) -> tuple[PackedSide, Overview]:
+    """Returns one head of one recording packed as queries and keys, and an overview of it."""
+    factors = page_factors(maps)
+    assert factors is not None  # as the plan says
+    content, about = pack_factors(maps, factors, head, key_pool)
+    overview = factored_overview(maps, head, factors.queries.shape[-1])
+    look = _first_look(maps, head, overview, plan)
+    has_masked = not factors.mask.coverage(head.queries, head.keys)
+    has_nan = bool(np.isnan(overview.mean).any())
+    return PackedSide(content, look, look.thumbnail_highs[1], has_masked, has_nan, about), overview
+
+
+def _pack_kept_side(maps: LayerMaps, head: HeadCells, plan: PagePlan, key_pool: KeyPool) -> tuple[PackedSide, Overview]:
+    """Returns one head of one recording packed as weights, or as means and maxima of blocks, and these themselves."""
+    if plan.block == 1:
+        cells, scores = _cells(maps, head)
+    else:
+        cells = maps.overview((head.head,), *_blocks_shape(head, plan.block), head.queries, head.keys)
+    weights, visible = cells.mean[0], cells.visible
+    largest = float(without_nan(np.where(visible, cells.maximum[0], np.float32(0))).max(initial=0))
+    high = max(largest, min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / visible.shape[1]))
+    if plan.block > 1:
+        second_array = encode_weights(cells.maximum[0], visible, plan.precision, high)
+    elif plan.precision.is_exact:  # scores are exact as well
+        second_array = np.where(visible, scores, np.float32(np.nan))
+    else:
+        second_array = log_sum_exp(scores, weights, visible)
+    side = PackedSide(
+        content=weight_pieces(encode_weights(weights, visible, plan.precision, high), second_array),
+        look=_first_look(maps, head, cells, plan, high),
+        high=high,
+        has_masked=not visible.all(),
+        has_nan=bool(np.isnan(np.where(visible, weights, np.float32(0)).max(initial=0))),
+    )
+    return side, cells
+
+
+def _first_look(
+    maps: LayerMaps, head: HeadCells, cells: Overview, plan: PagePlan, high: float | None = None
+) -> FirstLook:
+    """Returns the first look at a head.
+
+    Args:
+        cells: the stored weights, or means and maxima of their blocks; of factors an overview of any size.
+        high: the weight that the largest code of a maximum stands for; the largest of all if it is not given.
+    """
+    rows, columns = cells.visible.shape
+    thumbnail = cells
+    if not plan.factored:
+        height, width = min(rows, THUMBNAIL_SIDE), min(columns, THUMBNAIL_SIDE)
+        thumbnail = pool_weights(cells.mean, cells.visible, height, width)
+        if cells.maximum is not cells.mean:
+            maxima = pool_weights(cells.maximum, cells.visible, height, width).maximum
+            thumbnail = replace(thumbnail, maximum=maxima)
+    if high is None:
+        largest = float(without_nan(np.where(cells.visible, cells.maximum[0], np.float32(0))).max(initial=0))
+        high = max(largest, MIN_HIGH)
+    highs = (float(without_nan(thumbnail.mean[0]).max(initial=0)) or high, high)
+    codes = (
+        encode_weights(picture, thumbnail.visible, PRECISIONS[-1], high).tobytes()
+        for picture, high in zip((thumbnail.mean[0], thumbnail.maximum[0]), highs, strict=True)
+    )
+
+    peak = _largest_cell(cells.maximum[0] if plan.factored else cells.mean[0], cells.visible)
+    if peak is not None and plan.factored:  # the largest cell of the pixel
+        spans = []
+        for span, pixel, count in zip((head.queries, head.keys), peak[:2], (rows, columns), strict=True):
+            edges = block_edges(span.stop - span.start, count)
+            spans.append(slice(span.start + int(edges[pixel]), span.start + int(edges[pixel + 1])))
+        window, _ = _cells(maps, replace(head, queries=spans[0], keys=spans[1]))
+        row, column, value = _largest_cell(window.mean[0], window.visible) or (0, 0, 0.0)
+        peak = spans[0].start - head.queries.start + row, spans[1].start - head.keys.start + column, value
+
+    # Rows that see one key do not set the colours, unless no row sees more.
+    edges = head.queries.start + block_edges(head.queries.stop - head.queries.start, rows)
+    sees_several_keys = mean_visible_key_counts(maps, head.head, edges.tolist()) > 1
+    counted = sees_several_keys if sees_several_keys.any() else np.ones(rows, dtype=bool)
+    from_first = slice(int(counted.argmax()), None)  # a view: most maps need no copy
+    weights = np.where(cells.visible[from_first], without_nan(cells.maximum[0, from_first]), np.float32(0))
+    if not counted[from_first].all():
+        weights = weights[counted[from_first]]
+    return FirstLook(
+        thumbnail=b"".join(codes),
+        shape=(thumbnail.visible.shape[0], thumbnail.visible.shape[1]),
+        thumbnail_highs=highs,
+        peak=peak,
+        top=float(weights.max(initial=0)),
+    )
+
+
+def _largest_cell(values: FloatArray, visible: BoolArray) -> tuple[int, int, float] | None:
+    """Returns the row, the column and the value of the largest visible cell; ``None`` without one that is no NaN."""
+    numbers = without_nan(np.where(visible, values, np.float32(-1)))  # below every weight
+    row, column = divmod(int(numbers.argmax()), numbers.shape[1])
+    largest = float(numbers[row, column])
+    return (row, column, largest) if largest >= 0 else None
 
 
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
@@ -294,48 +300,6 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
     return np.where(is_known & ~is_wrong.any(axis=-1), lse, np.nan).astype(np.float32)
 
 
-def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
-    """Returns the numbers of rows and columns of the thumbnail of a map."""
-    return min(height, THUMBNAIL_SIDE), min(width, THUMBNAIL_SIDE)
-
-
-def _code_highs(overview: Overview, high: float) -> tuple[float, float]:
-    """Returns the weights that the largest codes stand for: the largest mean (``high`` if that is 0), and ``high``."""
-    largest = float(without_nan(overview.mean[0]).max(initial=0))
-    return (largest if largest > 0 else high), high
-
-
-def _thumbnail_codes(overview: Overview, highs: tuple[float, float]) -> bytes:
-    """Returns an overview as the bytes of uint8 codes: the means, then the maxima, whose scales end at ``highs``."""
-    pictures = zip((overview.mean[0], overview.maximum[0]), highs, strict=True)
-    return b"".join(
-        encode_weights(picture, overview.visible, PRECISIONS[-1], high).tobytes() for picture, high in pictures
-    )
-
-
-def _largest_change(sides: list[PageCells]) -> float:
-    old_weights, new_weights = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
-    change = np.abs(new_weights - old_weights)
-    return float(change[np.isfinite(change)].max(initial=0))
-
-
-def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
-    numbers_a_cell = 1 if block == 1 else 2  # a pooled cell has a mean and a maximum
-    return sum(math.prod(_blocks_shape(head, block)) * len(head.sides) * numbers_a_cell for head in heads)
-
-
-def _resolves_blocks(head: HeadCells, block: int) -> bool:
-    """True if all maps of a head are fine enough for blocks of ``block`` tokens; pooled maps may be too coarse."""
-    rows, columns = _blocks_shape(head, block)
-    resolutions = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
-    return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in resolutions)
-
-
-def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:
-    rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
-    return rows, columns
-
-
 def report_in_percent(report: ExactNumbers) -> ExactNumbers:
     """Returns the report with its contributions divided by their common bound, and a first remark that names the bound.
 
@@ -354,38 +318,31 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
     return replace(report, numbers=replace(report.numbers, heads=scaled_heads), remarks=(unit_remark, *report.remarks))
 
 
-@dataclass(frozen=True, eq=False)
-class _PackedContributions:
-    """The data with which a page of weights can show contributions as well."""
-
-    content: bytes  # one encoded float32 norm per key, head after head, then the codes of the thumbnails
-    about: dict[str, Any]  # the unit and scales of the content, as JSON values
-
-
-def pack_contributions(
-    heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
-) -> _PackedContributions | None:
-    """Returns the packed norms that keys move, and the first look at each head's contributions.
-
-    Their unit is a common bound of all contributions.
+def pack_contributions(heads: Sequence[HeadCells], plan: PagePlan) -> tuple[bytes, dict[str, Any]] | None:
+    """Returns the data with which a page of weights can show contributions as well; their unit is a common bound.
 
     Returns:
-        ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights or have no norms.
+        One encoded float32 norm per key, head after head, then the codes of the thumbnails; and the unit and scales of
+        these as JSON values. ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights
+        or have no norms.
     """
     if plan.block > 1 or any(len(head.sides) > 1 or head.maps.quantity != "weight" for head in heads):
         return None
-    value_norms = [head.maps.value_norms for head in heads]
-    known_norms = [norms for norms in value_norms if norms is not None]
-    if len(known_norms) < len(heads):
+    all_maps = {id(head.maps): head.maps for head in heads}
+    if any(maps.value_norms is None for maps in all_maps.values()):
         return None
-    maps_by_id = {id(head.maps): head.maps for head in heads}
-    contributions = {maps_id: contribution_maps(maps) for maps_id, maps in maps_by_id.items()}
+    contributions = {maps_id: contribution_maps(maps) for maps_id, maps in all_maps.items()}
     unit = max(map(contribution_bound, contributions.values())) or 1.0  # every contribution is 0 if the bound is
     scaled_maps = {maps_id: divided_contributions(maps, unit) for maps_id, maps in contributions.items()}
-    looks = [
-        _first_look(replace(head, sides={"": scaled_maps[id(head.maps)]}), packed_head)
-        for head, packed_head in zip(heads, packed_heads, strict=True)
-    ]
+    looks, norms = [], []
+    for head in heads:
+        maps = scaled_maps[id(head.maps)]
+        factors = page_factors(head.maps) if plan.factored else None
+        cells = _cells(maps, head)[0] if factors is None else factored_overview(maps, head, factors.queries.shape[-1])
+        looks.append(_first_look(maps, head, cells, plan))
+        assert head.maps.value_norms is not None
+        norms_of_head = head.maps.value_norms[head.maps.head_indices((head.head,))[0], head.keys]
+        norms.append((norms_of_head / unit).astype("<f4").tobytes())
     about = {
         "unit": unit,
         "high": max(look.top for look in looks) or 1.0,
@@ -393,24 +350,4 @@ def pack_contributions(
         "peaks": [look.peak for look in looks],
         "thumbnailHighs": [look.thumbnail_highs for look in looks],
     }
-    parts = [
-        (norms[head.maps.head_indices((head.head,))[0], head.keys] / unit).astype("<f4").tobytes()
-        for head, norms in zip(heads, known_norms, strict=True)
-    ]
-    return _PackedContributions(base85(b"".join((*parts, *(look.thumbnail for look in looks)))), about)
-
-
-def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
-    maps, [side] = head.maps, packed_head.sides
-    if side.factors is not None:
-        height, width = side.factors.overview.visible.shape
-        return first_look_at_overview(maps, head, maps.overview((head.head,), height, width, head.queries, head.keys))
-    window = cell_maps(maps).window((head.head,), head.queries, head.keys)
-    cells = window.weights[0]
-    visible_cells = np.where(window.visible, cells, np.float32(-1))
-    high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
-    visible_key_counts = maps.visible_key_counts(head.head, head.queries)
-    page_cells = PageCells(
-        weights=cells, second_array=cells, largest=cells, visible=window.visible, visible_key_counts=visible_key_counts
-    )
-    return first_look_at_cells(page_cells, visible_cells, high)
+    return base85(b"".join((*norms, *(look.thumbnail for look in looks)))), about

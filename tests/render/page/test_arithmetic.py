@@ -154,11 +154,11 @@ def sent(maps: FactoredMaps, queries: slice, keys: slice) -> dict[str, Any]:
     """How head 5 of some maps travels."""
     pool = KeyPool()
     head = HeadCells(head=5, sides={"": maps}, queries=queries, keys=keys)
-    factors = pack_factors(maps, maps.factors, head, pool)
+    content, about = pack_factors(maps, maps.factors, head, pool)
     shape = [span.stop - span.start for span in (queries, keys)]
     page = {"shape": shape, "precision": {"dtype": "uint8"}, "block": 1}
-    contents = {"content": factors.content.decode(), "keys": pool.contents[factors.keys].decode()}
-    return {**contents, "about": factors.about, **page}
+    contents = {"content": content.decode(), "keys": pool.contents[about["keys"]].decode()}
+    return {**contents, "about": about, **page}
 
 
 @pytest.mark.parametrize("rule", RULES)

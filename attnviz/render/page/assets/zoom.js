@@ -51,7 +51,7 @@ export class ZoomPicture extends MatrixPicture {
   /** The whole as Python pooled it, of several heads their blocks as one. @param {Shown} shown @returns {PaintedPart} */
   wholeOf({ number, rows, columns, partOf }) {
     const [height, width] = page.heads[number].thumbnail;
-    const values = partOf?.how && partOf.how !== "rollout" ? combinedOf(partOf.numbers.map(thumbnailValues), partOf.how) : thumbnailValues(number);
+    const values = partOf?.how && partOf.how !== "rollout" ? combinedOf(partOf.numbers.map((head) => thumbnailValues(head)), partOf.how) : thumbnailValues(number);
     return { top: 0, bottom: rows, left: 0, right: columns, height, width, values };
   }
 
