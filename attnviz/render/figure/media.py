@@ -62,7 +62,7 @@ def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
     if panel.inside is not None and panel.columns.places is not None:
         segments = outline_segments(panel.columns.places, panel.inside)
         codes = [Path.MOVETO, Path.LINETO] * len(segments)  # one path: one for each segment takes far longer
-        outline = PathPatch(Path(np.reshape(segments, (-1, 2)), codes), fill=False, edgecolor="white")
+        outline = PathPatch(Path(np.reshape(segments, (-1, 2)), codes), fill=False, edgecolor=theme["ink"])
         outline.set(linewidth=OUTLINE_POINTS * line_size, capstyle="round", transform=from_pixels)
         matplotlib_figure.add_artist(outline)
         outline.set_clip_box(area)

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING
@@ -43,6 +44,9 @@ MAX_THUMBNAIL_PIXELS = 200  # longer side of a thumbnail if no size is given
 MIN_THUMBNAIL_PIXELS = 4  # smallest place of a thumbnail
 # Lengths in inches and font sizes in points are those of a slide.
 NAME_GAP, GAP, MIN_GAP_PIXELS = 0.1, 0.06, 3  # between the names of rows and thumbnails, and between thumbnails
+BLOCK_GAP = 0.3  # between blocks of rows beside each other
+LARGE_SHARE = 0.85  # of the largest possible side, at which thumbnails are large enough
+MIN_SHEET_RATIO = 0.6  # of the columns of a sheet to its rows
 ROW_NAME_POINTS, COLUMN_NUMBER_POINTS = 10.8, 8.6
 ASCENT = 0.93  # of letters above their baseline, in font sizes
 LINE_SPACING = 1.35  # from one line to the next, in font sizes
@@ -87,6 +91,10 @@ class _Frame:
     side: tuple[int, int]  # the height and width of a thumbnail's place
     gap: int  # the gap between thumbnails
     title_size: int  # the font size of a head's title; 0 if it would not be legible
+    left: float = 0.0  # inches for the names of rows, at the left of each block
+    blocks: int = 1  # the number of blocks of columns, each with rows of its own
+    header: float = 0.0  # inches for the numbers over columns
+    numbers: tuple[str, ...] = ()  # over the columns of each block; empty for none
 
     @property
     def step(self) -> tuple[int, int]:
@@ -248,45 +256,67 @@ def _map_pixels(page: Page, dpi: int) -> ByteArray:
     return pixels
 
 
-def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
-    """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
-    dpi, scale = picture.look.pixels_per_inch, area.scale
-    groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
-    name_points, number_points = ROW_NAME_POINTS * scale, COLUMN_NUMBER_POINTS * scale
-    number_points = max(number_points, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
-    names_width = ruler.longest_width((panels[0].group for panels in groups), name_points) + NAME_GAP * scale
+def _choose_frame(picture: Picture, area: PageSize, ruler: Ruler) -> tuple[list[list[Panel]], _Frame]:
+    """Returns the rows of thumbnails, and the geometry in which these are as large as the area allows.
+
+    Groups of few heads stand in several blocks beside each other, if the thumbnails grow by it.
+    """
+    dpi, scale, panels = picture.look.pixels_per_inch, area.scale, picture.panels
+    groups = [list(panels) for _, panels in groupby(panels, key=lambda panel: panel.group)]
+    names_width = ruler.longest_width((panels[0].group for panels in groups), ROW_NAME_POINTS * scale)
+    left_of_names = names_width + NAME_GAP * scale
     # Rows need no names at their left if each title has the layer.
-    titles_name_layers = all(panel.heading.names_group for panel in picture.panels)
-    lefts = [0.0] if picture.filled else [0.0, names_width] if titles_name_layers else [names_width]
-    for left in lefts:
+    titles_name_layers = all(panel.heading.names_group for panel in panels)
+    for left in [0.0] if picture.filled else [0.0, left_of_names] if titles_name_layers else [left_of_names]:
         size = (int(area.height * dpi), int((area.width - left) * dpi))
-        rows = _rows_of([list(picture.panels)] if picture.filled else groups, size, is_filled=picture.filled)
-        frame = _thumbnail_frame(rows, size, area, dpi, ruler)
+        rows = _rows_of([list(panels)] if picture.filled else groups, size, is_filled=picture.filled)
+        across = max(map(len, rows))
+        blocks = (
+            1
+            if picture.filled or len(rows) > len(groups)
+            else _block_count(len(rows), across, size, round(GAP * scale * dpi))
+        )
+        shape = math.ceil(len(rows) / blocks), blocks * across
+        size = (size[0], size[1] - int((blocks - 1) * (left + BLOCK_GAP * scale) * dpi))
+        frame = _thumbnail_frame(panels, shape, size, area, dpi, ruler)
         if picture.filled:
-            frame = _frame_for_titles(rows, size, frame, ruler)
+            frame = _frame_for_titles(panels, size, frame, ruler)
         if frame.title_size:
-            break
-    header = 0.0  # the height of the numbers of columns
-    numbers: list[str] = []  # of the head in each column, unless the heads of a column have different ones
-    if not picture.filled and not frame.title_size:
+            return rows, replace(frame, left=left, blocks=blocks)
+    numbers: tuple[str, ...] = ()  # of the head in each column, unless the heads of a column have different ones
+    if not picture.filled:
         columns = zip_longest(*([panel.heading.number for panel in panels] for panels in rows))
         numbers_of_columns = [set(column) - {None} for column in columns]
         if all(len(column_numbers) == 1 for column_numbers in numbers_of_columns):
-            numbers = [str(number) for [number] in numbers_of_columns]
-    if not frame.title_size:
-        header = LINE_SPACING * number_points / POINTS_PER_INCH if numbers else 0.0
-        size = (int((area.height - header) * dpi), size[1])
-        frame = replace(_thumbnail_frame(rows, size, area, dpi, ruler), title_size=0)
+            numbers = tuple(str(number) for [number] in numbers_of_columns)
+    header = LINE_SPACING * _number_points(scale, dpi) / POINTS_PER_INCH if numbers else 0.0
+    frame = _thumbnail_frame(panels, shape, (int((area.height - header) * dpi), size[1]), area, dpi, ruler)
+    return rows, replace(frame, title_size=0, left=left, blocks=blocks, header=header, numbers=numbers)
+
+
+def _number_points(scale: float, dpi: int) -> float:
+    """Returns the font size of the numbers over columns."""
+    return max(COLUMN_NUMBER_POINTS * scale, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
+
+
+def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
+    """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
+    dpi, scale = picture.look.pixels_per_inch, area.scale
+    rows, frame = _choose_frame(picture, area, ruler)
+    left, header, numbers, number_points = frame.left, frame.header, frame.numbers, _number_points(scale, dpi)
     title_points = frame.title_size * POINTS_PER_INCH / dpi
+    block_step = left + frame.columns // frame.blocks * frame.step[1] / dpi + BLOCK_GAP * scale
     lines, places = [], []
-    for row, panels in enumerate(rows):
+    for index, panels in enumerate(rows):
+        block, row = divmod(index, frame.rows)
+        block_left = block * block_step + left
         top = -header - (row * frame.step[0] + round(frame.title_size * LINE_SPACING)) / dpi  # of the thumbnails
         if not picture.filled and not (frame.title_size and all(panel.heading.names_group for panel in panels)):
-            points, name = min(name_points, frame.step[0] * POINTS_PER_INCH / dpi), panels[0].group
-            x, middle = left - NAME_GAP * scale - ruler.width(name, points), top - frame.side[0] / dpi / 2
+            points, name = min(ROW_NAME_POINTS * scale, frame.step[0] * POINTS_PER_INCH / dpi), panels[0].group
+            x, middle = block_left - NAME_GAP * scale - ruler.width(name, points), top - frame.side[0] / dpi / 2
             lines.append(TextLine(x, middle + ASCENT * points / POINTS_PER_INCH / 2, name, points))
         for column, panel in enumerate(panels):
-            x = left + column * frame.step[1] / dpi
+            x = block_left + column * frame.step[1] / dpi
             if frame.title_size:
                 y = top + (TITLE_GAP + ASCENT) * title_points / POINTS_PER_INCH
                 lines.append(TextLine(x, y, panel.title, title_points, faint=False))
@@ -294,15 +324,17 @@ def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
                 max(int(count * cell), 1) / dpi for count, cell in zip(panel.values.shape, frame.cell, strict=True)
             )
             places.append(Place(panel, Box(x, top - height, width, height)))
-    if numbers:  # of the heads over the columns, as many as do not touch
+    if numbers:  # of the heads over the columns of each block, as many as do not touch
         stride = math.ceil(1.2 * ruler.longest_width(numbers, number_points) * dpi / frame.step[1])  # with a gap
-        lines.append(TextLine(left - NAME_GAP * scale - ruler.width("head", number_points), 0, "head", number_points))
-        for column in range(0, len(numbers), stride):
-            center = left + (column * frame.step[1] + frame.side[1] / 2) / dpi
-            x = center - ruler.width(numbers[column], number_points) / 2
-            lines.append(TextLine(x, 0, numbers[column], number_points))
+        name_width = NAME_GAP * scale + ruler.width("head", number_points)
+        for block_left in (left + block * block_step for block in range(frame.blocks)):
+            lines.append(TextLine(block_left - name_width, 0, "head", number_points))
+            for column in range(0, len(numbers), stride):
+                center = block_left + (column * frame.step[1] + frame.side[1] / 2) / dpi
+                x = center - ruler.width(numbers[column], number_points) / 2
+                lines.append(TextLine(x, 0, numbers[column], number_points))
     return Content(
-        width=left + (frame.step[1] * frame.columns - frame.gap) / dpi,
+        width=frame.blocks * block_step - BLOCK_GAP * scale - frame.gap / dpi,
         height=header + frame.step[0] * frame.rows / dpi,
         points=title_points,
         places=tuple(places),
@@ -328,13 +360,32 @@ def _rows_of(groups: list[list[Panel]], size: tuple[int, int], *, is_filled: boo
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
 
 
+def _block_count(rows: int, across: int, size: tuple[int, int], gap: int) -> int:
+    """Returns the number of blocks of rows beside each other: the fewest at which thumbnails are about the largest.
+
+    A sheet that would still be far higher than wide has more blocks, as long as thumbnails stay that large.
+    """
+    height_with_title = 1 + LINE_SPACING * NUMBER_SHARE  # in heights of the map
+    sides = {}
+    for blocks in range(1, rows + 1):
+        height = (size[0] / math.ceil(rows / blocks) - gap) / height_with_title
+        sides[blocks] = min(height, size[1] / (blocks * across) - gap, MAX_THUMBNAIL_PIXELS)
+    large = [blocks for blocks, side in sides.items() if LARGE_SHARE * max(sides.values()) <= side]
+    return next(
+        (blocks for blocks in large if blocks * across >= MIN_SHEET_RATIO * math.ceil(rows / blocks)), large[-1]
+    )
+
+
 def _thumbnail_frame(
-    groups: list[list[Panel]], size: tuple[int, int], area: PageSize, dpi: int, ruler: Ruler
+    panels: Sequence[Panel], shape: tuple[int, int], size: tuple[int, int], area: PageSize, dpi: int, ruler: Ruler
 ) -> _Frame:
-    """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels."""
+    """Returns the geometry of so many rows and columns of thumbnails, as large as the area allows.
+
+    Cells may be cut to whole pixels.
+    """
+    rows, columns = shape
     unit, has_given_width = area.scale * dpi / PAGE_DPI, area.is_fixed or area.is_column
-    rows, columns = len(groups), max(map(len, groups))
-    shapes = [panel.values.shape for panels in groups for panel in panels]
+    shapes = [panel.values.shape for panel in panels]
     max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
     gap = max(MIN_GAP_PIXELS, round(GAP * area.scale * dpi))
     space = min(size[0] / rows, size[1] / columns) - gap
@@ -343,7 +394,7 @@ def _thumbnail_frame(
             raise AttnvizError(f"1 head does not fit that {option('size')}; use a larger one")
         advice = f"use a larger one, or fewer heads with {option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(shapes)} heads do not fit that {option('size')}; {advice}")
-    width_per_size = _title_width(groups, ruler)
+    width_per_size = _title_width(panels, ruler)
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
     height = max(size[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
@@ -367,14 +418,14 @@ def _thumbnail_frame(
     )
 
 
-def _title_width(groups: list[list[Panel]], ruler: Ruler) -> float:
+def _title_width(panels: Sequence[Panel], ruler: Ruler) -> float:
     """Returns the width of the widest title, in font sizes."""
-    return ruler.longest_width((panel.title for panels in groups for panel in panels), POINTS_PER_INCH)
+    return ruler.longest_width((panel.title for panel in panels), POINTS_PER_INCH)
 
 
-def _frame_for_titles(groups: list[list[Panel]], size: tuple[int, int], frame: _Frame, ruler: Ruler) -> _Frame:
+def _frame_for_titles(panels: Sequence[Panel], size: tuple[int, int], frame: _Frame, ruler: Ruler) -> _Frame:
     """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles."""
-    width_per_size = _title_width(groups, ruler)
+    width_per_size = _title_width(panels, ruler)
     free_width = size[1] // frame.columns - frame.gap
     # Titles may be higher than `NUMBER_SHARE` of a thumbnail rather than too small to read.
     min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0

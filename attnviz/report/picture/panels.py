@@ -309,6 +309,12 @@ class Panel:
         return self.quantity.cell(value, self.decimals)
 
     @property
+    def key_counts(self) -> FloatArray:
+        """The number of keys that each query sees, ``(rows,)``; if they are not counted, of those in the columns."""
+        counts = self.visible_key_counts
+        return self.visible.sum(axis=1, dtype=np.float32) if counts is None else counts
+
+    @property
     def varies(self) -> bool:
         """True if a query sees several keys, so that its weights are not 1 by definition, or keys are not counted."""
         return self.visible_key_counts is None or bool(self.visible[self.visible_key_counts > 1].any())

@@ -317,7 +317,8 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         remarks.append(f"NaN: {nan_count} {predicate}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
         remarks.append(MASKED)
-    if not all(panel.visible.any(axis=1).all() for panel in panels):
+    # A query that sees only keys outside the columns has a blank row as well, but sees a key.
+    if any((panel.key_counts[~panel.visible.any(axis=1)] == 0).any() for panel in panels):
         remarks.append("Blank rows see no key: all their weights are zero.")
     return tuple(remarks)
 

@@ -83,6 +83,33 @@ def corner(sheet: Sheet, title: str) -> tuple[int, int]:
     return y + 1, round(mark.x)
 
 
+@pytest.mark.parametrize(
+    ("layers", "heads", "size", "blocks"),
+    [
+        (18, 4, "16:9", 3),
+        (18, 4, None, 2),
+        (18, 4, "column", 2),
+        (12, 12, "16:9", 2),
+        (6, 12, None, 1),
+        (40, 1, None, 5),
+    ],
+)
+def test_layers_of_few_heads_stand_in_blocks_that_fill_the_page(
+    layers: int, heads: int, size: str | None, blocks: int
+) -> None:
+    picture = picture_of(report_of(recorded(layers, heads, 8, 8), size=size))
+    page = arrange_thumbnails(picture, PillowRuler())
+    boxes = [place.box for place in page.content.places]
+    assert len({round(box.x, 3) for box in boxes}) == blocks * heads
+    assert len({round(box.y, 3) for box in boxes}) == -(-layers // blocks)
+    for first in range(0, len(boxes), heads):  # the heads of a layer stay side by side
+        assert len({round(box.y, 3) for box in boxes[first : first + heads]}) == 1
+    assert all(box.x >= 0 and box.x + box.width <= page.width for box in boxes)
+    [bar] = page.bars
+    assert sum(box.width * box.height for box in boxes) > 0.2 * page.width * page.height
+    assert bar.box.width * bar.box.height < 3 * max(box.width * box.height for box in boxes)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str) -> None:
     report = report_of(recorded(5, 7, 4, 6, causal=True), theme=theme)

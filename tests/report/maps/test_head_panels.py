@@ -98,6 +98,12 @@ def test_pooled_overview_leaves_out_sinks_at_the_ends_alone() -> None:
     assert panel.visible.all()
 
 
+def test_a_row_is_said_to_see_no_key_only_if_it_sees_none() -> None:
+    report = overview(recording_of([0.9], causal=True))  # the first query sees only the sink
+    assert not report.panels[0].visible[0].any()
+    assert not any("see no key" in remark for remark in report.remarks)
+
+
 def test_numbers_keep_every_key() -> None:
     recording = recording_of([0.9], special=[0])
     report = build_report(recording, ReportOptions(medium=Medium(draws_maps=False)))
