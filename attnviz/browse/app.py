@@ -1,272 +1,328 @@
-"""Runs the inspector in textual: answers key presses and clicks, and sends changed lines to the terminal."""
+"""Runs the inspector in textual: answers keys, clicks and the prompt, and computes what the screen still lacks."""
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
+from typing import ClassVar
 
-from rich.segment import ControlType, Segment
 from textual import events
 from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding
-from textual.containers import Horizontal
-from textual.geometry import Region
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
 from textual.screen import Screen as TextualScreen
-from textual.strip import Strip
-from textual.suggester import SuggestFromList
 from textual.widget import Widget
-from textual.widgets import Input, Label
+from textual.widgets import OptionList
 
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.browse.computing import Computing
-from attnviz.browse.copying import clipboard_text
-from attnviz.browse.moves.cursor import Screen, settle
+from attnviz.browse.copying import COPIED_PARTS, clipboard_text
+from attnviz.browse.moves.cursor import Screen, settle, with_first_ranked_head
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import ACTIONS, BINDINGS, press
-from attnviz.browse.moves.layout import ANSI_COLORS, FIXED_LINES
+from attnviz.browse.moves.keys import BY_KEY, KEYS, place_of, press
+from attnviz.browse.moves.layout import (
+    ANSI_COLORS,
+    has_two_panes,
+    lens_heads,
+    listed_lines,
+    map_lines,
+    open_lens_pane,
+    side_width,
+    tiles,
+)
 from attnviz.browse.moves.place import start_state, with_history
 from attnviz.browse.moves.steps import NEXT, step
-from attnviz.browse.process.application import THEME_STYLES, Application, KeysScreen
+from attnviz.browse.process.application import Application, Background, Listing, Pane, Surface
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.cells import COLORS, style_of
-from attnviz.browse.view.graphics import (
-    SIXEL_ATTRIBUTE,
-    Protocol,
-    clear_escape,
-    picture_escape,
-    protocol_of_environment,
-    terminal_character,
-)
-from attnviz.browse.view.parts import ScreenPart
-from attnviz.browse.view.screen import (
-    clicked,
-    compose,
-    described,
-    description_line,
-    drawn_lines,
-    key_label,
-    prompt_label,
-)
+from attnviz.browse.session.state import MIN_SCREEN_SIZE, Size, State
+from attnviz.browse.view.cells import COLORS
+from attnviz.browse.view.graphics import SIXEL_ATTRIBUTE, protocol_of_environment, terminal_character
+from attnviz.browse.view.parts import Drawing, Parts, words
+from attnviz.browse.view.screen import described, draw
 from attnviz.maps.heads import head_name
-from attnviz.render.terminal.lines import Line
+from attnviz.render.terminal.lines import wrap
 from attnviz.report.words.notes import read_names, write_name
 
 Save = Callable[[Screen, State, Path], None]
 SECONDS_A_STEP = 0.5  # for which a written token is shown while steps are played
-NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
-EDITING_ACTIONS = {
-    key: f"action_{binding.action}"
-    for binding in Input.BINDINGS
-    if isinstance(binding, Binding) and "(" not in binding.action
-    for key in binding.key.split(",")
+SECONDS_BEFORE_MEASURING = 0.2  # so that a metric is not measured when the user only passes it
+SECONDS_BETWEEN_SLICES = 0.001  # in which textual answers waiting key presses
+SECONDS_BEFORE_REFINING = 0.15  # since the last key press, so that the cursor moves fast
+SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map while it is refined
+PROMPTS = {
+    "query": "find a query",
+    "key": "find a key",
+    "filter": "filter heads, such as sink>0.5 layer:3-5 -uniform; empty shows all",
+    "save": "save as",
+    "name": "name of the head; empty removes it",
 }
 
 
-class _Canvas(Widget):
-    """The widget that draws the whole screen; it sends only changed lines to the terminal."""
+def _bindings() -> Iterator[Binding]:
+    """Yields what keys are bound to: first their hints in the footer, which each place has of its own."""
+    for key in KEYS:
+        for places in (key.places, "") if key.places else ("",):
+            action = f"press('{key.first}', '{places}')"
+            yield Binding(key.keys, action, key.hint, show=bool(places), tooltip=key.more, priority=True)
+    for name, part in COPIED_PARTS.items():
+        yield Binding(name, f"copy('{part}')", part, priority=True)
+    yield Binding("escape", "copy('')", "back", priority=True)
 
-    def __init__(self, session: Session, save: Save, ascii: bool) -> None:
-        super().__init__()
-        self.session, self.save, self.ascii = session, save, ascii
+
+class Browser(Application[int], inherit_bindings=False):
+    """The application that shows a recording; its result is its exit code."""
+
+    CSS = (
+        Application.CSS
+        + """
+    #main, #body { height: 1fr; }
+    #title, #status, #legend { height: 1; }
+    #map { width: 1fr; }
+    #side { border-left: solid $foreground; dock: right; }
+    #side.at-left { border-left: none; border-right: solid $foreground; dock: left; }
+    #heads { border-bottom: solid $foreground; }
+    #keys { height: 1fr; }
+    .ascii #side { border-left: ascii $foreground; }
+    .ascii #side.at-left { border-left: none; border-right: ascii $foreground; }
+    .ascii #heads { border-bottom: ascii $foreground; }
+    """
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [*_bindings(), *Application.BINDINGS]
+
+    def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
+        super().__init__(session.theme, ascii)
+        self.session, self.save = session, save
         self.state = State()
-        self.part = ScreenPart([])  # as composed last
-        self.lines: list[Line] = []  # as drawn last; empty before the first size is known
-        self.strips: list[Strip] = []  # the same lines as textual draws them
-        self.early_keys: list[events.Key] = []  # key presses before the first size is known
-        self.last_key_time = 0.0
-        self.computing = Computing(self)
+        self.panes = {name: Pane(name) for name in ("title", "map", "numbers", "minimap", "legend", "text", "status")}
+        self.lists = {name: Listing(name) for name in ("heads", "keys")}
+        self.main, self.side = _Main(id="main"), Vertical(id="side")
+        self.sizes: dict[Widget, int] = {}  # heights that were set last
         self.protocol = protocol_of_environment(os.environ)
+        self.background = Background(self.call_later)
+        self.last_key_time = 0.0
+        self.slice_is_scheduled = False
         self.frame_is_due = False  # True while a timer runs for the next step that is played
-        self.is_covered = False  # True while another screen is open: pixels would be drawn over it
+        self.copying = False  # True while the user chooses what to copy
+
+    def compose(self) -> ComposeResult:
+        """Yields the parts of the screen."""
+        with self.main:
+            yield self.panes["title"]
+            with Horizontal(id="body"):
+                with self.side:
+                    yield from (self.lists["heads"], self.panes["numbers"], self.lists["keys"])
+                    yield from (self.panes["minimap"], self.panes["legend"])
+                yield self.panes["map"]
+            yield from (self.panes["text"], self.panes["status"])
+        yield self.prompt
+        yield self.footer
+
+    def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
+        """Yields the entries of the palette: every key."""
+        for key in KEYS:
+            if key.first != "colon":
+                yield SystemCommand(key.sentence, f"key {key.first}", partial(self.action_press, key.first))
 
     @property
     def current_screen(self) -> Screen:
         """The recording with the size and the colours of the terminal, as they are now."""
-        colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
-        draws_pixels = self.protocol is not None and colors > ANSI_COLORS and not self.is_covered
-        width, height = self.size.width, self.size.height
+        colors = 0 if self.no_color or self.ascii else COLORS.get(self.console.color_system or "", 0)
+        # pixels would be drawn over another screen that is open
+        draws_pixels = self.protocol is not None and colors > ANSI_COLORS and len(self.screen_stack) == 1
+        width, height = self.main.size
         character = self.character_size() if draws_pixels else None
-        size = Size(width, height, character, self.session.text_lines(width), self.session.has_images)
-        return Screen(self.session, size, colors)
+        session = self.session
+        size = Size(width, height + 1, character, session.text_lines(width), session.has_images)  # with the footer
+        return Screen(session, size, colors)
 
     def character_size(self) -> tuple[int, int] | None:
         """Returns the width and height of a character in pixels; ``None`` if unknown."""
-        return None if self.app.is_headless else terminal_character()
+        return None if self.is_headless else terminal_character()
 
-    def start_pixels(self, protocol: Protocol) -> None:
-        """Starts to draw pixels in a protocol of the terminal; does nothing if a protocol is known already."""
-        if self.protocol is None:
-            self.protocol = protocol
-            self.redraw()
-
-    def cover(self, is_covered: bool) -> None:
-        """Stores whether another screen is open, and draws the canvas again: without pixels while it is covered."""
-        self.is_covered = is_covered
-        self.redraw()
-
-    def render_line(self, y: int) -> Strip:
-        """Returns line ``y`` of the latest drawing as a strip; a blank strip below its last line."""
-        return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
+    def receive_attributes(self, attributes: list[str]) -> None:
+        """Starts to draw sixels if the terminal answers that it can."""
+        if SIXEL_ATTRIBUTE in attributes and self.protocol is None:
+            self.protocol = "sixel"
+            self.call_later(self.redraw)
 
     def on_mount(self) -> None:
         """Draws the screen again whenever the process resumes after Ctrl-Z."""
-        self.app.app_resume_signal.subscribe(self, lambda app: self.app.refresh(repaint=True, layout=True))
+        self.app_resume_signal.subscribe(self, lambda app: self.refresh(repaint=True, layout=True))
 
-    def on_resize(self) -> None:
-        """Draws the screen for the new size, then answers the key presses that came before the first size."""
-        self.show_state(self.state if self.lines else start_state(self.current_screen))
-        early_keys, self.early_keys = self.early_keys, []
-        for event in early_keys:
-            self.answer_key(event)
+    async def show_at_new_size(self) -> None:
+        """Draws the screen for a new size; first the place to begin at, and then what was typed before."""
+        self.main.screen.set_class(self.size.width < 2 * MIN_SCREEN_SIZE[0], "narrow")
+        self.show(self.state if self.early_keys is None else start_state(self.current_screen))
+        await self.answer_early_keys()
 
-    def show_state(self, state: State) -> None:
+    def show(self, state: State) -> None:
         """Stores the nearest state that can be drawn, draws it, and schedules computing what the screen lacks.
 
         If the terminal is too small, stores the state unchanged and draws a refusal. While steps are played, also
         starts the timer of the next step.
         """
-        screen, had_prompt = self.current_screen, self.state.prompt
-        self.state = settle(screen, state) if screen.size.is_large_enough else state
+        screen, old_place = self.current_screen, place_of(self.state)
+        size = screen.size
+        self.state = settle(screen, state) if size.is_large_enough else state
         self.session.unfinished_blocks = []
-        self.part = compose(screen, self.state)
-        lines = drawn_lines(self.part, screen, self.state, self.ascii)
-        line_has_changed = [y >= len(self.lines) or line != self.lines[y] for y, line in enumerate(lines)]
-        self.strips = [
-            self.strip(y, line, screen.size.character) if has_changed else self.strips[y]
-            for y, (line, has_changed) in enumerate(zip(lines, line_has_changed, strict=True))
-        ]
-        self.lines = lines
-        changed_regions = [Region(0, y, screen.size.width, 1) for y in range(len(lines)) if line_has_changed[y]]
-        if changed_regions:
-            self.refresh(*changed_regions)
-        if self.state.prompt != had_prompt:
-            self.app.query_one(PromptBar).show_prompt(screen, self.state)
-        self.computing.start()
+        if size.is_large_enough:
+            parts = draw(screen, self.state)
+        else:
+            refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]} characters; q quits"
+            parts = Parts([words(refusal)], Drawing([]), Drawing([]), [])
+        theme = self.state.theme if screen.colors > ANSI_COLORS else "terminal"
+        self.use_theme(theme)
+        surface = Surface(theme, self.ascii, size.character, self.protocol)
+        side, status = parts.side, [parts.status]
+        if self.state.message and not self.asked:
+            status = [
+                [words(f" {line}", style="bold")] for line in wrap(self.state.message, max(1, size.width - 2))[:2]
+            ]
+        drawn = {"title": Drawing([parts.title]), "map": parts.main, "text": parts.text, "status": Drawing(status)}
+        if side is not None:
+            drawn |= {"numbers": Drawing(side.numbers), "minimap": side.minimap, "legend": Drawing([side.legend])}
+            for name, listed in {"heads": side.heads, "keys": side.keys}.items():
+                self.lists[name].show(listed, surface)
+        for name, part in drawn.items():
+            self.panes[name].show(part, surface)
+        self.footer.display = len(status) == 1 and not self.asked
+        self.lay_out(size, parts, len(status))
+        if self.asked:
+            self.explain_prompt(self.prompt.value)
+        if place_of(self.state) != old_place:
+            self.refresh_bindings()
+        self.compute()
         if self.state.playing and not self.frame_is_due:
             self.frame_is_due = True
             self.set_timer(SECONDS_A_STEP, self.show_next_frame)
+
+    def lay_out(self, size: Size, parts: Parts, status_lines: int) -> None:
+        """Gives the parts of the screen their sizes, where these have changed."""
+        side = parts.side
+        numbers_lines = map_lines(size) - listed_lines(size) - 1  # one for the legend
+        heights: dict[Widget, int] = {
+            self.panes["text"]: len(parts.text.lines),
+            self.panes["status"]: status_lines,
+            self.side: 0 if side is None else side_width(size),
+            self.lists["heads"]: listed_lines(size),
+            self.lists["keys"]: 0 if side is None else len(side.keys.rows),
+            self.panes["numbers"]: 0 if side is None else min(len(side.numbers), max(0, numbers_lines)),
+            self.panes["minimap"]: 0 if side is None else len(side.minimap.lines),
+        }
+        for widget, height in heights.items():
+            if self.sizes.get(widget) == height:
+                continue
+            widget.display = height > 0
+            if widget is self.side:
+                widget.styles.width = height + 1
+                widget.set_class(has_two_panes(size), "at-left")
+            elif widget is not self.lists["keys"]:
+                widget.styles.height = height
+        self.sizes = heights
 
     def show_next_frame(self) -> None:
         """Shows the next step if steps are still played; after the last step they are no longer played."""
         self.frame_is_due = False
         if self.state.playing:
-            self.show_state(step(self.current_screen, replace(self.state, message=""), NEXT))
-
-    def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
-        """Returns a line as a strip of Textual, with escape sequences for the pixels over it."""
-        strip = _strip_of(line)
-        clear_sequence = clear_escape(y) if self.protocol == "kitty" else ""
-        picture_sequence = picture_escape(line, y, character, self.protocol) if character and self.protocol else ""
-        if not clear_sequence and not picture_sequence:
-            return strip
-        return Strip([Segment(clear_sequence, None, NO_COLUMNS), *strip, Segment(picture_sequence, None, NO_COLUMNS)])
+            self.show(step(self.current_screen, replace(self.state, message=""), NEXT))
 
     def redraw(self) -> None:
-        """Draws the current state again, with new results of background work, unless the canvas is removed."""
-        if self.is_attached:
-            self.show_state(self.state)
+        """Draws the current state again, with new results of background work, unless the application has ended.
 
-    def answer_key(self, event: events.Key) -> None:
-        """Answers a key press without an open prompt; those before the first drawing are stored for `on_resize`."""
+        Pixels are left out while another screen covers this one.
+        """
+        if self.is_attached and self.early_keys is None:
+            self.show(self.state)
+
+    def go(self, state: State) -> None:
+        """Shows a state, to which the user came from the present one."""
+        self.show(with_history(self.state, state))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Refuses keys while something is asked, and hints of other places; while copying, all but its own keys."""
+        if not super().check_action(action, parameters):
+            return False
+        if action == "press":
+            places = str(parameters[1]).split()
+            return not self.copying and (not places or place_of(self.state) in places)
+        return self.copying or action != "copy"
+
+    async def action_press(self, key: str, places: str = "") -> None:
+        """Does what a key is for."""
         self.last_key_time = time.monotonic()
-        if not self.lines:
-            self.early_keys.append(event)
-        elif self.state.prompt == "copy" and event.key != "escape":
-            self.copy(event.key)
-        elif self.state.prompt is not None:
-            self.app.query_one(PromptBar).answer_key(event)
-        elif event.key in ("q", "ctrl+c", "ctrl+q"):
-            self.app.exit(0)
-        elif event.key == "ctrl+z":
-            self.app.action_suspend_process()
-        else:
-            self.press(event.key)
+        does = BY_KEY[key].does
+        if isinstance(does, str):
+            await self.run_action(does)
+        elif key != "escape" or not self.hides_keys():
+            self.show(press(self.current_screen, self.state, key))
 
-    def press(self, key: str) -> None:
-        """Answers a key press by its binding; ``:`` and Ctrl-P open the palette, and ``?`` the list of keys."""
-        if key in ("colon", "ctrl+p"):
-            self.app.action_command_palette()
-        elif key in ("question_mark", "f1"):
-            rows = [(binding.label, binding.description) for binding in BINDINGS]
-            self.app.push_screen(KeysScreen(rows, self.state.theme, self.ascii))
-        else:
-            self.show_state(press(self.current_screen, self.state, key))
+    def action_leave(self) -> None:
+        """Hides the list of keys; if it is not shown, quits."""
+        if not self.hides_keys():
+            self.exit(0)
 
-    def on_click(self, event: events.Click) -> None:
-        """Answers a click: presses the key of a hint, moves the cursor, chooses a head, or closes a prompt.
+    def action_copy_what(self) -> None:
+        """Asks what to copy: the footer has the keys."""
+        self.copying = True
+        self.refresh_bindings()
 
-        A hint of the copy prompt copies, or closes the prompt. A click on the chosen head opens it, as does a double
-        click on any head. A click before the first drawing, or in a terminal that is too small, does nothing.
-        """
-        self.last_key_time = time.monotonic()
-        if not self.current_screen.size.is_large_enough or not self.lines:
-            return
-        key, state = clicked(self.part, self.state, event.x, event.y, is_double=event.chain > 1)
-        self.show_state(with_history(self.state, state))
-        if key in ("q", "ctrl+c") and state.prompt is None:
-            self.app.exit(0)
-        elif key and state.prompt == "copy" and key != "escape":
-            self.copy(key)
-        elif key and state.prompt is not None:
-            self.show_state(replace(state, prompt=None))
-        elif key:
-            self.press(key)
-
-    def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Shows a description of what is under the mouse as the status line; if nothing is there, the usual line.
-
-        Does nothing if a prompt or a message is shown, before the first drawing, or if the terminal is too small.
-        """
-        screen, state = self.current_screen, self.state
-        is_drawn = len(self.lines) >= FIXED_LINES and screen.size.is_large_enough
-        if not is_drawn or state.prompt or state.message:
-            return
-        status_y = len(self.lines) - 2  # the last line holds the hints
-        description = described(screen, state, self.part, event.x, event.y)
-        line = description_line(description, screen, state) if description else self.lines[status_y]
-        strip = _strip_of(line)
-        if strip != self.strips[status_y]:
-            self.strips[status_y] = strip
-            self.refresh(Region(0, status_y, screen.size.width, 1))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Moves the cursor down; with Control, zooms out."""
-        self.press("minus" if event.ctrl else "down")
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Moves the cursor up; with Control, zooms in."""
-        self.press("plus" if event.ctrl else "up")
-
-    def copy(self, key: str) -> None:
-        """Copies the part of the screen that a key names to the terminal's clipboard (OSC 52); closes the prompt.
-
-        Copies nothing if the key names no part or the part is too long; a message says so.
-        """
-        state = replace(self.state, prompt=None)
+    def action_copy(self, part: str) -> None:
+        """Copies a part of the screen to the terminal's clipboard (OSC 52), or says why not."""
+        self.copying = False
+        self.refresh_bindings()
+        text, message = "", ""
         try:
-            text, message = clipboard_text(self.current_screen, state, key)
+            text, message = clipboard_text(self.current_screen, self.state, part) if part else ("", "")
         except AttnvizError as error:
-            text, message = "", str(error)
+            message = str(error)
         if text:
-            self.app.copy_to_clipboard(text)
-        self.show_state(replace(state, message=message))
+            self.copy_to_clipboard(text)
+        self.show(replace(self.state, message=message))
 
-    def answer_prompt(self, text: str) -> None:
-        """Closes the prompt and does what it was opened for: finds a token, filters heads, names a head, or saves.
+    def action_ask(self, asked: str) -> None:
+        """Opens a prompt with a text to begin with, or says why there is none."""
+        state, session, text = self.state, self.session, ""
+        is_combination = state.head >= session.recorded_count
+        finds_heads = asked == "query" and not state.has_open_head and not state.lens
+        if asked == "filter":
+            text = state.view.filter
+        elif asked == "save":
+            name_in_file = session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
+            text = f"head-{name_in_file}.svg" if state.has_open_head else "heads.svg"
+        elif asked == "name" and (is_combination or not session.names_file):
+            no_file = "names are kept in a file; start browse with --names heads.txt"
+            no_head = "several heads together have no name; Esc goes back to one"
+            self.show(replace(state, message=no_head if is_combination else no_file))
+            return
+        elif asked == "name":
+            maps, number = session.heads[state.head]
+            text = session.ranking.given_names.get(head_name(maps, number), "")
+        self.ask(asked, text, matching_metrics("", session.ranking.names) if finds_heads else ())
 
-        The picture is saved in a thread, to the file that the text names. Messages say what could not be done.
+    def explain_prompt(self, text: str) -> None:
+        """Says what may be typed: in the overview also the metrics that begin with the text."""
+        if not self.asked:
+            self.redraw()
+            return
+        said, ranking = PROMPTS[self.asked], self.session.ranking
+        if self.asked == "query" and not self.state.has_open_head and not self.state.lens:
+            metrics = " ".join(matching_metrics(text, ranking.names))
+            said = metrics if text else f"find a token, a head ({self.session.names[0]}) or a metric: {metrics}"
+        status = self.panes["status"]
+        status.show(Drawing([[words(f" {said}", style="dim")]]), status.surface)
+
+    def answer_prompt(self, asked: str, text: str) -> None:
+        """Finds a token, filters heads, names a head, or saves; messages say what could not be done.
+
+        The picture is saved in a thread, to the file that the text names.
         """
         state, screen = self.state, self.current_screen
-        closed_state = replace(state, prompt=None, prompt_text="")
-        if state.prompt in ("query", "key"):
-            self.show_state(with_history(state, find(screen, state, text)))
-        elif state.prompt == "filter":
-            self.show_state(with_history(state, filter_heads(screen, state, text)))
-        elif state.prompt == "name":
+        if asked in ("query", "key"):
+            self.go(find(screen, state, text, "key" if asked == "key" else "query"))
+        elif asked == "filter":
+            self.go(filter_heads(screen, state, text))
+        elif asked == "name":
             maps, number = self.session.heads[state.head]
             file = self.session.names_file
             message = f"saved the name in {file}" if text.strip() else f"removed the name from {file}"
@@ -275,11 +331,11 @@ class _Canvas(Widget):
                 self.session.ranking.given_names = dict(read_names(file))
             except AttnvizError as error:
                 message = error.message_with(flag)
-            self.show_state(replace(closed_state, message=message))
+            self.show(replace(state, message=message))
         else:
             path = Path(os.path.expanduser(text))
-            self.show_state(replace(closed_state, message=f"saving {path} …"))
-            self.run_worker(partial(self.write, screen, closed_state, path), thread=True, group="save")
+            self.show(replace(state, message=f"saving {path} …"))
+            self.run_worker(partial(self.write, screen, state, path), thread=True, group="save")
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
         """Writes a picture of a state, and shows a message about its success or failure; runs in a thread."""
@@ -288,136 +344,129 @@ class _Canvas(Widget):
             message = f"saved {path}"
         except AttnvizError as error:
             message = error.message_with(flag)
-        self.app.call_from_thread(lambda: self.show_state(replace(self.state, message=message)))
+        self.call_from_thread(lambda: self.show(replace(self.state, message=message)))
 
+    def on_pane_pointed(self, event: Pane.Pointed) -> None:
+        """Describes what is under the mouse, or answers a click on it: moves the cursor, or chooses a head.
 
-class PromptBar(Horizontal):
-    """The last line of the screen while the user types: the name of the prompt, and its text."""
-
-    def __init__(self, canvas: _Canvas) -> None:
-        super().__init__()
-        self.canvas = canvas
-        self.label, self.field = Label(markup=False), Input(compact=True, select_on_focus=False)
-
-    def compose(self) -> ComposeResult:
-        """Yields the name of the prompt and the text field."""
-        yield self.label
-        yield self.field
-
-    def show_prompt(self, screen: Screen, state: State) -> None:
-        """Opens the prompt of a state over the last line, or closes it; the first character replaces its text."""
-        self.display = state.prompt not in (None, "copy")
-        if not self.display:
-            self.screen.set_focus(None)
+        A click on the chosen head opens it, as does a double click on any head. A click closes an open prompt.
+        """
+        screen, hit, status = self.current_screen, event.hit, self.panes["status"]
+        if not screen.size.is_large_enough or self.early_keys is not None:
             return
-        ranking = screen.session.ranking
-        finds_heads = state.prompt == "query" and not state.has_open_head and not state.lens
-        self.field.suggester = SuggestFromList(matching_metrics("", ranking.names)) if finds_heads else None
-        self.label.update(f" {prompt_label(state)}: ")
-        self.field.value = state.prompt_text
-        self.field.action_select_all()
-        self.set_classes(state.theme)
-        self.screen.set_focus(self.field)
+        if not event.clicks:
+            description = described(screen, self.state, hit)
+            if description and not self.asked and not self.state.message:
+                status.show(Drawing([[words(f" {description}")]]), status.surface)
+            return
+        self.last_key_time = time.monotonic()
+        if self.asked:
+            self.close_prompt()
+            self.redraw()
+        elif hit is not None:
+            opens = hit.opens or (event.clicks > 1 and not self.state.has_open_head)
+            self.go(replace(self.state, message="", **hit.changes))
+            if opens:
+                self.show(press(screen, self.state, "enter"))
 
-    def answer_key(self, event: events.Key) -> None:
-        """Answers a key press in the text, closes the prompt after Esc, and answers it after Enter."""
-        state = self.canvas.state
-        if event.key == "escape":
-            self.canvas.show_state(replace(state, prompt=None, prompt_text=""))
-        elif event.key == "enter":
-            self.canvas.answer_prompt(self.field.value)
-        elif event.is_printable and event.character:
-            self.type(event.character)
-        elif event.key in EDITING_ACTIONS:
-            getattr(self.field, EDITING_ACTIONS[event.key])()
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Answers a click on a row of a list."""
+        if isinstance(event.option_list, Listing):
+            self.go(replace(self.state, message="", **event.option_list.changes(event.option_index)))
 
-    def type(self, text: str) -> None:
-        """Adds the printable characters of a text in place of the selected ones."""
-        printable_text = "".join(character for character in text if character.isprintable())
-        self.field.replace(printable_text, *self.field.selection)
+    async def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Moves the cursor down; with Control, zooms out."""
+        await self.action_press("minus" if event.ctrl else "down")
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Shows what the text may become."""
-        state, text = self.canvas.state, self.field.value
-        if state.prompt is not None and state.prompt_text != text:
-            self.canvas.show_state(replace(state, prompt_text=text))
+    async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Moves the cursor up; with Control, zooms in."""
+        await self.action_press("plus" if event.ctrl else "up")
 
+    def compute(self) -> None:
+        """Schedules the next slice of work, unless one is scheduled already or the terminal is too small."""
+        if not self.slice_is_scheduled and self.current_screen.size.is_large_enough:
+            self.slice_is_scheduled = True
+            self.set_timer(SECONDS_BETWEEN_SLICES, self.compute_slice)
 
-class Browser(Application[int]):
-    """The application that shows a recording; its result is its exit code."""
+    def compute_slice(self) -> None:
+        """Computes one slice of thumbnails, or of rows in the lens; heads on the screen come first.
 
-    CSS = (
+        Draws if the slice changes the screen or completes the lens. Otherwise schedules the next slice, or starts the
+        background threads if nothing was left to compute. Computes nothing if the terminal is too small.
         """
-    Screen { background: ansi_default; color: ansi_default; layers: canvas prompt; }
-    _Canvas { background: ansi_default; width: 100%; height: 100%; }
-    PromptBar { layer: prompt; dock: bottom; height: 1; display: none; background: ansi_default; }
-    PromptBar > * { background: ansi_default; color: ansi_default; }
-    PromptBar > Label { text-style: bold; width: auto; }
-    PromptBar > Input { width: 1fr; }
-    Input > .input--cursor { background: transparent; color: ansi_default; text-style: reverse; }
-    Input:focus { background-tint: transparent; }
-    CommandPalette CommandList { min-width: 20; }  /* a narrower one makes textual fail */
-    """
-        + THEME_STYLES
-    )
+        self.slice_is_scheduled = False
+        screen, state, session = self.current_screen, self.state, self.session
+        if not screen.size.is_large_enough:
+            return
+        shown_heads, computed_heads, is_complete = list[int](), list[int](), False
+        if state.shows_lens:
+            heads = lens_heads(session, state)
+            shown_heads = heads[state.top : state.top + open_lens_pane(session, state, screen.size).lines]
+            row_key = state.view, state.token, state.direction
+            computed_heads = session.token_rows.compute([*shown_heads, *heads], *row_key)
+            is_complete = all(session.token_rows.find(head, *row_key) is not None for head in heads)
+        elif not state.has_open_head:
+            grid = tiles(session, state, screen.size)
+            shown_heads = grid.on_screen(state.top)
+            heads = list(dict.fromkeys((*shown_heads, *range(session.recorded_count))))
+            computed_heads = session.thumbnails.compute(heads, state.view, grid.pixels)
+        view, ranking = state.view, session.ranking
+        if set(computed_heads) & set(shown_heads) or (computed_heads and is_complete):
+            self.show(state)
+        elif computed_heads:
+            self.compute()
+        else:
+            if view.order is not None and not ranking.is_sorted(view):
+                self.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, view.order))
+            elif (call_heads := ranking.next_unnamed_call(view)) is not None:
+                self.background.start("measure", partial(ranking.name_patterns, call_heads), self.show_patterns)
+            if session.unfinished_blocks:
+                self.background.start("refine", self.refine, self.redraw)
 
-    def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
-        super().__init__()
-        self.canvas = _Canvas(session, save, ascii)
+    def show_patterns(self) -> None:
+        """Draws the heads with their new patterns; if these were the last, applies the filter."""
+        view = self.state.view
+        if view.filter and self.session.ranking.next_unnamed_call(view) is None:
+            self.show(filter_heads(self.current_screen, self.state, view.filter))
+        else:
+            self.redraw()
 
-    def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
-        """Yields the entries of the palette: every action, with its key."""
-        for title, key in ACTIONS:
-            yield SystemCommand(title, f"key {key_label(key)}", partial(self.canvas.press, key))
-        yield SystemCommand("quit", "key q", partial(self.exit, 0))
+    def measure(self, metric: str) -> None:
+        """Measures a metric in a thread, and then chooses the first head in its order if heads are still sorted by it.
 
-    def compose(self) -> ComposeResult:
-        """Yields the canvas, and the prompt over its last line."""
-        yield self.canvas
-        yield PromptBar(self.canvas)
-
-    def get_default_screen(self) -> TextualScreen[object]:
-        """Returns the screen of the canvas."""
-        return _CanvasScreen(self.canvas)
-
-    async def on_event(self, event: events.Event) -> None:
-        """Answers key presses and pasted text here, one after the other, unless another screen is open.
-
-        Otherwise keys that are typed quickly would pass others on the way to their widgets.
+        Does nothing if heads are no longer sorted by the metric, if it is already measured, or while other work of this
+        kind runs.
         """
-        is_typed = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
-        if not is_typed or not isinstance(self.screen, _CanvasScreen):
-            await super().on_event(event)
-        elif isinstance(event, events.Key):
-            self.canvas.answer_key(event)
-        elif isinstance(event, events.Paste) and self.canvas.state.prompt is not None:
-            self.query_one(PromptBar).type(event.text)
+        ranking = self.session.ranking
 
-    def receive_attributes(self, attributes: list[str]) -> None:
-        """Starts to draw sixels if the terminal answers that it can."""
-        if SIXEL_ATTRIBUTE in attributes:
-            self.call_later(self.canvas.start_pixels, "sixel")
+        def go_to_first_ranked() -> None:
+            is_order = metric == self.state.view.order
+            self.show(with_first_ranked_head(self.current_screen, self.state) if is_order else self.state)
 
+        if metric == self.state.view.order and metric not in ranking.measured_names:
+            self.background.start("measure", partial(ranking.measure, metric), go_to_first_ranked)
 
-class _CanvasScreen(TextualScreen[object]):
-    """The screen that contains the canvas; it tells the canvas when another screen covers it."""
+    def refine(self) -> None:
+        """Refines the maps on the screen until all are finished, and draws them now and then.
 
-    def __init__(self, canvas: _Canvas) -> None:
-        super().__init__()
-        self.canvas = canvas
-
-    def on_screen_suspend(self) -> None:
-        """Tells the canvas that it is covered."""
-        self.canvas.cover(is_covered=True)
-
-    def on_screen_resume(self) -> None:
-        """Tells the canvas that it is not covered any more."""
-        self.canvas.cover(is_covered=False)
+        Pauses for ``SECONDS_BEFORE_REFINING`` after each key press or click. Runs in a thread.
+        """
+        last_drawing = time.monotonic()
+        while block := next((block for block in self.session.unfinished_blocks if not block.is_finished), None):
+            if time.monotonic() < self.last_key_time + SECONDS_BEFORE_REFINING:
+                time.sleep(SECONDS_BEFORE_REFINING / 5)  # short, so that work resumes soon after the pause
+                continue
+            block.advance()
+            if time.monotonic() > last_drawing + SECONDS_BETWEEN_DRAWINGS:
+                self.call_later(self.redraw)
+                last_drawing = time.monotonic()
 
 
-def _strip_of(line: Line) -> Strip:
-    """Returns a line as a strip of the library Textual, whose segments are plain text: no token is read as markup."""
-    runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
-    return Strip(
-        [Segment("".join(span.text for span in run), style_of(*colors_and_style)) for colors_and_style, run in runs]
-    )
+class _Main(Vertical):
+    """All parts of the screen but the last line; the list of keys takes columns of it."""
+
+    app: Browser
+
+    async def on_resize(self) -> None:
+        """Draws the parts for the new size."""
+        await self.app.show_at_new_size()

@@ -10,8 +10,8 @@ from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.moves.place import place_address
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
+from attnviz.browse.view.head import lay_out
 from attnviz.browse.view.lens import lay_out_lens
-from attnviz.browse.view.map import lay_out
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.streaming.overview import block_edges
 from attnviz.text.places import place_name
@@ -22,13 +22,8 @@ COPIED_PARTS = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "pla
 Table = list[list[str]]
 
 
-def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
-    """Returns the text that a key copies, and a message about it; for other keys "", and a message that lists the
-    keys.
-    """
-    part = COPIED_PARTS.get(key)
-    if part is None:
-        return "", "nothing is copied; press y, then c, r, t, l or p"
+def clipboard_text(screen: Screen, state: State, part: str) -> tuple[str, str]:
+    """Returns the text of a part of the screen, one of `COPIED_PARTS`, and a message about it."""
     if part == "place":
         text = place_address(screen, state)
         return text, f"copied {text}; open it with browse --at, or in a page"

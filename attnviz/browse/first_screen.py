@@ -15,12 +15,13 @@ from rich.console import Console
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import cleanup_on_signals
 from attnviz.browse.moves.cursor import Screen, first_state
-from attnviz.browse.moves.layout import tiles
+from attnviz.browse.moves.layout import ANSI_COLORS, FIXED_LINES, has_two_panes, side_width, tiles
 from attnviz.browse.process.terminal import ASK_ATTRIBUTES
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size
-from attnviz.browse.view.cells import COLORS, style_of
-from attnviz.browse.view.screen import draw_screen
+from attnviz.browse.view.cells import COLORS
+from attnviz.browse.view.parts import Drawing, beside, padded_line, styled, words
+from attnviz.browse.view.screen import draw
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # switches to the alternate screen and hides the cursor
 LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
@@ -85,16 +86,27 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         state = start_state(screen)
     else:
         state = first_state(screen)
-    if screen.size.is_large_enough and not state.has_open_head and not state.lens:
+    if not screen.size.is_large_enough:
+        return ""
+    if not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)
         shown_heads, deadline = grid.on_screen(top=0), time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < deadline and session.thumbnails.compute(shown_heads, state.view, grid.pixels):
             pass
+    parts = draw(screen, state)
+    main = parts.main
+    if parts.side is not None:  # textual's widgets draw it
+        side, width = side_width(screen.size) + 1, screen.size.width
+        blank = (Drawing([]), side)
+        main = beside(*((blank, (main, width - side)) if has_two_panes(screen.size) else ((main, width - side), blank)))
+    free_lines = screen.size.height - FIXED_LINES - len(main.lines) - len(parts.text.lines)
+    lines = [parts.title, *main.lines, *([] for _ in range(free_lines)), *parts.text.lines, parts.status]
+    theme = state.theme if screen.colors > ANSI_COLORS else "terminal"
     system = COLOR_SYSTEMS.get(color_system or "")
     return "\r\n".join(
         "".join(
-            style_of(span.ink, span.paper, span.style).render(span.text, color_system=system) if system else span.text
-            for span in line
+            style.render(text, color_system=system) if system else text
+            for text, style in styled(padded_line(line, screen.size.width), theme, ascii)
         )
-        for line in draw_screen(screen, state, ascii)
+        for line in (*lines, [words("? keys q quit", style="dim")])
     )

@@ -11,10 +11,12 @@ from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.layout import has_two_panes, side_width
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.screen import clicked, compose, described, draw_screen
+from attnviz.browse.view.parts import Hit, padded_line, styled
+from attnviz.browse.view.screen import described, draw
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from attnviz.render.terminal.lines import Line
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.conftest import LAYERS, dense_maps, random_maps
@@ -37,23 +39,34 @@ def after(screen: Screen, *keys: str, state: State | None = None) -> State:
     return state
 
 
+def drawn_lines(screen: Screen, state: State) -> list[Line]:
+    """The lines of all parts of the screen, below each other."""
+    parts = draw(screen, state)
+    lines = [parts.title, *parts.main.lines]
+    if (side := parts.side) is not None:
+        lines += [*(line for line, _ in side.heads.rows), *side.numbers, *(line for line, _ in side.keys.rows)]
+        lines += [*side.minimap.lines, side.legend]
+    return [padded_line(line, screen.size.width) for line in [*lines, *parts.text.lines, parts.status]]
+
+
 def shown_lines(screen: Screen, state: State, ascii: bool = False) -> list[str]:
-    """The lines of the screen without blanks at their end."""
-    return ["".join(span.text for span in line).rstrip() for line in draw_screen(screen, state, ascii)]
+    """The texts of all parts of the screen without blanks at the ends of lines."""
+    theme = state.theme
+    return ["".join(text for text, _ in styled(line, theme, ascii)).rstrip() for line in drawn_lines(screen, state)]
 
 
 def shown_text(screen: Screen, state: State, ascii: bool = False) -> str:
     return "\n".join(shown_lines(screen, state, ascii))
 
 
-def click(screen: Screen, state: State, x: int, y: int) -> tuple[str, State]:
-    """The key that a click at a position of the screen stands for, and the state after it."""
-    return clicked(compose(screen, state), state, x, y, is_double=False)
+def hit(screen: Screen, state: State, x: int, y: int) -> Hit | None:
+    """What stands at a place of the map, of the overview, or of the list of one token in all heads."""
+    return draw(screen, state).main.hit(x, y)
 
 
 def hover(screen: Screen, state: State, x: int, y: int) -> str:
-    """What the status line says of a position of the screen."""
-    return described(screen, state, compose(screen, state), x, y)
+    """What the status line says of that place."""
+    return described(screen, state, hit(screen, state, x, y))
 
 
 def wide_recording(layers: int, heads: int, tokens: int) -> Recording:

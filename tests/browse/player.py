@@ -42,14 +42,19 @@ def played(
 ) -> Browser:
     """The inspector after ``play`` has pressed its keys, on a terminal that draws pixels where a protocol is given."""
     browser = Browser(Session(recording, other), save)
-    browser.canvas.protocol = protocol
-    browser.canvas.character_size = lambda: CHARACTER  # type: ignore[method-assign]
+    browser.protocol = protocol
+    browser.character_size = lambda: CHARACTER  # type: ignore[method-assign]
     return after_play(browser, play, size)
 
 
 def shown(browser: Browser) -> str:
     """What is on the screen."""
-    return "\n".join("".join(segment.text for segment in strip) for strip in browser.canvas.strips)
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips(browser))
+
+
+def strips(browser: "App[Any]") -> list[Strip]:
+    """The lines of the screen, as textual sends them."""
+    return browser.screen._compositor.render_strips()
 
 
 async def until(pilot: "Pilot[Any]", holds: Callable[[], bool]) -> None:
@@ -86,20 +91,27 @@ def key_times(
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         painted = asyncio.Event()
-        canvas = browser.canvas
-        show, paint = canvas.show_state, canvas.render_lines
+        show = browser.show
+
+        def lines() -> list[object]:
+            return [pane.drawn.lines for pane in browser.panes.values()]
 
         def show_and_note(state: State) -> None:
-            before = canvas.lines
+            before = lines()
             show(state)
-            if canvas.lines == before:
+            if lines() == before:
                 painted.set()
 
-        def paint_and_note(crop: Region) -> list[Strip]:
-            painted.set()
-            return paint(crop)
+        def noting(paint: Callable[[Region], list[Strip]]) -> Callable[[Region], list[Strip]]:
+            def paint_and_note(crop: Region) -> list[Strip]:
+                painted.set()
+                return paint(crop)
 
-        canvas.show_state, canvas.render_lines = show_and_note, paint_and_note  # type: ignore[method-assign]
+            return paint_and_note
+
+        browser.show = show_and_note  # type: ignore[method-assign]
+        for pane in browser.panes.values():
+            pane.render_lines = noting(pane.render_lines)  # type: ignore[method-assign]
         for number, key in enumerate(keys):
             painted.clear()
             start = clock()

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from textual import events
 from textual.command import CommandList
-from textual.containers import VerticalScroll
+from textual.geometry import Region
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Footer, KeyPanel
 
-from attnviz.browse.app import Browser, PromptBar
-from attnviz.browse.moves.keys import BINDINGS
+from attnviz.browse.app import Browser
+from attnviz.browse.moves.keys import KEYS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.parts import PAPERS
@@ -21,8 +21,9 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.words.notes import read_names
 from attnviz.text.tokens import Tokens
+from tests.browse import player
 from tests.browse.examples import wide_recording
-from tests.browse.player import KEYS, after_play, key_times, no_save, played, shown, until
+from tests.browse.player import after_play, key_times, no_save, played, shown, strips, until
 from tests.conftest import dense_maps, random_maps
 
 pytestmark = pytest.mark.slow
@@ -31,9 +32,8 @@ SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m benchmar
 
 
 def prompted(browser: Browser) -> str:
-    """The name of the open prompt and its text; empty if none is open."""
-    bar = browser.query_one(PromptBar)
-    return f"{bar.label.render()}{bar.field.value}" if bar.display else ""
+    """What the open prompt asks for and its text; empty if none is open."""
+    return f"{browser.asked}: {browser.prompt.value}" if browser.prompt.display else ""
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (30, 8), (1, 1)])
@@ -41,8 +41,8 @@ def test_every_line_is_as_wide_as_the_terminal(recording: Recording, size: tuple
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         for keys in ([], ["enter"], ["plus", "plus"], ["escape", "o"]):
             await pilot.press(*keys)
-            assert len(browser.canvas.strips) == size[1]
-            assert {strip.cell_length for strip in browser.canvas.strips} == {size[0]}
+            assert len(strips(browser)) == size[1]
+            assert {strip.cell_length for strip in strips(browser)} == {size[0]}
 
     played(recording, play, size)
 
@@ -72,15 +72,15 @@ def test_token_that_looks_like_markup_is_shown_as_it_is() -> None:
 
 
 PROMPTS = (
-    ("slash", " find: "),  # heads and metrics, too
-    ("slash escape", ""),
-    ("enter slash", " find query: "),
-    ("a slash", " find query: "),
-    ("enter backslash k 2 q backspace", " find key: k2"),  # keys that mean something else
-    ("enter s x", " save as: x"),  # the first character replaces the name that is offered
-    ("enter s right x", " save as: head-0.0.svgx"),
-    ("enter s end backspace", " save as: head-0.0.sv"),
-    ("enter s home delete ctrl+e g", " save as: ead-0.0.svgg"),
+    ("slash", "query: "),
+    ("slash i n d escape", ""),
+    ("enter slash", "query: "),
+    ("a slash", "query: "),
+    ("enter backslash k 2 q backspace", "key: k2"),  # keys that mean something else
+    ("enter s x", "save: x"),  # the first character replaces the name that is offered
+    ("enter s right x", "save: head-0.0.svgx"),
+    ("enter s end backspace", "save: head-0.0.sv"),
+    ("enter s home delete ctrl+e g", "save: ead-0.0.svgg"),
 )
 
 
@@ -91,21 +91,24 @@ def test_prompt_is_a_text_field_whose_text_is_answered_by_enter(recording: Recor
             assert prompted(browser) == prompt, keys
             await pilot.press(*["escape"] * 4)
         await pilot.press("enter", "backslash", *"k2", "enter")
-        assert browser.canvas.state.key == 2
+        assert browser.state.key == 2
         await pilot.press("q")
 
     assert played(recording, play).return_code == 0
 
 
 @pytest.mark.parametrize("theme", PAPERS)
-def test_prompt_and_list_of_keys_have_the_colours_of_the_theme(recording: Recording, theme: Theme) -> None:
+def test_prompt_and_list_of_keys_have_the_colours_of_the_theme(
+    recording: Recording, theme: Theme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("slash")
-        field = browser.query_one(PromptBar).field
-        await pilot.press("escape", "question_mark")
+        await pilot.press("slash", "escape", "question_mark")
         await pilot.pause()
-        for widget in (field, browser.screen.query_one("#keys")):
-            assert (widget.styles.background.rgb, widget.styles.color.rgb) == (PAPERS[theme].paper, PAPERS[theme].ink)
+        for widget in (browser.prompt, browser.query_one(KeyPanel), browser.query_one(Footer)):
+            _, _, background, color = widget.colors
+            assert (background.rgb, color.rgb) == (PAPERS[theme].paper, PAPERS[theme].ink)
 
     after_play(Browser(Session(recording, theme=theme), no_save), play, (80, 24))
 
@@ -115,24 +118,29 @@ def test_mouse_chooses_and_opens_what_it_is_on_and_is_told_what_that_is(
     recording: Recording, size: tuple[int, int]
 ) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        canvas = browser.canvas
         for is_open in (False, True):  # the second click opens the head that the first one chose
-            await pilot.click(offset=(canvas.size.width // 3 + 3, 5))
-            assert (canvas.state.head, canvas.state.has_open_head) == (1, is_open)
+            await pilot.click(offset=(browser.size.width // 3 + 3, 5))
+            assert (browser.state.head, browser.state.has_open_head) == (1, is_open)
+        await pilot.pause()
         assert "head 0.1" in shown(browser)
         lines = shown(browser).split("\n")
         row = next(y for y, line in enumerate(lines) if re.search(r"(^|│) *q2[ ▸]", line))
         column = lines[row].index("q2") + 3 + 4 * 5
         await pilot.hover(offset=(column, row))
+        await pilot.pause()
         assert f"q2 (2) → k5 (5) {dense_maps(0).weights[1, 2, 5]:.1%}" in shown(browser)
         await pilot.click(offset=(column, row))
-        assert (canvas.state.query, canvas.state.key) == (2, 5)
+        assert (browser.state.query, browser.state.key) == (2, 5)
         if size[0] == 120:  # which lists the heads beside the open one
             await pilot.click(offset=(3, lines.index(next(line for line in lines if line.startswith(" 0.2 ")))))
-            assert (canvas.state.has_open_head, canvas.state.head) == (True, 2)
-        for key, is_open in (("Esc", False), ("Enter", True)):  # the hints are buttons
-            await pilot.click(offset=(shown(browser).split("\n")[-1].index(key), size[1] - 1))
-            assert canvas.state.has_open_head == is_open
+            await pilot.pause()
+            assert (browser.state.has_open_head, browser.state.head) == (True, 2)
+        await pilot.press("escape")
+        for hint, is_open in (("open", True), ("in all heads", False)):  # the hints are buttons
+            await pilot.pause()
+            await pilot.click(offset=(shown(browser).split("\n")[-1].index(hint), size[1] - 1))
+            await pilot.pause()
+            assert browser.state.has_open_head == is_open
 
     played(recording, play, size)
 
@@ -143,17 +151,17 @@ def test_a_head_is_named_by_e_and_its_name_is_kept_in_the_file(recording: Record
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("right", "e", *"mover", "enter")
-        assert browser.canvas.state.message == f"saved the name in {file}"
+        assert browser.state.message == f"saved the name in {file}"
         assert read_names(str(file)) == {"0.1": "mover"}
         assert session.ranking.description(1).startswith("“mover”")
         assert "“" not in session.ranking.description(0)
         await pilot.press("e", "ctrl+u", "enter")
-        assert browser.canvas.state.message == f"removed the name from {file}"
+        assert browser.state.message == f"removed the name from {file}"
         assert read_names(str(file)) == {}
         session.names_file = ""
         await pilot.press("e")
-        assert "--names heads.txt" in browser.canvas.state.message
-        assert browser.canvas.state.prompt is None
+        assert "--names heads.txt" in browser.state.message
+        assert not browser.asked
 
     after_play(Browser(session, no_save), play, (80, 24))
 
@@ -165,7 +173,7 @@ def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording)
         await pilot.pause()
         assert "nothing is saved here" in shown(browser)
         await pilot.press("right")
-        assert browser.canvas.state.head == 1
+        assert browser.state.head == 1
 
     played(recording, play)
 
@@ -173,10 +181,8 @@ def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording)
 def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
-        ranking = browser.canvas.session.ranking
-        await until(
-            pilot, lambda: "entropy" in ranking.measured_names and not browser.canvas.computing.background.busy_kinds
-        )
+        ranking = browser.session.ranking
+        await until(pilot, lambda: "entropy" in ranking.measured_names and not browser.background.busy_kinds)
         await pilot.pause()
         assert "by entropy" in shown(browser)
         assert f"{ranking.frame.column('entropy').max():.2f}" in shown(browser).split("\n")[1]
@@ -187,17 +193,21 @@ def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
 def test_only_lines_that_changed_are_drawn_again(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("enter")
-        before = list(browser.canvas.strips)
-        await pilot.press("right")
-        same = [old is new for old, new in zip(before, browser.canvas.strips, strict=True)]
-        assert sum(same) > len(same) // 3
+        pane = browser.panes["map"]
+        before = pane.drawn.lines
+        painted: list[Region] = []
+        setattr(pane, "refresh", lambda *regions: painted.extend(regions))  # noqa: B010
+        await pilot.press("down")
+        changed = [y for y, line in enumerate(pane.drawn.lines) if line != before[y]]
+        assert [region.y for region in painted] == changed
+        assert 0 < len(changed) < len(before) // 2
 
     played(recording, play)
 
 
 def test_no_key_takes_long_at_12_by_12_heads_of_512_tokens() -> None:
     recording = wide_recording(12, 12, 512)
-    first, second = (key_times(recording, KEYS, clock=time.thread_time) for _ in range(2))
+    first, second = (key_times(recording, player.KEYS, clock=time.thread_time) for _ in range(2))
     times = {key: min(first[key], second[key]) for key in first}  # a collection of garbage belongs to no key
     assert {key: seconds for key, seconds in times.items() if seconds > SLOWEST} == {}
 
@@ -237,7 +247,7 @@ def test_message_that_is_longer_than_the_line_takes_the_next_one(recording: Reco
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("d")
         said = " ".join(line.strip() for line in shown(browser).split("\n")[-2:])
-        assert said == browser.canvas.state.message
+        assert said == browser.state.message
 
     played(recording, play, (60, 20))
 
@@ -261,14 +271,17 @@ def test_palette_does_what_its_lines_say(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("colon")
         await pilot.pause()
-        await pilot.press(*"tokeninall")
+        await pilot.press(*"inalltoken")
         found: Any = browser.screen.query_one(CommandList)
         await until(
             pilot,
-            lambda: found.highlighted == 0 and found.get_option_at_index(0).hit.text == "show the token in all heads",
+            lambda: (
+                found.highlighted == 0
+                and found.get_option_at_index(0).hit.text == "in all heads the token of the cursor"
+            ),
         )
         await pilot.press("enter")
-        await until(pilot, lambda: browser.canvas.state.lens)
+        await until(pilot, lambda: browser.state.lens)
 
     played(recording, play)
 
@@ -283,20 +296,20 @@ def test_palette_outlives_any_size_of_the_terminal(recording: Recording, size: t
         await pilot.press("ctrl+p", "up")
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
-        assert len(browser.canvas.strips) == 24
+        assert len(strips(browser)) == 24
 
     played(recording, play)
 
 
 def test_keys_from_before_the_first_screen_are_answered_in_their_order(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        canvas = browser.canvas
-        canvas.lines = []
+        browser.early_keys = []  # as before the first drawing
         for key in ("enter", "down", "down"):
-            canvas.answer_key(events.Key(key, None))
-        assert not canvas.state.has_open_head
-        canvas.on_resize()
-        assert (canvas.state.has_open_head, canvas.state.query) == (True, 2)
+            browser.post_message(events.Key(key, None))
+        await pilot.pause()
+        assert not browser.state.has_open_head
+        await browser.show_at_new_size()
+        assert (browser.state.has_open_head, browser.state.query) == (True, 2)
 
     played(recording, play)
 
@@ -308,8 +321,8 @@ def test_keys_that_are_typed_at_once_are_answered_in_their_order(recording: Reco
             browser.post_message(events.Key(key, character))  # none waits for the one before
         browser.post_message(events.Key("s", "s"))
         browser.post_message(events.Paste("a b\n"))
-        await until(pilot, lambda: prompted(browser) == " save as: a b")
-        state = browser.canvas.state
+        await until(pilot, lambda: prompted(browser) == "save: a b")
+        state = browser.state
         assert (state.view.order, state.has_open_head, state.query) == ("induction", True, 1)
 
     played(recording, play)
@@ -318,17 +331,16 @@ def test_keys_that_are_typed_at_once_are_answered_in_their_order(recording: Reco
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40), (200, 60)])
 def test_list_of_keys_says_each_whole_and_scrolls(recording: Recording, size: tuple[int, int]) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        seen = set[str]()
         await pilot.press("question_mark")
         await pilot.pause()
-        listed = str(browser.screen.query_one("#keys", Static).render())
-        words = listed.replace("\n", " ")
-        assert all(f" {binding.label}  {binding.description} " in words for binding in BINDINGS)
-        assert max(map(len, listed.split("\n"))) <= size[0]
-        scrolled = browser.screen.query_one(VerticalScroll)
-        while scrolled.max_scroll_y > scrolled.scroll_y:
-            await pilot.press("space")
-        assert len(browser.screen_stack) == 2
-        await pilot.press("x")
-        assert (len(browser.screen_stack), browser.canvas.state.why) == (1, False)
+        while panels := browser.query(KeyPanel):
+            left = panels.first().region.x
+            lines = ["".join(segment.text for segment in strip.crop(left)) for strip in strips(browser)]
+            seen.update(" ".join(lines).split())
+            await pilot.press("question_mark")
+            await pilot.pause()
+        assert {word for key in KEYS for word in key.sentence.split()} <= seen
+        assert {strip.cell_length for strip in strips(browser)} == {size[0]}
 
     played(recording, play, size)

@@ -37,6 +37,9 @@ def test_first_screen_without_colour_has_no_escapes(recording: Recording) -> Non
     assert screen.isascii()
 
 
+FOOTER = b"49m quit\x1b[0m"  # as textual draws it
+
+
 def read_until(terminal: int, sought: bytes) -> bytes:
     """What is written up to some bytes, or up to the end of the terminal's other side."""
     written = b""
@@ -71,7 +74,7 @@ def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: 
     written = read_until(terminal, b"q quit")
     assert ENTER_SCREEN.encode() in written
     if not ending.startswith("early"):
-        written += read_until(terminal, b"q quit")
+        written += read_until(terminal, FOOTER)
     number = 0 if ending == "q" else getattr(signal, ending.split()[1])
     os.kill(child, number) if number else os.write(terminal, b"\xff\xc3q")  # bytes that are no UTF-8 are no keys
     written += read_until(terminal, b"never written")
@@ -101,7 +104,7 @@ def test_pixels_are_drawn_where_the_terminal_says_it_has_them(
     child, terminal = started(path, term)
     written = read_until(terminal, b"\x1b[c")
     os.write(terminal, answer)
-    written += read_until(terminal, drawn or b"q quit")
+    written += read_until(terminal, drawn or FOOTER)
     os.write(terminal, b"q")
     written += read_until(terminal, b"never written")
     os.waitpid(child, 0)
@@ -130,7 +133,7 @@ def test_it_ends_when_its_terminal_has_gone(recording: Recording, tmp_path: Path
     save(recording, path)
     child, terminal = started(path)
     read_until(terminal, b"q quit")
-    read_until(terminal, b"q quit")
+    read_until(terminal, FOOTER)
     os.close(terminal)
     deadline = time.monotonic() + PATIENCE
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:

@@ -12,12 +12,12 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.screen import draw_screen
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Selection
+from tests.browse.examples import shown_text
 from tests.conftest import dense_maps
 
 
@@ -79,8 +79,7 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
     monkeypatch.setattr(browse, "browse", lambda recording, *rest: len(shown.__iadd__([recording])) - 1)
     assert main(["browse", str(tmp_path / "run.safetensors"), "--of", "contributions"]) == 0
     screen = Screen(Session(shown[0]), Size(80, 24), 2**24)
-    drawn = draw_screen(screen, press(screen, press(screen, State(), "enter"), "right"))
-    text = "\n".join("".join(span.text for span in line) for line in drawn)
+    text = shown_text(screen, press(screen, press(screen, State(), "enter"), "right"))
     assert f"contribution {dense_maps(0).weights[0, 0, 1] * 2:.4f}" in text
     assert "contributions" in text.split("\n")[0]
 

@@ -17,7 +17,6 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.screen import draw_screen
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
 from attnviz.maps.dense import DenseMaps
@@ -32,6 +31,7 @@ from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
+from tests.browse.examples import shown_text
 from tests.conftest import random_maps
 
 QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which 14 are enough
@@ -322,7 +322,7 @@ def test_inspector_shows_blocks_and_says_so() -> None:
     session = Session(pooled_recording(maps), file="run.safetensors")
     screen = Screen(session, Size(100, 40), 2**24)
     state = press(screen, State(), "enter")
-    lines = "\n".join("".join(span.text for span in line) for line in draw_screen(screen, state))
+    lines = shown_text(screen, state)
     assert "every cell is a block of 4 x 5 tokens" in lines
     assert "a block has no score" in press(screen, state, "v").message
     session.ranking.name_patterns([0])

@@ -7,21 +7,19 @@ from attnviz.base.errors import AttnvizError, or_list
 from attnviz.browse.moves.cursor import Screen, settle, sort_by
 from attnviz.browse.moves.layout import lens_heads
 from attnviz.browse.moves.showing import MAX_SIDE_BY_SIDE
-from attnviz.browse.session.state import Prompt, State
+from attnviz.browse.session.state import SearchAxis, State
 from attnviz.text.places import find_place
 
 LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metric
 
 
-def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State:
-    """Returns the state with the prompt closed and the cursor on the next token that contains a text.
+def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "query", step: int = 1) -> State:
+    """Returns the state with the cursor on the next token of an axis that contains a text.
 
-    Searches the axis of the prompt, or without a prompt the axis of the last search. In the overview a search of
-    queries also finds heads and metrics, as `_find_in_overview` says, and opens the lens at a token. If nothing
-    matches, a message says so.
+    In the overview a search of queries also finds heads and metrics, as below, and opens the lens at a token. If
+    nothing matches, a message says so.
     """
-    axis: Prompt = state.prompt if state.prompt in ("query", "key") else state.search_axis
-    state = replace(state, prompt=None, prompt_text="", message="")
+    state = replace(state, message="")
     if state.has_open_head or state.lens or axis == "key":
         return settle(screen, find_token(screen, state, search_text, axis, step))
     search_text = search_text.strip()
@@ -55,7 +53,7 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
     return replace(state, message=message if search_text else "")
 
 
-def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, step: int = 1) -> State:
+def find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis, step: int = 1) -> State:
     """Returns the state with the query or the key on the first match of a text; a repeated search goes to the next one.
 
     An empty text changes nothing; a text without a match only adds a message. In the lens, a match among the tokens of
@@ -99,6 +97,13 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
     return replace(state, head=lens_heads(screen.session, state)[0])
 
 
+def find_again(screen: Screen, state: State, key: str) -> State:
+    """Returns the state on the next match of the last search, or for ``N`` on the previous one."""
+    if not state.search_text or not (state.has_open_head or state.lens):
+        return replace(state, message="nothing to find again; / finds a query, \\ a key")
+    return find(screen, state, state.search_text, state.search_axis, -1 if key == "N" else 1)
+
+
 def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
     """Returns the metrics that begin with the typed text: those of patterns first, and ``layer`` last, if it matches.
 
@@ -112,7 +117,7 @@ def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
 
 def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
     """Returns the state with heads filtered; if the text is no filter or matches no head, with a message instead."""
-    state, filter_text = replace(state, prompt=None, prompt_text="", message=""), " ".join(filter_text.split())
+    state, filter_text = replace(state, message=""), " ".join(filter_text.split())
     try:
         screen.session.ranking.refuse_filter(filter_text)
     except AttnvizError as error:

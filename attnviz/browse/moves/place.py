@@ -43,8 +43,8 @@ def _place(state: State) -> tuple[object, ...]:
 
 
 def _without_history(state: State) -> State:
-    """Returns the state as the history keeps it: without its own history, prompt and message."""
-    return replace(state, past=(), future=(), prompt=None, prompt_text="", message="")
+    """Returns the state as the history keeps it: without its own history and message."""
+    return replace(state, past=(), future=(), message="")
 
 
 def start_state(screen: Screen) -> State:

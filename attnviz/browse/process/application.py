@@ -1,47 +1,89 @@
-"""Defines what full-screen applications share: the end by a signal, work in threads, and the list of keys."""
+"""Defines what full-screen applications share: the end by a signal, threads, keys in their order, and some widgets."""
 
 import asyncio
 import gc
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Thread
-from typing import TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from rich.segment import ControlType, Segment
 from rich.text import Text
 from textual import events
-from textual.app import App, ComposeResult
-from textual.containers import VerticalScroll
+from textual.app import App
+from textual.binding import Binding, BindingType
 from textual.drivers import linux_driver
-from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.geometry import Region
+from textual.message import Message
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.suggester import SuggestFromList
+from textual.theme import Theme as TextualTheme
+from textual.widget import Widget
+from textual.widgets import Footer, HelpPanel, Input, KeyPanel, OptionList
+from textual.widgets.option_list import Option
 
 from attnviz.base.signals import ENDING_SIGNALS, SIGNAL_EXIT_BASE
 from attnviz.browse.process.terminal import KeyDecoder, hang_up
 from attnviz.browse.session.state import Theme
-from attnviz.browse.view.parts import IN_ASCII, PAPERS
+from attnviz.browse.view.graphics import Protocol, clear_escape, picture_escape
+from attnviz.browse.view.parts import PAPERS, Drawing, Hit, Listed, padded_line, rich_text, styled
 
 Result = TypeVar("Result")
 Work = Callable[[], None]
-KEY_COLUMNS = 11  # columns of a key with a space at each side
-THEME_STYLES = (
-    "".join(  # style sheets of widgets of the class of a theme; without one they have the terminal's own colours
-        f".{theme}, .{theme} * {{ background: rgb{paper.paper}; color: rgb{paper.ink}; }}"
-        f".{theme} Input > .input--cursor {{ color: rgb{paper.ink}; }}"
-        f".{theme} Input > .input--suggestion {{ color: rgb{paper.dim}; }}"
-        for theme, paper in PAPERS.items()
-    )
-)
+TERMINAL_THEME = "ansi-dark"  # textual's name of the theme with the terminal's own colours
+NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
 
 
 class Application(App[Result]):
-    """A textual application that restores the terminal when a signal ends it, and prints bugs as Python does."""
+    """A textual application that restores the terminal when a signal ends it, and prints bugs as Python does.
 
-    def __init__(self) -> None:
-        super().__init__(ansi_color=True)
+    It answers keys one after the other, so that those typed quickly after each other never pass each other, and has
+    one prompt at most, which takes all keys while it is open.
+    """
+
+    CSS = """
+    * { scrollbar-size: 0 0; }
+    Screen, HelpPanel, HelpPanel *, Footer, FooterKey, Input, OptionList {
+        background: $background; color: $foreground;
+    }
+    FooterKey .footer-key--key { background: $background; color: $foreground; }
+    FooterKey .footer-key--description { background: $background; color: $foreground; text-style: dim; }
+    HelpPanel { max-width: 50; padding: 0; border-left: none; }
+    HelpPanel BindingsTable > .bindings-table--key { color: $foreground; }
+    .narrow HelpPanel { width: 100%; max-width: 100%; }
+    Prompt { height: 1; border: none; padding: 0 1; display: none; dock: bottom; }
+    Prompt:focus { background-tint: transparent; }
+    Input > .input--cursor { background: transparent; color: $foreground; text-style: reverse; }
+    Input > .input--suggestion { color: $foreground; text-style: dim; }
+    OptionList { border: none; padding: 0; }
+    OptionList > .option-list--option-highlighted { background: $background; color: $foreground; text-style: reverse; }
+    CommandPalette CommandList { min-width: 20; }  /* a narrower one makes textual fail */
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", show=False, priority=True)]
+    COMMAND_PALETTE_BINDING = "colon"
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, theme: Theme = "terminal", ascii: bool = False) -> None:
+        super().__init__()
+        for name, paper in PAPERS.items():
+            ink, dim, ground = ("#{:02x}{:02x}{:02x}".format(*color) for color in paper)
+            self.register_theme(
+                TextualTheme(name, dim, foreground=ink, background=ground, surface=ground, panel=ground, boost=ground)
+            )
+        self.use_theme(theme)
+        self.ascii = ascii
+        self.prompt, self.footer = Prompt(), Footer(show_command_palette=False, compact=True)
+        self.asked = ""  # what the open prompt asks for
+        self.early_keys: list[events.Event] | None = []  # before the first drawing; None after it
         # textual's decoder raises at a byte that is not UTF-8, and its driver reads a closed terminal without end
         decoder = partial(KeyDecoder, hang_up, self.receive_attributes)
         linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined,assignment]
+
+    def use_theme(self, theme: Theme) -> None:
+        """Draws textual's widgets in the colours of a theme."""
+        self.theme = TERMINAL_THEME if theme == "terminal" else theme
 
     def receive_attributes(self, attributes: list[str]) -> None:
         """Does nothing with the terminal's answer to ``ASK_ATTRIBUTES``; subclasses override it.
@@ -67,51 +109,207 @@ class Application(App[Result]):
         gc.freeze()  # what lives now lives to the end: each collection would only search it again
         gc.enable()
 
-
-class KeysScreen(ModalScreen[None]):
-    """The list of keys, each with what it does, until a key is pressed that does not scroll it."""
-
-    CSS = (
-        "KeysScreen, KeysScreen * { background: ansi_default; color: ansi_default; scrollbar-size: 0 0; }"
-        + THEME_STYLES
-    )
-
-    def __init__(self, keys: Sequence[tuple[str, str]], theme: Theme = "terminal", ascii: bool = False) -> None:
-        super().__init__(classes=theme)
-        self.keys, self.ascii = keys, ascii
-
-    def compose(self) -> ComposeResult:
-        """Yields the list of keys in as many columns as fit the screen."""
-        longest = max(len(description) for _, description in self.keys)
-        columns = max(1, self.app.size.width // (KEY_COLUMNS + 1 + longest))
-        lines, width = -(-len(self.keys) // columns), self.app.size.width // columns - 1
-        fits = lines + 2 <= self.app.size.height  # below a title and a blank line
-        title = " keys; any key returns" if fits else " keys; ? shows more, others return"
-        text = Text(f"{title}\n\n", no_wrap=True)
-        for line in range(lines):
-            for key, description in self.keys[line::lines]:
-                text.append(f" {key:>{KEY_COLUMNS - 2}} ", "bold")
-                ascii_description = description.translate(IN_ASCII) if self.ascii else description
-                text.append(f" {ascii_description:<{width - KEY_COLUMNS}}")
-            text.append("\n")
-        with VerticalScroll():
-            yield Static(text, id="keys", markup=False)
-
-    def on_key(self, event: events.Key) -> None:
-        """Scrolls a list that does not fit the screen, or goes back."""
-        event.stop()
-        event.prevent_default()
-        body = self.query_one(VerticalScroll)
-        scrolls = {"down": body.scroll_down, "up": body.scroll_up, "pageup": body.scroll_page_up}
-        scrolls |= dict.fromkeys(("pagedown", "space", "question_mark"), body.scroll_page_down)
-        if event.key in scrolls and body.max_scroll_y:
-            scrolls[event.key](animate=False)
+    async def on_event(self, event: events.Event) -> None:
+        """Answers key presses and pasted text here; textual would pass them on to widgets, in their own time."""
+        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
+            await super().on_event(event)
+        elif self.early_keys is not None:
+            self.early_keys.append(event)
         else:
-            self.dismiss()
+            await self.answer_key(event)
 
-    def on_click(self) -> None:
-        """Goes back after a click."""
-        self.dismiss()
+    async def answer_key(self, event: events.Event) -> None:
+        """Writes a key or a pasted text to the text field that has the focus, else does what the key is bound to."""
+        field = self.focused
+        if isinstance(event, events.Paste) and isinstance(field, Input):
+            event = events.Key("", next(iter(event.text.splitlines()), ""))
+        if not isinstance(event, events.Key):
+            await super().on_event(event)
+        elif isinstance(field, Input) and event.character and event.character.isprintable():
+            field.replace(event.character, *field.selection)
+        elif (active := self.screen.active_bindings.get(event.key)) is not None and active.enabled:
+            await self.run_action(active.binding.action, active.node)
+        else:
+            await super().on_event(event)
+
+    async def answer_early_keys(self) -> None:
+        """Answers the keys that were pressed before the first drawing."""
+        early_keys, self.early_keys = self.early_keys or [], None
+        for event in early_keys:
+            await self.answer_key(event)
+
+    def get_default_screen(self) -> Screen[object]:
+        """Returns the screen of the application's widgets."""
+        return _BareScreen(classes="ascii" if self.ascii else "")
+
+    def redraw(self) -> None:
+        """Does nothing when another screen covers the default one, or no longer does; subclasses override it."""
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Returns a key as the footer and the list of keys write it."""
+        display = super().get_key_display(binding)
+        return display if display.isascii() or not self.ascii else binding.key
+
+    def ask(self, asked: str, text: str = "", suggestions: Iterable[str] = ()) -> None:
+        """Opens the prompt with a text that the first character replaces."""
+        self.asked = asked
+        self.prompt.suggester = SuggestFromList(suggestions)
+        self.prompt.value = text
+        self.prompt.action_select_all()
+        self.prompt.display, self.footer.display = True, False
+        self.screen.set_focus(self.prompt)
+        self.explain_prompt("")
+
+    def close_prompt(self) -> None:
+        """Closes the prompt and forgets its text."""
+        self.asked, self.prompt.display, self.footer.display = "", False, True
+        self.screen.set_focus(None)
+
+    def explain_prompt(self, text: str) -> None:
+        """Says what may be typed into the prompt, which has that text."""
+        raise NotImplementedError
+
+    def answer_prompt(self, asked: str, text: str) -> None:
+        """Does what the prompt was opened for; it is closed already."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Refuses the application's own actions while a prompt is open."""
+        return not self.asked or action == "close_prompt"
+
+    def action_keys(self) -> None:
+        """Shows the list of keys beside the screen, then more of it, and then hides it."""
+        if not (panels := self.screen.query(KeyPanel)):
+            self.action_show_help_panel()
+        elif panels.first().scroll_y < panels.first().max_scroll_y:
+            panels.first().scroll_page_down(animate=False)
+        else:
+            self.action_hide_help_panel()
+
+    def hides_keys(self) -> bool:
+        """Hides the list of keys; returns False if it is not shown."""
+        is_shown = bool(self.screen.query(HelpPanel))
+        self.action_hide_help_panel()
+        return is_shown
+
+
+class _BareScreen(Screen[object], inherit_bindings=False):
+    """The default screen, without keys of its own; it says when another screen covers it."""
+
+    AUTO_FOCUS = ""
+    app: Application[Any]
+
+    def on_screen_suspend(self) -> None:
+        """Tells the application that it is covered."""
+        self.app.redraw()
+
+    def on_screen_resume(self) -> None:
+        """Tells the application that it is no longer covered."""
+        self.app.redraw()
+
+
+class Prompt(Input):
+    """The last line of the screen while the user types."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "back", show=False)]
+    app: Application[Any]
+
+    def __init__(self) -> None:
+        super().__init__(compact=True, select_on_focus=False)
+
+    def action_close(self) -> None:
+        """Closes the prompt."""
+        self.app.close_prompt()
+        self.app.explain_prompt("")
+
+    async def action_submit(self) -> None:
+        """Answers the text at once: keys may follow that belong to the answer."""
+        asked, text = self.app.asked, self.value
+        self.app.close_prompt()
+        self.app.answer_prompt(asked, text)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Says what the text may become."""
+        event.stop()
+        if self.app.asked:
+            self.app.explain_prompt(self.value)
+
+
+class Surface(NamedTuple):
+    """How the panes of the screen are drawn on this terminal."""
+
+    theme: Theme = "terminal"
+    ascii: bool = False
+    character: tuple[int, int] | None = None  # width and height of one in pixels; None if no pixels are drawn
+    protocol: Protocol | None = None
+
+
+class Pane(Widget):
+    """A part of the screen that we draw; it sends only changed lines to the terminal."""
+
+    class Pointed(Message):
+        """Tells that the mouse is over something, or clicked it."""
+
+        def __init__(self, hit: Hit | None, clicks: int) -> None:
+            super().__init__()
+            self.hit, self.clicks = hit, clicks
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self.drawn, self.surface = Drawing([]), Surface()
+
+    def show(self, drawn: Drawing, surface: Surface) -> None:
+        """Draws lines in place of the present ones."""
+        old, new, is_same_surface = self.drawn.lines, drawn.lines, surface == self.surface
+        count = max(len(old), len(new))
+        changed = [y for y in range(count) if not is_same_surface or old[y : y + 1] != new[y : y + 1]]
+        self.drawn, self.surface = drawn, surface
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        """Returns a line as a strip of Textual, with escape sequences for the pixels over it."""
+        line = padded_line(self.drawn.lines[y] if y < len(self.drawn.lines) else [], self.size.width)
+        theme, ascii, character, protocol = self.surface
+        segments = [Segment(text, style) for text, style in styled(line, theme, ascii)]
+        if protocol == "kitty":
+            segments.insert(0, Segment(clear_escape(self.region.y + y), None, NO_COLUMNS))
+        if character is not None and protocol is not None:
+            escape = picture_escape(line, self.region.x, self.region.y + y, character, protocol)
+            segments += [Segment(escape, None, NO_COLUMNS)] if escape else []
+        return Strip(segments, self.size.width)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tells what was clicked."""
+        self.post_message(self.Pointed(self.hit(event), event.chain))
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Tells what the mouse is over."""
+        self.post_message(self.Pointed(self.hit(event), 0))
+
+    def hit(self, event: events.MouseEvent) -> Hit | None:
+        """Returns what stands at the place of the mouse."""
+        return self.drawn.hit(event.x, event.y) if event.y < len(self.drawn.lines) else None
+
+
+class Listing(OptionList, can_focus=False):
+    """A list whose rows stand for changes to the state."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self.shown: tuple[Listed, Surface] = Listed(), Surface()
+
+    def show(self, listed: Listed, surface: Surface) -> None:
+        """Shows rows, and scrolls to the chosen one."""
+        if (listed.rows, surface) != (self.shown[0].rows, self.shown[1]):
+            self.clear_options()
+            self.add_options([Option(rich_text([line], surface.theme, surface.ascii)) for line, _ in listed.rows])
+        self.shown = listed, surface
+        self.highlighted = listed.chosen
+
+    def changes(self, index: int) -> Mapping[str, Any]:
+        """Returns the changes that a row stands for."""
+        return self.shown[0].rows[index][1]
 
 
 class Background:

@@ -8,7 +8,7 @@ from attnviz.report.picture.colors import Steps
 Direction = Literal["to", "from"]
 Theme = Literal["terminal", "light", "dark"]
 THEMES: tuple[Theme, ...] = ("terminal", "light", "dark")
-Prompt = Literal["query", "key", "filter", "save", "copy", "name"]
+SearchAxis = Literal["query", "key"]
 MIN_SCREEN_SIZE = (40, 12)  # columns and lines; on a smaller screen only a refusal is drawn
 
 
@@ -77,10 +77,8 @@ class State:
     row: int = 0  # the first one on the screen
     column: int = 0  # the first one on the screen
     why: bool = False  # the features of the cursor's pair are listed beside the map
-    prompt: Prompt | None = None  # the one that is open
-    prompt_text: str = ""
     search_text: str = ""  # that was last searched for
-    search_axis: Prompt = "query"  # on which it was searched for
+    search_axis: SearchAxis = "query"  # on which it was searched for
     message: str = ""  # the answer to the last key press, one line
     steps: bool = False  # after a move from step to step, until another key is pressed
     playing: bool = False  # steps follow each other by themselves, until another key is pressed

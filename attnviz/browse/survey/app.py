@@ -2,33 +2,34 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
-from textual.app import ComposeResult
+from textual import events
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import DataTable, Input, OptionList, Static
+from textual.screen import Screen
+from textual.widgets import DataTable, OptionList, Static
 from textual.widgets.option_list import Option
 
 from attnviz.base.errors import AttnvizError, choices, flag
 from attnviz.base.printable import printable
 from attnviz.browse.moves.finding import LAYER_ORDER, matching_metrics
-from attnviz.browse.process.application import Application, KeysScreen
+from attnviz.browse.process.application import Application
 from attnviz.browse.process.pictures import save_report
 from attnviz.browse.survey.listing import SurveyView, points_lines
-from attnviz.browse.view.cells import style_of
-from attnviz.browse.view.parts import IN_ASCII
+from attnviz.browse.view.parts import rich_text
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
-from attnviz.render.terminal.lines import Line, fit
+from attnviz.render.terminal.lines import fit
 from attnviz.report.picture.look import Look
 from attnviz.report.survey.survey_heads import survey_title
 from attnviz.report.survey.surveyed_heads import ChosenExample
@@ -40,41 +41,14 @@ Record = Callable[[str], Recording]
 PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 41, 10, 20, 2
 MIN_POINTS_COLUMNS, MIN_POINTS_LINES, MIN_CARD_COLUMNS = 20, 6, 40  # drawn at this size where widgets are smaller
 TRUE_COLORS = 2**24
-SPACES_OF_HINT = 3  # columns: one between a key and its description, and two after it
 PROGRESS_SECONDS = 0.5  # between two reports of a run
 
 
-class _Key(NamedTuple):
-    """A key: its line in the list of keys, its action, and its hint in the last line."""
-
-    label: str  # as the list of keys writes it; the last line has its first word
-    description: str
-    action: str = ""
-    bound: str = ""  # textual's names of the keys that do it
-    hint: str = ""  # what it does to the list of heads; empty where the last line leaves it out
-    card_hint: str = ""  # the same while a card is open
-
-
-# fmt: off
-KEYS = (
-    _Key("arrows", "choose a head, or an example of the card"),
-    _Key("Enter", "open the card; run the model over the chosen example", "open", "enter", "card", "open example"),
-    _Key("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)", "ask('find')", "slash",
-         "find"),
-    _Key("o O r", "sort heads by a metric, or reverse; in a card, choose its examples by a metric", "sort(1)", "o",
-         "sort", "next metric"),
-    _Key("Tab", "go to the examples, the numbers, the heads", "focus_next", "", "", "numbers"),
-    _Key("Esc", "back to the heads; then remove the filter", "heads", "escape,backspace", "", "back"),
-    _Key("f", "filter heads: sink>0.5 layer:3-5", "ask('filter')", "f", "filter"),
-    _Key("v", "show points or the list", "points", "v", "points or list"),
-    _Key("y", "copy the command that draws the screen", "copy", "y", "copy", "copy"),
-    _Key("s", "save as SVG, PNG, PDF", "ask('save')", "s", "save", "save"),
-    _Key(":", "list all actions", "command_palette", "", "actions", "actions"),
-    _Key("?", "show these keys", "help", "question_mark", "keys", "keys"),
-    _Key("q", "quit, or leave a run of the model", "leave", "q", "quit", "quit"),
-)
-# fmt: on
-KEYS_AT_END = KEYS[-2:]  # the last line has always space for these
+PROMPTS = {
+    "filter": "filter heads, such as sink>0.5 layer:3-5",
+    "find": "find a head (4.11), a metric to sort by (ind, -sink), or two for points (previous,sink)",
+    "save": "save as",
+}
 
 
 class OpenedText(NamedTuple):
@@ -86,54 +60,60 @@ class OpenedText(NamedTuple):
     line: int  # the index of the chosen line in the list of heads
 
 
-class SurveyBrowser(Application[OpenedText]):
+class SurveyBrowser(Application[OpenedText], inherit_bindings=False):
     """The inspector of a survey as an application; its result is the example to open, or ``None`` if the user quits."""
 
-    CSS = """
-    Screen, DataTable, OptionList, Static, Input, VerticalScroll { background: ansi_default; color: ansi_default; }
-    * { scrollbar-size: 1 1; scrollbar-color: ansi_bright_black; scrollbar-background: ansi_default; }
-    #title, #status, #hints { height: 1; }
-    #hints, #status { color: ansi_bright_black; }
-    #status { color: ansi_default; }
+    CSS = (
+        Application.CSS
+        + """
+    DataTable, Static, VerticalScroll { background: $background; color: $foreground; }
+    * { scrollbar-size: 1 1; scrollbar-color: $foreground; scrollbar-background: $background; }
+    #title, #status { height: 1; }
     #title { text-style: bold; }
     DataTable { width: 1fr; height: 1fr; }
-    DataTable > .datatable--header { background: ansi_default; color: ansi_default; text-style: bold; }
-    DataTable > .datatable--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
-    DataTable > .datatable--odd-row, DataTable > .datatable--even-row { background: ansi_default; }
+    DataTable > .datatable--header { background: $background; color: $foreground; text-style: bold; }
+    DataTable > .datatable--cursor { background: $background; color: $foreground; text-style: reverse; }
+    DataTable > .datatable--odd-row, DataTable > .datatable--even-row { background: $background; }
     #card { width: 1fr; min-width: 66; }
-    #card.beside { border-left: solid ansi_bright_black; padding: 0 0 0 1; }
+    #card.beside { border-left: solid $foreground; padding: 0 0 0 1; }
     #does { height: 1; text-style: bold; }
-    OptionList { height: auto; max-height: 40%; border: none; padding: 0; }
-    OptionList > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: none; }
-    OptionList:focus > .option-list--option-highlighted { background: ansi_default; text-style: reverse; }
+    OptionList { height: auto; max-height: 40%; }
+    OptionList > .option-list--option-highlighted { text-style: none; }
+    OptionList:focus { border: none; background-tint: transparent; }
+    OptionList:focus > .option-list--option-highlighted {
+        background: $background; color: $foreground; text-style: reverse;
+    }
     #tables { height: 1fr; }
     #points { width: 1fr; height: 1fr; }
-    Input { height: 1; border: none; padding: 0; }
-    Input > .input--cursor { background: transparent; color: ansi_default; text-style: reverse; }
-    CommandPalette CommandList { min-width: 20; }
     """
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            # The app itself opens a prompt: keys that are typed right after must not reach the list.
-            Binding(key.bound, key.action, key.description, priority=key.action.startswith("ask"))
-            for key in KEYS
-            if key.bound
-        ),
-        Binding("O", "sort(-1)", "sort by the previous metric", show=False),
-        Binding("r", "reverse", "reverse"),
+        Binding("question_mark,f1", "keys", "keys", tooltip="that can be pressed", priority=True),
+        Binding("q,ctrl+c,ctrl+q", "leave", "quit", tooltip="or leave a run of the model", priority=True),
+        Binding("enter", "open", "open", tooltip="the card; run the model over its chosen example", priority=True),
+        Binding("slash", "ask('find')", "find", tooltip="4.11, or sort by ind or -sink, or draw previous,sink"),
+        Binding("o", "sort(1)", "sort", tooltip="by the next metric; in a card, its examples"),
+        Binding("O", "sort(-1)", "sort back", tooltip="by the previous metric", show=False),
+        Binding("r", "reverse", "reverse", show=False),
+        Binding("f", "ask('filter')", "filter", tooltip="heads, such as sink>0.5 layer:3-5"),
+        Binding("v", "points", "points", tooltip="or the list"),
+        Binding("y", "copy", "copy", tooltip="the command that draws the screen"),
+        Binding("s", "ask('save')", "save", tooltip="as SVG, PNG or PDF"),
+        Binding("escape,backspace", "heads", "back", tooltip="to the heads; then remove the filter"),
+        Binding("colon,ctrl+p", "command_palette", "actions", tooltip="by name"),
+        Binding("tab", "focus_next", "next part", tooltip="examples, numbers, heads", priority=True),
         *(
             Binding(key, f"move({axis}, {step})", show=False)
             for key, axis, step in (("up", 1, 1), ("down", 1, -1), ("right", 0, 1), ("left", 0, -1))
         ),
-        Binding("ctrl+c", "quit", show=False, priority=True),
+        *Application.BINDINGS,
     ]
-    COMMAND_PALETTE_BINDING = "colon"
 
     def __init__(self, view: SurveyView, file: str, record: Record, look: Look, line: int | None = None) -> None:
-        super().__init__()
+        super().__init__(ascii=look.ascii)
         self.view, self.file, self.record, self.look, self.first_line = view, file, record, look, line
         self.card_open = self.shows_points = False
-        self.open_prompt = self.message = ""
+        self.message = ""
         self.run_start_time: float | None = None  # the time when the model began to run over a text
         self.examples: list[ChosenExample] = []
 
@@ -148,18 +128,30 @@ class SurveyBrowser(Application[OpenedText]):
                 yield OptionList(id="texts", markup=False)
                 with VerticalScroll(id="tables"):
                     yield Static(id="numbers", markup=False)
-        yield Input(id="typed", compact=True)
         yield Static(id="status", markup=False)
-        yield Static(id="hints")
+        yield self.prompt
+        yield self.footer
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Lists the heads, and opens the card of the head in ``first_line`` unless that is ``None``."""
-        self.query_one("#typed").display = False
         self.set_interval(PROGRESS_SECONDS, self.show_progress)
         self.list_heads(self.first_line or 0)
         self.query_one(DataTable).focus()
         if self.first_line is not None:
             self.action_open()
+        await self.answer_early_keys()
+
+    async def answer_key(self, event: events.Event) -> None:
+        """Removes the message, which the user has read, and answers a key."""
+        self.message = ""
+        await super().answer_key(event)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Yields the entries of the palette: every key."""
+        for binding in self.BINDINGS:
+            if isinstance(binding, Binding) and binding.description:
+                title = f"{binding.description} {binding.tooltip}".strip()
+                yield SystemCommand(title, f"key {binding.key}", partial(self.run_action, binding.action))
 
     @property
     def chosen_row(self) -> HeadRow:
@@ -196,21 +188,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one("#card").display = is_wide or self.card_open
         self.query_one("#card").set_class(is_wide and not self.look.ascii, "beside")
         self.query_one("#status", Static).update(self.status)
-        self.query_one("#hints", Static).update(self.hints)
         self.call_after_refresh(self.draw)
-
-    @property
-    def hints(self) -> Text:
-        """The last line: the keys that still fit, each also a button; help and quit are always among them."""
-        line = Text(" ", no_wrap=True)
-        hints = [(key, key.card_hint if self.card_open else key.hint) for key in KEYS]
-        columns = {key: len(key.label.split()[0]) + len(hint) + SPACES_OF_HINT for key, hint in hints}
-        free_columns = self.size.width - sum(columns[key] for key in KEYS_AT_END)
-        for key, hint in hints:
-            if hint and (key in KEYS_AT_END or line.cell_len + columns[key] <= free_columns):
-                line.append(key.label.split()[0], Style(bold=True, meta={"@click": f"app.{key.action}"}))
-                line.append(f" {hint}  ", Style(meta={"@click": f"app.{key.action}"}))
-        return line
 
     @property
     def status(self) -> str:
@@ -238,7 +216,7 @@ class SurveyBrowser(Application[OpenedText]):
             points_size = max(MIN_POINTS_COLUMNS, size.width), max(MIN_POINTS_LINES, size.height)
             names, chosen_line = [head_row.name for head_row in self.view.rows], self.view.rows.index(row)
             lines = points_lines(self.view.points, names, self.view.axes, chosen_line, points_size)
-            self.query_one("#points", Static).update(self.rich_text(lines))
+            self.query_one("#points", Static).update(rich_text(lines, ascii=self.ascii))
         if not self.query_one("#card").display:
             return
         width = max(MIN_CARD_COLUMNS, self.query_one("#tables").size.width)
@@ -249,7 +227,7 @@ class SurveyBrowser(Application[OpenedText]):
         card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else TRUE_COLORS))
         card_without_texts = replace(card, sections=card.sections[:2])  # the third section, the texts, is a list
         # the first lines, which the screen has already, are a title, a blank line and the title of the numbers
-        self.query_one("#numbers", Static).update(self.rich_text(report_lines(card_without_texts)[3:]))
+        self.query_one("#numbers", Static).update(rich_text(report_lines(card_without_texts)[3:], ascii=self.ascii))
 
         text_list, examples = self.query_one(OptionList), self.view.examples(row)
         if examples == self.examples and text_list.option_count:
@@ -265,17 +243,6 @@ class SurveyBrowser(Application[OpenedText]):
         if examples:
             text_list.highlighted = 0
 
-    def rich_text(self, lines: list[Line]) -> Text:
-        """Returns lines as a `rich.text.Text`, in ASCII if the look asks for it; nothing in a token is markup."""
-        text = Text(no_wrap=True)
-        for line in lines:
-            for span in line:
-                printable_text = printable(span.text)
-                drawn_text = printable_text.translate(IN_ASCII) if self.look.ascii else printable_text
-                text.append(drawn_text, style_of(span.ink, span.paper, span.style))
-            text.append("\n")
-        return text
-
     def on_data_table_row_highlighted(self) -> None:
         """Draws the card of the newly chosen head."""
         self.draw()
@@ -287,10 +254,6 @@ class SurveyBrowser(Application[OpenedText]):
     def on_descendant_focus(self) -> None:
         """Updates the status line after the focus moved to another widget."""
         self.query_one("#status", Static).update(self.status)
-
-    def on_key(self) -> None:
-        """Removes the message: the user has read it."""
-        self.message = ""
 
     def on_resize(self) -> None:
         """Lays out the screen for the new size."""
@@ -335,32 +298,33 @@ class SurveyBrowser(Application[OpenedText]):
             self.exit(result)
 
     def action_leave(self) -> None:
-        """Leaves the run of the model if there is one, else quits."""
+        """Hides the list of keys, else leaves the run of the model, else quits."""
+        if self.hides_keys():
+            return
         if self.run_start_time is None:
             self.exit()
             return
         self.run_start_time = None
         self.show("stopped; Enter runs the model again")
 
-    def action_help(self) -> None:
-        """Shows the keys, until any key is pressed."""
-        self.push_screen(KeysScreen([(key.label, key.description) for key in KEYS], ascii=self.look.ascii))
-
     def action_open(self) -> None:
-        """Opens the card of the chosen head."""
+        """Opens the card of the chosen head; in the card, runs the model over the chosen example."""
+        examples = self.query_one(OptionList)
+        if self.focused is examples:
+            examples.action_select()
+            return
         self.card_open = True
         self.show()
-        self.query_one(OptionList).focus()
+        examples.focus()
 
     def action_heads(self) -> None:
-        """Closes the prompt, else the card; if both are closed already, removes the filter."""
-        if self.query_one(Input).display:
-            self.query_one(Input).display = False
-        elif not self.card_open and self.view.filter:
+        """Hides the list of keys, else closes the card; if both are closed already, removes the filter."""
+        if self.hides_keys():
+            return
+        if not self.card_open and self.view.filter:
             self.view = replace(self.view, filter="")
             self.list_heads()
-        else:
-            self.card_open = False
+        self.card_open = False
         self.show()
         self.query_one(DataTable).focus()
 
@@ -409,38 +373,28 @@ class SurveyBrowser(Application[OpenedText]):
         self.view = view
         self.list_heads(0 if choose_first or name not in names else names.index(name))
 
-    def action_ask(self, purpose: str) -> None:
-        """Opens the prompt with a text to begin with, and explains the prompt in the status line."""
-        self.open_prompt = purpose
-        if purpose == "save":
-            suggestion = "heads.svg" if self.shows_points else f"head-{self.chosen_row.name}.svg"
-        else:
-            suggestion = self.view.filter if purpose == "filter" else ""
-        field = self.query_one(Input)
-        field.display, field.value = True, suggestion
-        hints = {
-            "filter": "filter heads, such as sink>0.5 layer:3-5",
-            "find": "find a head (4.11), a metric to sort by (ind, -sink), or two for points (previous,sink)",
-            "save": "save as",
-        }
-        self.show(hints[purpose])
-        self.screen.set_focus(field)
+    def action_ask(self, asked: str) -> None:
+        """Opens the prompt with a text to begin with."""
+        name = "heads.svg" if self.shows_points else f"head-{self.chosen_row.name}.svg"
+        self.ask(asked, {"save": name, "filter": self.view.filter}.get(asked, ""), self.view.numbers)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Opens a prompt unless one is open already, or a screen lies over the list."""
-        is_free = not self.query_one(Input).display and len(self.screen_stack) == 1
-        return is_free if action == "ask" else super().check_action(action, parameters)
+    def explain_prompt(self, text: str) -> None:
+        """Says what may be typed, or shows the status again after the prompt."""
+        self.show(PROMPTS.get(self.asked, ""))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Closes the prompt after Enter and does what it was opened for: saves, filters, or finds."""
-        event.input.display = False
+    def close_prompt(self) -> None:
+        """Closes the prompt, and goes back to the list."""
+        super().close_prompt()
         self.query_one(DataTable).focus()
-        if self.open_prompt == "save":
-            self.save_as(Path(os.path.expanduser(event.value)))
-        elif self.open_prompt == "filter":
-            self.show_view(replace(self.view, filter=event.value.strip()))
+
+    def answer_prompt(self, asked: str, text: str) -> None:
+        """Does what the prompt was opened for: saves, filters, or finds."""
+        if asked == "save":
+            self.save_as(Path(os.path.expanduser(text)))
+        elif asked == "filter":
+            self.show_view(replace(self.view, filter=text.strip()))
         else:
-            self.find(event.value.strip())
+            self.find(text.strip())
 
     def find(self, search_text: str) -> None:
         """Goes to the head that a text names, draws points over two metrics, or sorts by the first metric that matches.

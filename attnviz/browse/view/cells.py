@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from rich.style import Style
 
 from attnviz.base.arrays import BoolArray, ByteArray, Float64Array
 from attnviz.browse.moves.layout import ANSI_COLORS
@@ -207,11 +206,3 @@ def _ink_and_paper(fraction: float, colormap_name: str) -> tuple[Rgb, Rgb]:
     colors = colormap(colormap_name)
     paper = colors[round(fraction * (len(colors) - 1))]
     return tuple(ink_on(paper).tolist()), tuple(paper.tolist())
-
-
-@lru_cache(maxsize=65_536)
-def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
-    """Returns a span's style as a ``Style`` of the library Rich."""
-    ink_name, paper_name = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
-    attributes = dict.fromkeys(style.split(), True)
-    return Style(color=ink_name, bgcolor=paper_name, **attributes)  # type: ignore[arg-type]

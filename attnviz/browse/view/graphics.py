@@ -112,8 +112,8 @@ def terminal_character() -> tuple[int, int] | None:
     return size if min(size) >= 2 else None
 
 
-def picture_escape(line: Line, y: int, character_size: tuple[int, int], protocol: Protocol) -> str:
-    """Returns the escape sequence that draws the pixels of a line over its text; "" if the line has none."""
+def picture_escape(line: Line, x: int, y: int, character_size: tuple[int, int], protocol: Protocol) -> str:
+    """Returns the escape sequence that draws the pixels of a line at a place of the screen; "" if it has none."""
     pixel_spans: list[tuple[int, PixelSpan]] = []
     column = 0
     for span in line:
@@ -125,7 +125,7 @@ def picture_escape(line: Line, y: int, character_size: tuple[int, int], protocol
     first_column = pixel_spans[0][0]
     # columns that count from the first, so that a cached picture serves at every position
     shifted_spans = tuple((start - first_column, span) for start, span in pixel_spans)
-    return f"\x1b[{y + 1};{first_column + 1}H" + _spans_escape(shifted_spans, character_size[0], protocol)
+    return f"\x1b[{y + 1};{x + first_column + 1}H" + _spans_escape(shifted_spans, character_size[0], protocol)
 
 
 def clear_escape(y: int) -> str:

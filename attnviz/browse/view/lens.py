@@ -12,20 +12,9 @@ from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, quantity_text
-from attnviz.browse.view.map import marked_label
-from attnviz.browse.view.media import text_pane
-from attnviz.browse.view.parts import (
-    ClickArea,
-    Hit,
-    ScreenPart,
-    below,
-    line_part,
-    padded_line,
-    short_name,
-    sized,
-    words,
-)
-from attnviz.browse.view.tokens import ShadedTokens, shades_caption, unique_label
+from attnviz.browse.view.head import marked_label
+from attnviz.browse.view.parts import Drawing, Hit, Parts, padded_line, short_name, words
+from attnviz.browse.view.text import ShadedTokens, shades_caption, text_pane, unique_label
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
 from attnviz.report.picture.panels import PERCENT, Quantity
@@ -109,27 +98,39 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     )
 
 
-def lens_body(screen: Screen, state: State) -> tuple[str, ScreenPart, Line]:
-    """Returns title, body and status of the lens: a line for each head that fits, means of layers, the shaded text."""
+def lens_parts(screen: Screen, state: State) -> Parts:
+    """Returns the parts of the lens: a line for each head that fits, means of layers, and the shaded text."""
     lens, size = lay_out_lens(screen, state), screen.size
-    pane = lens.pane
-    head_lines = below(*(_head_line(lens, head) for head in lens.shown_heads))
-    means: list[Line] = []
+    pane, columns, shown_heads = lens.pane, lens.pane.columns, lens.shown_heads
+    lines = [_header(lens), *(_head_line(lens, head) for head in shown_heads)]
+    lines += [[] for _ in range(pane.lines - len(shown_heads))]
     if pane.layers:
         layer_count = len(screen.session.ranking.by_call(sorted(lens.heads)))
         is_cut = len(pane.layers) < layer_count
         heading = f"── means of {len(pane.layers)} of {layer_count} layers " if is_cut else ""
-        means.append([words(heading + "─" * (size.width - len(heading)), style="dim")])
+        lines.append([words(heading + "─" * (size.width - len(heading)), style="dim")])
     for heads in pane.layers:
         maps, _ = screen.session.heads[heads[0]]
         before, after = "  layer ", ", mean"
         call_name = f"{maps.part}:{maps.layer}" if maps.part else str(maps.layer)
-        name = short_name(call_name, pane.columns.label_width - len(before + after) - 1)
-        label = words(f"{before}{name}{after}", pane.columns.label_width, "dim")
-        means.append([label, *_row_spans(lens, lens.mean(heads), is_chosen=False)])
+        name = short_name(call_name, columns.label_width - len(before + after) - 1)
+        label = words(f"{before}{name}{after}", columns.label_width, "dim")
+        lines.append([label, *_row_spans(lens, lens.mean(heads), is_chosen=False)])
+
+    def hit(x: int, y: int) -> Hit | None:
+        if not 0 < y <= len(shown_heads):
+            return None
+        head, cell = shown_heads[y - 1], (x - columns.label_width) // pane.cell_width
+        if x < columns.label_width:
+            return Hit({"head": head}, opens=head == lens.state.head)
+        if cell >= pane.axis.cells:
+            return Hit({"head": head})
+        unit = pane.axis.unit_of(cell)
+        pair = (state.token, unit) if state.direction == "to" else (unit, state.token)
+        return Hit({"head": head, state.other_axis: unit}, cell=(head, *pair))
+
     text = text_pane(_row_text(lens), screen, text_lines(size))
-    body = below(_header(lens), sized(head_lines, pane.lines), ScreenPart(means), text)
-    return lens.title, body, [words(_status(lens))]
+    return Parts([words(lens.title)], Drawing(lines, hit), text, [words(_status(lens))])
 
 
 def _row_text(lens: LaidOutLens) -> ShadedTokens:
@@ -157,24 +158,20 @@ def _status(lens: LaidOutLens) -> str:
     return f" {session.title(state.head)}{f': {pattern}' if pattern else ''}; {pair} {number}{progress}"
 
 
-def _header(lens: LaidOutLens) -> ScreenPart:
+def _header(lens: LaidOutLens) -> Line:
     """Returns the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers."""
     state, columns = lens.state, lens.pane.columns
     cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell_width
     label = lens.units[1].labels[state.other_token]
     width = min(cell_len(label), max(1, columns.strip - 2))
     numbers_title = " strongest" if state.sort_token is None else " sorted by this"
-    return line_part(
-        words("", columns.label_width),
-        *padded_line(marked_label(label, cursor_column, columns.strip, width), columns.strip),
-        words(numbers_title, columns.number, "dim"),
-    )
+    marked = padded_line(marked_label(label, cursor_column, columns.strip, width), columns.strip)
+    return [words("", columns.label_width), *marked, words(numbers_title, columns.number, "dim")]
 
 
-def _head_line(lens: LaidOutLens, head: int) -> ScreenPart:
+def _head_line(lens: LaidOutLens, head: int) -> Line:
     """Returns the line of a head: marks, name, its sort number or else its pattern, and its row of cells."""
-    session, state, pane = lens.screen.session, lens.state, lens.pane
-    columns, is_chosen = pane.columns, head == state.head
+    session, state, columns, is_chosen = lens.screen.session, lens.state, lens.pane.columns, head == lens.state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
     number = session.ranking.number(head, state.view.order)
     description = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
@@ -182,19 +179,7 @@ def _head_line(lens: LaidOutLens, head: int) -> ScreenPart:
     line: Line = [words(mark + short_name(session.names[head], columns.name - len(mark) - 1), columns.name, style)]
     if columns.pattern:
         line += [words(description, columns.pattern - 1, style), words(" ", style=style)]
-    line += _row_spans(lens, lens.rows.get(head), is_chosen)
-
-    def hit(x: int, y: int) -> Hit:
-        cell = (x - columns.label_width) // pane.cell_width
-        if x < columns.label_width:
-            return Hit({"head": head}, key="enter" if is_chosen else "")
-        if cell >= pane.axis.cells:
-            return Hit({"head": head})
-        unit = pane.axis.unit_of(cell)
-        pair = (state.token, unit) if state.direction == "to" else (unit, state.token)
-        return Hit({"head": head, state.other_axis: unit}, cell=(head, *pair))
-
-    return ScreenPart([line], [ClickArea(0, 0, lens.screen.size.width, 1, hit)])
+    return [*line, *_row_spans(lens, lens.rows.get(head), is_chosen)]
 
 
 def _row_spans(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> Line:

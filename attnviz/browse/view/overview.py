@@ -6,15 +6,14 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import FIXED_LINES, Tiles, tiles
+from attnviz.browse.moves.layout import Tiles, tiles
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
 from attnviz.browse.view.graphics import PictureArea
-from attnviz.browse.view.media import text_pane
-from attnviz.browse.view.parts import ClickArea, Hit, ScreenPart, below, beside, short_name, sized, words
-from attnviz.browse.view.tokens import ShadedTokens, shades_caption, unique_label
+from attnviz.browse.view.parts import Drawing, Hit, Parts, beside, short_name, words
+from attnviz.browse.view.text import ShadedTokens, shades_caption, text_pane, unique_label
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 from attnviz.report.picture.panels import PERCENT
@@ -25,8 +24,8 @@ MAX_LISTED_KEYS = 6  # of the chosen head
 MAX_ROUNDING = 1e-3  # of a sum of weights
 
 
-def overview_body(screen: Screen, state: State) -> tuple[str, ScreenPart, Line]:
-    """Returns title, body and status of the overview: a tile for each head, and a shaded text if there is space.
+def overview_parts(screen: Screen, state: State) -> Parts:
+    """Returns the parts of the overview: a tile for each head, and a shaded text if there is space.
 
     Adds the thumbnails on the screen that are still previews to the session's unfinished blocks. The title counts the
     listed heads, all heads if some are hidden, and marked heads, and says what signs before heads mean.
@@ -39,20 +38,28 @@ def overview_body(screen: Screen, state: State) -> tuple[str, ScreenPart, Line]:
     thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded_count)]
     blocks = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
     scale = session.scale(replace(state.view, own_scale=False), blocks, state.theme)
-    rows = [
-        beside(*((_tile(screen, state, head, grid, scale), grid.width) for head in heads))
-        for heads in grid.rows[state.top : state.top + grid.shown_row_count]
+    shown_rows = grid.rows[state.top : state.top + grid.shown_row_count]
+    lines = [
+        line
+        for heads in shown_rows
+        for line in beside(*((Drawing(_tile(screen, state, head, grid, scale)), grid.width) for head in heads)).lines
     ]
-    body = sized(below(*rows), screen.size.height - FIXED_LINES - grid.text_lines)
-    if grid.text_lines:
-        body = below(body, sized(text_pane(_mean_row_text(screen, state), screen, grid.text_lines), grid.text_lines))
+
+    def hit(x: int, y: int) -> Hit | None:
+        row, column = y // grid.height, x // grid.width
+        if row >= len(shown_rows) or column >= len(shown_rows[row]):
+            return None
+        head = shown_rows[row][column]
+        return Hit({"head": head}, opens=head == state.head)
+
+    text = text_pane(_mean_row_text(screen, state), screen, grid.text_lines) if grid.text_lines else Drawing([])
     listed_count = len(session.ranking.order(state.view))
     total = "" if listed_count == session.recorded_count else f" of {session.recorded_count}"
     marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
     title = f"{listed_count}{total} head{'s' if session.recorded_count > 1 else ''}{marked_text}"
     if session.added_frames:
         title += f", + −: {session.added_frames[0].measures[0].meaning}, up to {_largest_effect(session):.2g}"
-    return title, body, _status(screen, state, grid, scale)
+    return Parts([words(title)], Drawing(lines, hit), text, _status(screen, state, grid, scale))
 
 
 def _mean_row_text(screen: Screen, state: State) -> ShadedTokens:
@@ -78,7 +85,7 @@ def _mean_row_text(screen: Screen, state: State) -> ShadedTokens:
     return ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption, are_shares=are_shares)
 
 
-def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> ScreenPart:
+def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> list[Line]:
     """Returns a tile: the head's effect, name, sort number and pattern above its thumbnail, or above an ellipsis."""
     session, is_chosen = screen.session, head == state.head
     effect = _effect_spans(screen, state, head)
@@ -105,8 +112,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
         else:
             cells = Cells(block, tile_scale, area=PictureArea(grid.height - 1, grid.columns, character))
         lines = cell_lines(cells, screen.colors)
-    hit = Hit({"head": head}, key="enter" if is_chosen else "")
-    return sized(ScreenPart([title, *lines], [ClickArea(0, 0, grid.width, grid.height, lambda x, y: hit)]), grid.height)
+    return [title, *lines, *([] for _ in range(grid.height - 1 - len(lines)))]
 
 
 def _effect_spans(screen: Screen, state: State, head: int) -> Line:

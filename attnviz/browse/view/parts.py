@@ -1,11 +1,14 @@
-"""Sets parts of the screen beside and below each other: lines of text, and the areas that answer the mouse."""
+"""Describes what we draw ourselves: lines of text in colours, and what stands at each place of them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import lru_cache
+from itertools import accumulate, chain, groupby
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from rich.text import Text
 
 from attnviz.base.printable import printable
 from attnviz.browse.session.state import Theme
@@ -17,37 +20,81 @@ HALF_BLOCKS = frozenset("▀▄ ")  # the texts of most spans; their width is 1,
 CURSOR_COLOR: Rgb = (255, 0, 170)
 
 
+class Paper(NamedTuple):
+    """The default colours of a theme: of text, of dim text, and of the background."""
+
+    ink: Rgb
+    dim: Rgb
+    paper: Rgb
+
+
+PAPERS = {
+    "light": Paper((28, 30, 34), (96, 102, 112), (252, 252, 250)),
+    "dark": Paper((222, 225, 230), (148, 154, 164), (20, 22, 27)),
+}
+
+
 class Hit(NamedTuple):
-    """The answer to a click: changes of the state, then a key that is pressed; and the cell that stands there."""
+    """What stands at a place of the screen: a click makes the changes to the state, and may open the head."""
 
     changes: Mapping[str, Any]
-    key: str = ""  # textual's name; empty for none
+    opens: bool = False  # the chosen head, which a click opens
     cell: tuple[int, int, int] | None = None  # head, query and key
 
 
-class ClickArea(NamedTuple):
-    """A rectangle of a part, in columns and lines, and what stands at a position in it."""
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Lines of a part of the screen, and what stands at a column and a line of it."""
 
-    x: int
-    y: int
-    width: int
-    height: int
-    hit: Callable[[int, int], Hit | None]
+    lines: list[Line]
+    hit: Callable[[int, int], Hit | None] = lambda x, y: None
 
 
 @dataclass(frozen=True, eq=False)
-class ScreenPart:
-    """A part of the screen: its lines, and the areas in it that answer the mouse."""
+class Listed:
+    """Rows of a list with the changes to the state that a click on each makes, and the number of the row in use."""
 
-    lines: list[Line]
-    areas: list[ClickArea] = field(default_factory=list)
+    rows: list[tuple[Line, Mapping[str, Any]]] = field(default_factory=list)
+    chosen: int | None = None
 
-    def hit(self, x: int, y: int) -> Hit | None:
-        """Returns what stands at a position; ``None`` if nothing there answers the mouse."""
-        for area in self.areas:
-            if area.x <= x < area.x + area.width and area.y <= y < area.y + area.height:
-                return area.hit(x - area.x, y - area.y)
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The pane beside the map of an open head."""
+
+    heads: Listed
+    numbers: list[Line]  # at the cursor, or why they are so
+    keys: Listed
+    minimap: Drawing
+    legend: Line
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The parts of the screen."""
+
+    title: Line
+    main: Drawing  # the overview, a map, or one token in all heads
+    text: Drawing  # below
+    status: Line
+    side: Side | None = None
+
+
+def beside(*columns: tuple[Drawing, int]) -> Drawing:
+    """Returns parts next to each other, each in its width; those with fewer lines are filled with blanks."""
+    starts = [0, *accumulate(width for _, width in columns)]
+    lines = [
+        list(chain(*(padded_line(part.lines[y] if y < len(part.lines) else [], width) for part, width in columns)))
+        for y in range(max(len(part.lines) for part, _ in columns))
+    ]
+
+    def hit(x: int, y: int) -> Hit | None:
+        for (part, width), start in zip(columns, starts, strict=False):
+            if start <= x < start + width and y < len(part.lines):
+                return part.hit(x - start, y)
         return None
+
+    return Drawing(lines, hit)
 
 
 def words(text: str, width: int | None = None, style: str = "", right: bool = False) -> Span:
@@ -66,37 +113,6 @@ def short_name(name: str, width: int) -> str:
     return f"{fit(part, part_columns)}:{numbers}" if part_columns > 1 else numbers
 
 
-def line_part(*spans: Span, hit: Hit | None = None, width: int = 0) -> ScreenPart:
-    """Returns a line, whose first ``width`` columns answer the mouse if there is a hit."""
-    return ScreenPart([list(spans)], [] if hit is None else [ClickArea(0, 0, width, 1, lambda x, y: hit)])
-
-
-def below(*parts: ScreenPart) -> ScreenPart:
-    """Returns parts under each other, from top to bottom."""
-    lines, areas = list[Line](), list[ClickArea]()
-    for part in parts:
-        areas += [area._replace(y=area.y + len(lines)) for area in part.areas]
-        lines += part.lines
-    return ScreenPart(lines, areas)
-
-
-def beside(*columns: tuple[ScreenPart, int]) -> ScreenPart:
-    """Returns parts next to each other, each in its width; those with fewer lines are filled with blanks."""
-    height, start = max(len(part.lines) for part, _ in columns), 0
-    padded_columns, areas = list[list[Line]](), list[ClickArea]()
-    for part, width in columns:
-        padded_columns.append([padded_line(line, width) for line in sized(part, height).lines])
-        areas += [area._replace(x=area.x + start) for area in part.areas]
-        start += width
-    return ScreenPart([list(chain(*parts)) for parts in zip(*padded_columns, strict=True)], areas)
-
-
-def sized(part: ScreenPart, height: int) -> ScreenPart:
-    """Returns a part cut or filled to a number of lines."""
-    lines = [*part.lines[:height], *([] for _ in range(height - len(part.lines)))]
-    return ScreenPart(lines, part.areas)
-
-
 def padded_line(line: Iterable[Span], width: int) -> Line:
     """Returns a line filled with blanks or cut to exactly ``width`` columns, with visible control characters."""
     spans: Line = []
@@ -112,38 +128,32 @@ def padded_line(line: Iterable[Span], width: int) -> Line:
     return [*spans, Span(" " * free_columns)] if free_columns else spans
 
 
-def ascii_line(line: Line) -> Line:
-    """Returns a line of the same width in ASCII; a character without a counterpart becomes question marks."""
-    spans = []
-    for span in line:
-        characters = span.text.translate(IN_ASCII)
-        text = "".join(character if character.isascii() else "?" * cell_len(character) for character in characters)
-        spans.append(replace(span, text=text))
-    return spans
+def styled(line: Line, theme: Theme = "terminal", ascii: bool = False) -> Iterator[tuple[str, Style]]:
+    """Yields the runs of a line with their styles in the colours of the theme, in ASCII if that is asked for.
+
+    The text keeps its width: a character without a counterpart in ASCII becomes question marks.
+    """
+    for colors, run in groupby(line, key=lambda span: (span.ink, span.paper, span.style)):
+        text = "".join(span.text for span in run)
+        if ascii:
+            translated = text.translate(IN_ASCII)
+            text = "".join(character if character.isascii() else "?" * cell_len(character) for character in translated)
+        yield text, style_of(*colors, theme)
 
 
-class _Paper(NamedTuple):
-    """The default colours of a theme: of text, of dim text, and of the background."""
-
-    ink: Rgb
-    dim: Rgb
-    paper: Rgb
+def rich_text(lines: Iterable[Line], theme: Theme = "terminal", ascii: bool = False) -> Text:
+    """Returns lines as a text of the library Rich, in which nothing of a token is markup."""
+    printable_lines = ([replace(span, text=printable(span.text)) for span in line] for line in lines)
+    return Text("\n", no_wrap=True).join(Text.assemble(*styled(line, theme, ascii)) for line in printable_lines)
 
 
-PAPERS = {
-    "light": _Paper((28, 30, 34), (96, 102, 112), (252, 252, 250)),
-    "dark": _Paper((222, 225, 230), (148, 154, 164), (20, 22, 27)),
-}
-
-
-def themed_line(line: Line, theme: Theme) -> Line:
-    """Returns a line whose spans without colours have those of the theme; unchanged in the terminal's own colours."""
-    if theme == "terminal":
-        return line
-    paper, spans = PAPERS[theme], []
-    for span in line:
-        styles = span.style.split()
-        ink = span.ink or (paper.dim if "dim" in styles else paper.ink)
-        style = " ".join(style for style in styles if style != "dim")
-        spans.append(replace(span, ink=ink, paper=span.paper or paper.paper, style=style))
-    return spans
+@lru_cache(maxsize=65_536)
+def style_of(ink: Rgb | None, paper: Rgb | None, style: str, theme: Theme = "terminal") -> Style:
+    """Returns a style of the library Rich; colours that are not given are those of the theme."""
+    attributes = style.split()
+    if theme != "terminal":
+        default = PAPERS[theme]
+        ink, paper = ink or (default.dim if "dim" in attributes else default.ink), paper or default.paper
+        attributes = [attribute for attribute in attributes if attribute != "dim"]
+    ink_name, paper_name = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
+    return Style(color=ink_name, bgcolor=paper_name, **dict.fromkeys(attributes, True))  # type: ignore[arg-type]

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.binding import Binding
 
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.app import Browser
 from attnviz.browse.moves.cursor import first_state, ranked_keys, settle
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import BINDINGS
+from attnviz.browse.moves.keys import EVERYWHERE, KEYS
 from attnviz.browse.moves.layout import open_map_levels, open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
@@ -16,11 +18,12 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.selection import Selection
 from tests.browse.examples import TRUE_COLOR, after, other_recording, screen_of, wide_recording, worded_recording
+from tests.browse.player import no_save
 from tests.conftest import dense_maps
 
 
 def test_no_key_is_bound_twice() -> None:
-    keys = [key for binding in BINDINGS for key in binding.keys]
+    keys = [name for key in KEYS for name in key.keys.split(",")]
     assert len(keys) == len(set(keys))
 
 
@@ -122,14 +125,14 @@ def test_masked_keys_are_never_listed(causal_recording: Recording) -> None:
 
 def test_found_token_takes_the_cursor_and_n_goes_on(recording: Recording) -> None:
     screen = screen_of(recording)
-    asked = after(screen, "enter", "backslash")
-    state = find(screen, asked, "K3")
+    asked = after(screen, "enter")
+    state = find(screen, asked, "K3", "key")
     assert (state.query, state.key) == (0, 3)
-    state = find(screen, asked, "k")
+    state = find(screen, asked, "k", "key")
     assert state.key == 0
     assert after(screen, "n", "n", "n", state=state).key == 3
     assert after(screen, "N", state=state).key == 6
-    assert "no key" in find(screen, asked, "zebra").message
+    assert "no key" in find(screen, asked, "zebra", "key").message
 
 
 def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording: Recording) -> None:
@@ -170,10 +173,15 @@ def test_overview_scrolls_to_the_chosen_head() -> None:
     assert after(screen, "home", state=state).top == 0
 
 
-def test_documentation_lists_every_key_as_the_help_does() -> None:
+def test_documentation_lists_every_key_as_the_help_does(recording: Recording) -> None:
     page = (Path(__file__).parents[3] / "docs" / "browse.md").read_text(encoding="utf-8")
     table = page.split("| key | does |\n|---|---|\n")[1].split("\n\n")[0]
-    assert table.splitlines() == [f"| {binding.label} | {binding.description} |" for binding in BINDINGS]
+    browser = Browser(Session(recording), no_save)
+
+    def label(keys: str) -> str:
+        return " ".join(browser.get_key_display(Binding(name, "")) for name in keys.split(","))
+
+    assert table.splitlines() == [f"| {label(key.keys)} | {key.sentence} |" for key in KEYS]
 
 
 def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
@@ -236,3 +244,11 @@ def test_filter_by_numbers_waits_until_they_are_measured(recording: Recording) -
     kept = [head for head in range(6) if ranking.frame.column("entropy")[head] > 2.4]
     assert 0 < len(kept) < 6
     assert ranking.order(state.view) == kept
+
+
+def test_every_key_has_a_sentence_of_its_own_and_hints_are_of_places() -> None:
+    sentences = [key.sentence for key in KEYS if key.hint != "move"]
+    assert len(sentences) - len(set(sentences)) == 0
+    assert all(key.hint and set(key.places.split()) <= set(EVERYWHERE.split()) for key in KEYS)
+    for place in EVERYWHERE.split():
+        assert [key.first for key in KEYS if place in key.places.split()][:2] == ["question_mark", "q"]

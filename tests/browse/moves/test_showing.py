@@ -8,7 +8,7 @@ from attnviz.browse.moves.finding import find
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.browse.view.map import lay_out
+from attnviz.browse.view.head import lay_out
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from tests.browse import examples
@@ -32,7 +32,7 @@ def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Reco
     low, high = (
         text for _, text in head.panel.quantity.ticks(head.scale)[:: len(head.panel.quantity.ticks(head.scale)) - 1]
     )
-    assert f"shades: change of attention weight of {head.query} in 1.2 − 0.0, {low} to {high}" in shown
+    assert f"shades: change of attention weight of “q0” (0) in 1.2 − 0.0, {low} to {high}" in shown
 
 
 @pytest.mark.parametrize(("key", "how"), [("m", "mean"), ("M", "max")])

@@ -94,7 +94,7 @@ def test_steps_are_played_to_the_last_and_a_key_stops_them(monkeypatch: pytest.M
     ends: list[tuple[int, bool]] = []
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        canvas = browser.canvas
+        canvas = browser
         await pilot.press("P")
         await until(pilot, lambda: not canvas.state.playing)
         ends.append((canvas.state.query, canvas.state.playing))

@@ -7,14 +7,13 @@ from attnviz.browse.moves.keys import press
 from attnviz.browse.session.ranking import Ranking
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
-from attnviz.browse.view.screen import draw_screen
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.metrics import METRICS, metric_names
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import Tokens
-from tests.browse.examples import previous_maps
+from tests.browse.examples import drawn_lines, previous_maps
 from tests.conftest import HEADS, every_head
 from tests.maps.examples import ComputedMaps
 
@@ -63,11 +62,11 @@ def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: R
     ranked = press(screen, State(), "o")
     assert ranked.view.order == "effect"
     assert [session.names[head] for head in session.ranking.order(ranked.view)][:2] == ["0.1", "0.0"]
-    drawn = ["".join(span.text for span in line) for line in draw_screen(screen, ranked)]
+    drawn = ["".join(span.text for span in line) for line in drawn_lines(screen, ranked)]
     assert drawn[1].startswith("+ ▸0.1 +0.5000")
     assert "- 0.0 -0.2500" in drawn[1]
     kept = filter_heads(screen, State(), "effect<0")
     assert [session.names[head] for head in session.ranking.order(kept.view)] == ["0.0"]
     assert figure_command(screen, kept)[0].startswith("attnviz show run.safetensors --heads 0.0 --")
-    plain = draw_screen(Screen(Session(recording), Size(80, 24), 2**24), State())
+    plain = drawn_lines(Screen(Session(recording), Size(80, 24), 2**24), State())
     assert "".join(span.text for span in plain[1]).startswith("▸0.0")

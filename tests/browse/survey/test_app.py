@@ -7,7 +7,8 @@ import pytest
 from textual import events
 from textual.binding import Binding
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, OptionList, Static
+from textual.widgets import DataTable, HelpPanel, Input, OptionList, Static
+from textual.widgets._footer import FooterKey
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
@@ -264,15 +265,14 @@ def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
     assert not {"a", "p"} & ours, "these do something else there"
 
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        hints = said(browser, "#hints")
-        assert hints.startswith(" Enter card  / find  o sort  f filter")
-        assert hints.rstrip().endswith("? keys  q quit")
+        await pilot.pause()
+        hints = [key.description for key in browser.query(FooterKey)]
+        assert hints[:5] == ["open", "keys", "quit", "find", "sort"]
         await pilot.press("question_mark")
-        keys = str(browser.screen.query_one("#keys", Static).render())
-        assert "find a head" in keys
-        await pilot.press("o")
-        assert not browser.screen.query("#keys")
-        assert browser.view.sort is None, "the key that returns does nothing else"
+        assert browser.query(HelpPanel)
+        await pilot.press("q")
+        assert browser.is_running
+        assert not browser.query(HelpPanel), "q hides the list of keys first"
 
     played(survey, play, (80, 24))
 
@@ -307,7 +307,7 @@ def test_escape_closes_the_prompt_alone_and_keys_typed_at_once_go_into_it(survey
         for key, character in (("slash", "/"), ("s", "s"), ("i", "i"), ("n", "n"), ("k", "k")):
             browser.post_message(events.Key(key, character))  # none waits for the one before
         await pilot.pause()
-        assert (field.display, field.value, browser.open_prompt) == (True, "sink", "find")
+        assert (field.display, field.value, browser.asked) == (True, "sink", "find")
         await pilot.press("slash")
         assert field.value == "sink/"
         await pilot.press("escape")

@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
+from textual.geometry import Region
 from textual.pilot import Pilot
 
 from attnviz.base.arrays import ByteArray
@@ -24,7 +25,7 @@ from attnviz.browse.view.graphics import (
     protocol_of_environment,
 )
 from attnviz.browse.view.parts import CURSOR_COLOR
-from attnviz.browse.view.screen import draw_screen
+from attnviz.browse.view.screen import draw
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.picture.colors import ColorScale
 from tests.browse.examples import long_recording, wide_recording
@@ -114,7 +115,7 @@ def test_line_is_drawn_where_it_stands(protocol: str) -> None:
     span = picture_of(block(4, 20), PictureArea(1, 10, CHARACTER, (4, 2)))[0][0]
     assert isinstance(span, PixelSpan)
     written = picture_escape(
-        [Span("日本 "), span, Span("end")], 6, CHARACTER, "kitty" if protocol == "kitty" else "sixel"
+        [Span("日本 "), span, Span("end")], 0, 6, CHARACTER, "kitty" if protocol == "kitty" else "sixel"
     )
     assert written.startswith("\x1b[7;6H")
     expected = span.pixels(CHARACTER[0])
@@ -130,7 +131,7 @@ def test_line_is_drawn_where_it_stands(protocol: str) -> None:
 def test_pictures_of_one_line_are_sent_as_one_in_several_messages() -> None:
     random = np.random.default_rng(2).integers(0, 256, (2, 16, 80, 4)).astype(np.uint8)
     one, two = (PixelSpan(" " * 10, rgba=pixels.tobytes(), height=16) for pixels in random)
-    written = picture_escape([Span("ab"), one, Span("   "), two], 0, CHARACTER, "kitty")
+    written = picture_escape([Span("ab"), one, Span("   "), two], 0, 0, CHARACTER, "kitty")
     assert written.startswith("\x1b[1;3H")
     assert written.count("\x1b_G") > 2
     assert written.count("a=T") == 1
@@ -142,15 +143,15 @@ def test_sixels_of_rows_without_any_pixel_are_left_out() -> None:
     pixels = np.zeros((16, 32, 4), np.uint8)
     pixels[:5, :8] = 255
     span = PixelSpan(" " * 4, rgba=pixels.tobytes(), height=16)
-    assert np.array_equal(unsixelled(picture_escape([span], 0, CHARACTER, "sixel"))[..., 3], pixels[..., 3])
+    assert np.array_equal(unsixelled(picture_escape([span], 0, 0, CHARACTER, "sixel"))[..., 3], pixels[..., 3])
     nothing = PixelSpan(" " * 4, rgba=bytes(pixels.nbytes), height=16)
-    assert not unsixelled(picture_escape([nothing], 0, CHARACTER, "sixel")).any()
+    assert not unsixelled(picture_escape([nothing], 0, 0, CHARACTER, "sixel")).any()
 
 
 def test_sixels_without_pixels_at_the_end_of_a_row_are_left_out() -> None:
     pixels = np.full((16, 24, 4), 255, np.uint8)
     pixels[:, :8, 1:3], pixels[:, 8:16, 0:2] = 0, 0  # red, blue, white
-    written = picture_escape([PixelSpan("   ", rgba=pixels.tobytes(), height=16)], 0, CHARACTER, "sixel")
+    written = picture_escape([PixelSpan("   ", rgba=pixels.tobytes(), height=16)], 0, 0, CHARACTER, "sixel")
     bands = re.findall(r"#\d+((?:!\d+)?[?-~][^#$\x1b-]*)", written)
     assert len(bands) == 9
     assert not any(band.endswith("?") for band in bands)
@@ -161,7 +162,7 @@ def test_sixels_of_too_many_colours_are_a_little_coarser() -> None:
     random = np.random.default_rng(1).integers(0, 256, (16, 64, 4)).astype(np.uint8)
     random[..., 3] = 255
     span = PixelSpan(" " * 8, rgba=random.tobytes(), height=16)
-    found = unsixelled(picture_escape([span], 0, CHARACTER, "sixel"))
+    found = unsixelled(picture_escape([span], 0, 0, CHARACTER, "sixel"))
     assert np.abs(found[..., :3] - random[..., :3] / 2.55).max() < 20
     assert len(np.unique(found[..., :3].reshape(-1, 3), axis=0)) <= 256
 
@@ -201,7 +202,7 @@ def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
         row * pixels.form.rows_a_line,
         column * pixels.form.cells_a_column,
     )
-    drawn = draw_screen(Screen(Session(recording), SCREEN, 2**24), state)
+    drawn = draw(Screen(Session(recording), SCREEN, 2**24), state).main.lines
     assert sum(isinstance(span, PixelSpan) for line in drawn for span in line) == -(-120 // pixels.form.rows_a_line)
 
 
@@ -217,22 +218,29 @@ def test_only_changed_lines_are_drawn_again_and_none_under_the_palette(monkeypat
     monkeypatch.setenv("COLORTERM", "truecolor")
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        canvas = browser.canvas
+        pane = browser.panes["map"]
+
+        def drawn() -> list[int]:
+            strips = [pane.render_line(y) for y in range(pane.size.height)]
+            assert all(clear_escape(1 + y) in written(strip) for y, strip in enumerate(strips))
+            return [y for y, strip in enumerate(strips) if "\x1b_Ga=T" in written(strip)]
+
         await pilot.press("enter")
-        before = list(canvas.strips)
+        await pilot.pause()
+        before = drawn()
+        painted: list[Region] = []
+        monkeypatch.setattr(pane, "refresh", lambda *regions: painted.extend(regions))
         await pilot.press("down")
-        changed = [y for y, strip in enumerate(canvas.strips) if strip is not before[y]]
-        drawn = [y for y in range(40) if "\x1b_Ga=T" in written(canvas.strips[y])]
-        assert drawn
+        changed = {region.y for region in painted}
+        assert before
         assert changed
-        assert set(drawn) - set(changed)
-        assert all(clear_escape(y) in written(canvas.strips[y]) for y in range(40))
+        assert set(before) - changed
         await pilot.press("colon")
         await pilot.pause()
-        assert not any("a=T" in written(strip) for strip in canvas.strips)
+        assert not drawn()
         await pilot.press("escape")
         await pilot.pause()
-        assert [y for y in range(40) if "\x1b_Ga=T" in written(canvas.strips[y])] == drawn
+        assert drawn() == before
 
     played(long_recording(300), play, (120, 40), protocol="kitty")
 

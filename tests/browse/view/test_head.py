@@ -6,12 +6,10 @@ import pytest
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import listed_lines
 from attnviz.browse.session.state import State
-from attnviz.browse.view.head import side_part, why_lines
-from attnviz.browse.view.map import lay_out
+from attnviz.browse.view.head import lay_out, side_part, why_lines
 from attnviz.maps.recording import Recording
-from tests.browse.examples import after, click, long_recording, screen_of, side_column, wide_recording
+from tests.browse.examples import after, long_recording, screen_of, wide_recording
 
 
 def told(screen: Screen, state: State, room: int = 20) -> list[str]:
@@ -38,18 +36,20 @@ def test_recording_of_weights_says_that_it_has_no_queries_and_keys(recording: Re
     assert "Enter opens one" in press(screen, State(), "x").message
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40)])
-def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(100, 32), (130, 50)])
+def test_click_on_the_minimap_goes_there_and_on_a_key_to_that_key(size: tuple[int, int]) -> None:
     screen = screen_of(wide_recording(1, 1, 300), *size)
     state = settle(screen, State(has_open_head=True, zoom=1, query=150, key=150))
-    head = lay_out(screen, state)
-    drawn = ["".join(span.text for span in line) for line in side_part(head).lines]
-    for y, line in list(enumerate(drawn))[listed_lines(screen.size) :]:
-        _, clicked = click(screen, state, side_column(screen.size) + 1, 1 + y)
-        if "▀" in line and y < len(drawn) - 1:  # the minimap
-            assert clicked.key == 0
-            assert clicked.query in range(300)
-        elif listed := re.match(r"[ ▸] +[\d.]+% .* t(\d+) *$", line):
-            assert (clicked.query, clicked.key) == (150, int(listed[1]))
-        else:
-            assert (clicked.query, clicked.key) == (150, 150)
+    side = side_part(lay_out(screen, state))
+    width = sum(len(span.text) for span in side.minimap.lines[0]) - 1
+    assert width > 20
+    for y in range(len(side.minimap.lines)):
+        found = side.minimap.hit(width, y)
+        assert found is not None
+        assert abs(found.changes["query"] - 300 * y / len(side.minimap.lines)) < 300 / len(side.minimap.lines)
+        assert 299 - 300 / width <= found.changes["key"] < 300
+    assert side.minimap.hit(0, 0) is None
+    for line, changes in side.keys.rows:
+        listed = re.match(r"[ ▸] +[\d.]+% .* t(\d+) *$", "".join(span.text for span in line))
+        assert listed is not None
+        assert changes == {"key": int(listed[1])}

@@ -10,10 +10,11 @@ from attnviz.browse.moves.layout import FIXED_LINES, lens_heads
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.lens import lay_out_lens
-from attnviz.browse.view.screen import draw_screen
+from attnviz.browse.view.parts import Hit
+from attnviz.browse.view.screen import draw
 from attnviz.maps.recording import Recording
 from tests.browse.examples import (
-    click,
+    hit,
     hover,
     long_recording,
     previous_maps,
@@ -71,8 +72,8 @@ def test_sorted_by_the_weight_on_a_second_token_the_first_head_is_chosen(recordi
 
 def test_found_key_is_the_second_token(recording: Recording) -> None:
     screen = screen_of(recording)
-    state = press(screen, lens_of(screen), "backslash")
-    assert find(screen, state, "k5").sort_token == 5
+    state = lens_of(screen)
+    assert find(screen, state, "k5", "key").sort_token == 5
 
 
 def test_token_typed_among_all_heads_is_shown_in_all_of_them(recording: Recording) -> None:
@@ -123,8 +124,8 @@ def test_cursors_are_on_the_screen_at_any_size(size: tuple[int, int], tokens: in
         assert state.head in lens.shown_heads
         assert lens.pane.axis.start <= state.other_token < lens.pane.axis.stop
         assert len(lens.shown_heads) <= lens.pane.lines <= size[1] - FIXED_LINES
-        drawn = draw_screen(screen, state)
-        assert len(drawn) == size[1]
+        parts = draw(screen, state)
+        assert len(parts.main.lines) + len(parts.text.lines) == size[1] - FIXED_LINES
 
 
 def test_rows_of_a_long_map_come_in_slices_those_on_the_screen_first() -> None:
@@ -144,10 +145,10 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
     x = lens.pane.columns.label_width + 3 * lens.pane.cell_width
-    key, moved = click(screen, state, x, 4)
-    assert (key, moved.head, moved.key) == ("", 2, 3)
-    assert click(screen, moved, 1, 4)[0] == "enter"
-    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in hover(screen, state, x, 4)
+    found = hit(screen, state, x, 3)
+    assert found == Hit({"head": 2, "key": 3}, cell=(2, 2, 3))
+    assert hit(screen, replace(state, head=2), 1, 3) == Hit({"head": 2}, opens=True)
+    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in hover(screen, state, x, 3)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -7,18 +7,18 @@ import pytest
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import filter_heads, find
-from attnviz.browse.moves.layout import map_lines, open_map_levels, open_map_pane
+from attnviz.browse.moves.layout import open_map_levels, open_map_pane
 from attnviz.browse.moves.place import read_place
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.graphics import PixelSpan
 from attnviz.browse.view.parts import short_name
-from attnviz.browse.view.screen import draw_screen
+from attnviz.browse.view.screen import draw
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.text.tokens import Tokens
-from tests.browse.examples import TRUE_COLOR, after, map_column, screen_of, shown_lines
+from tests.browse.examples import TRUE_COLOR, after, screen_of, shown_lines
 from tests.browse.player import CHARACTER
 from tests.conftest import dense_maps
 
@@ -75,7 +75,7 @@ def test_one_bright_cell_is_drawn_at_every_zoom_and_size(
         for zoom, level in enumerate(open_map_levels(screen.session, opened, screen.size, screen.colors)):
             beside = max(0, column - max(3, level.columns // 3))  # the cursor would cover the cell
             state = settle(screen, replace(opened, zoom=zoom, query=row, key=beside))
-            draw_screen(screen, state)
+            draw(screen, state)
             for block in screen.session.unfinished_blocks:  # previews, refined as the screen does
                 while not block.is_finished:
                     block.advance()
@@ -84,10 +84,9 @@ def test_one_bright_cell_is_drawn_at_every_zoom_and_size(
                 row in range(*pane.queries.span.indices(tokens)) and column in range(*pane.keys.span.indices(tokens))
             ):
                 continue
-            start = map_column(screen.size) + pane.label_width + 1
-            lines = draw_screen(screen, state)[1 + pane.form.header_lines : 1 + map_lines(screen.size)]
+            lines = draw(screen, state).main.lines[pane.form.header_lines :]
             seen += 1
-            if not has_bright_cell(lines, range(start, map_column(screen.size) + pane.width), colors == 16):
+            if not has_bright_cell(lines, range(pane.label_width + 1, pane.width), colors == 16):
                 lost.append((width, height, zoom))
     assert not lost
     assert seen > 7
@@ -128,7 +127,7 @@ def test_short_name_keeps_the_numbers(width: int, short: str) -> None:
 
 def test_a_head_with_a_part_is_found_by_its_numbers_or_words_of_its_module() -> None:
     screen = screen_of(recording_of_two_towers())
-    state = settle(screen, State(prompt="query"))
+    state = settle(screen, State())
     names = screen.session.names
     assert names[find(screen, state, "text_blocks:1.2").head] == "text_blocks:1.2"
     assert names[find(screen, state, "model.text_blocks:1.2").head] == "text_blocks:1.2"

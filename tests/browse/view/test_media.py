@@ -1,23 +1,24 @@
 """Images and sounds under a row of a map: where they are drawn, what is framed, what a click chooses."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.layout import map_lines, text_lines
+from attnviz.browse.moves.layout import text_lines
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
 from attnviz.browse.view.graphics import PixelSpan
-from attnviz.browse.view.media import marked_seconds
-from attnviz.browse.view.parts import CURSOR_COLOR
-from attnviz.browse.view.screen import draw_screen
+from attnviz.browse.view.parts import CURSOR_COLOR, padded_line, styled
+from attnviz.browse.view.screen import draw
+from attnviz.browse.view.text import marked_seconds
 from attnviz.maps.recording import Recording
 from attnviz.metrics.alignment import with_spoken_words
 from attnviz.render.terminal.lines import Line
 from attnviz.render.terminal.media import FRAME as FRAME_COLOR
-from tests.browse.examples import TRUE_COLOR, click, shown_lines
+from tests.browse.examples import TRUE_COLOR, shown_lines
 from tests.conftest import dense, random_maps
 from tests.metrics.sound_examples import FRAME, frames, heard_recording, planted_maps, text_tokens
 from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
@@ -38,9 +39,15 @@ def screen_of(
 
 def image_of(screen: Screen, state: State) -> list[Line]:
     """Returns the lines of the image under an open head."""
-    lines = draw_screen(screen, settle(screen, state))
-    start = 2 + map_lines(screen.size)
-    return lines[start : start + text_lines(screen.size) - 1]
+    lines = draw(screen, settle(screen, state)).text.lines[1:]
+    assert len(lines) == text_lines(screen.size) - 1
+    return [padded_line(line, screen.size.width) for line in lines]
+
+
+def hit(screen: Screen, state: State, x: int, y: int) -> Mapping[str, int]:
+    """What a click changes at a place below the caption."""
+    found = draw(screen, state).text.hit(x, 1 + y)
+    return {} if found is None else found.changes
 
 
 def colors_of(lines: list[Line]) -> set[tuple[int, int, int] | None]:
@@ -111,8 +118,7 @@ def test_a_low_screen_has_the_labels_of_patches() -> None:
 def test_a_click_on_a_patch_moves_the_cursor_to_it(x: int, y: int, key: int | None) -> None:
     screen = screen_of()
     state = settle(screen, State(has_open_head=True, query=0, key=0))
-    _, clicked = click(screen, state, x, 1 + map_lines(screen.size) + y)
-    assert clicked.key == (0 if key is None else key)
+    assert hit(screen, state, x, y - 1) == ({} if key is None else {"key": key})
 
 
 def words_of(screen: Screen, state: State) -> list[str]:
@@ -148,9 +154,8 @@ def test_a_click_on_a_word_beside_images_moves_the_cursor_to_it() -> None:
     state = settle(screen, State(has_open_head=True, query=15, key=0))
     [line] = [text for text in image_text(screen, state) if "what is" in text]
     y = image_text(screen, state).index(line)
-    first_line = 2 + map_lines(screen.size)
-    assert click(screen, state, line.index("is"), first_line + y)[1].key == 14
-    assert click(screen, state, line.index("is"), first_line)[1].key == 0, "a line of shares"
+    assert hit(screen, state, line.index("is"), y) == {"key": 14}
+    assert hit(screen, state, line.index("is"), 0) == {}, "a line of shares"
 
 
 def image_text(screen: Screen, state: State) -> list[str]:
@@ -173,8 +178,8 @@ def sound_screen(height: int = 40, recording: Recording | None = None, colors: i
 
 def pane_of(screen: Screen, state: State, ascii: bool = False) -> list[str]:
     """Returns the lines of the sound under an open head, without the caption."""
-    start = 2 + map_lines(screen.size)
-    return shown_lines(screen, settle(screen, state), ascii)[start : start + text_lines(screen.size) - 1]
+    lines = draw(screen, settle(screen, state)).text.lines[1:]
+    return ["".join(text for text, _ in styled(line, ascii=ascii)) for line in lines]
 
 
 def test_pane_has_words_envelope_weights_and_seconds() -> None:
@@ -190,7 +195,7 @@ def test_pane_has_words_envelope_weights_and_seconds() -> None:
 
 def test_weights_are_coloured_at_their_frames() -> None:
     screen = sound_screen()
-    line = draw_screen(screen, settle(screen, State(has_open_head=True, query=4)))[2 + map_lines(screen.size) + 3]
+    line = draw(screen, settle(screen, State(has_open_head=True, query=4))).text.lines[4]
     papers = [span.paper for span in line for _ in span.text][1:101]
     assert len(papers) == 100
     greens = [0 if paper is None else paper[1] for paper in papers]
@@ -220,7 +225,7 @@ def test_map_has_seconds_above_and_the_cursor_says_its_own() -> None:
 def test_click_chooses_the_frame_of_its_column(x: int, key: int) -> None:
     screen = sound_screen()
     state = settle(screen, State(has_open_head=True, query=2, key=5))
-    assert click(screen, state, x, 4 + map_lines(screen.size))[1].key == key
+    assert hit(screen, state, x, 2).get("key", 5) == key
 
 
 def test_joined_words_are_rows_and_columns() -> None:

@@ -8,15 +8,14 @@ from attnviz.browse.moves.place import start_state
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.cells import Cells, cell_lines
-from attnviz.browse.view.parts import PAPERS, Hit, ScreenPart, below, beside, line_part, sized, words
-from attnviz.browse.view.screen import draw_screen
-from attnviz.browse.view.tokens import ShadedTokens, text_part
+from attnviz.browse.view.parts import PAPERS, Drawing, Hit, beside, padded_line, style_of, words
+from attnviz.browse.view.text import ShadedTokens, running_text
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import ColorScale, colormap, luminance
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
-from tests.browse.examples import TRUE_COLOR, after, screen_of, shown_text
+from tests.browse.examples import TRUE_COLOR, after, drawn_lines, screen_of, shown_text
 
 ONE = CellBlock(np.ones((2, 3), dtype=np.float32), np.array([[True, False, True], [True, True, True]]))
 
@@ -30,14 +29,13 @@ def test_words_fill_their_columns_and_are_cut_where_they_are_longer() -> None:
     assert [span.text for span in spans] == ["abc  ", "  abc", "abc…", "abc"]
 
 
-def test_parts_are_filled_beside_and_below_each_other_and_answer_clicks_where_they_stand() -> None:
-    button = line_part(words("ok"), hit=Hit({"head": 3}, key="enter"), width=2)
-    part = below(beside((ScreenPart([[words("a")], [words("b")]]), 3), (button, 4)), sized(button, 2))
-    assert texts(part.lines) == ["a  ok  ", "b      ", "ok", ""]
-    hits = {(x, y) for x in range(8) for y in range(5) if part.hit(x, y) is not None}
-    assert hits == {(3, 0), (4, 0), (0, 2), (1, 2)}
-    assert texts(sized(part, 1).lines) == ["a  ok  "]
-    assert texts(beside((line_part(words("漢字")), 3)).lines) == ["漢 "]
+def test_parts_are_filled_beside_each_other_and_answer_clicks_where_they_stand() -> None:
+    button = Drawing([[words("ok")]], lambda x, y: Hit({"head": x}))
+    part = beside((Drawing([[words("a")], [words("b")]]), 3), (button, 4))
+    assert texts(part.lines) == ["a  ok  ", "b      "]
+    hits = {(x, y): hit.changes["head"] for x in range(8) for y in range(5) if (hit := part.hit(x, y)) is not None}
+    assert hits == {(3 + x, 0): x for x in range(4)}
+    assert texts([padded_line([words("漢字")], 3)]) == ["漢 "]
 
 
 def test_hidden_cells_are_drawn_in_their_columns() -> None:
@@ -56,19 +54,12 @@ def test_numbers_stand_on_the_colour_of_their_value() -> None:
 def test_cursor_of_a_text_is_underlined_and_a_token_is_clicked_where_it_stands() -> None:
     values, units = np.array([0.2, 0.9], dtype=np.float32), Units.of(Tokens.numbered(2, "word"))
     visible = np.array([True, True])
-    part = text_part(ShadedTokens(units, values, visible, ColorScale(0, 1), 1, "", axis="key"), 40, 3, TRUE_COLOR)
+    part = running_text(ShadedTokens(units, values, visible, ColorScale(0, 1), 1, "", axis="key"), 40, 3, TRUE_COLOR)
     [line] = part.lines
     assert [span.text for span in line if "underline" in span.style] == ["word1"]
     assert texts([line]) == [" word0 word1"]
     keys = [None if (hit := part.hit(x, 0)) is None else hit.changes["key"] for x in range(14)]
     assert keys == [None, *[0] * 5, None, *[1] * 5, None, None]
-
-
-@pytest.mark.parametrize("size", [(1, 1), (5, 2), (30, 8), (40, 12)])
-def test_every_screen_has_the_size_of_the_terminal(recording: Recording, size: tuple[int, int]) -> None:
-    drawn = texts(draw_screen(screen_of(recording, *size), after(screen_of(recording, *size))))
-    assert len(drawn) == size[1]
-    assert {len(line) for line in drawn} == {size[0]}
 
 
 def test_ascii_has_no_other_character(recording: Recording) -> None:
@@ -82,12 +73,14 @@ def test_every_cell_has_the_themes_paper_and_ink_that_can_be_read(
     recording: Recording, theme: Theme, keys: list[str]
 ) -> None:
     screen = screen_of(recording, 120, 40, theme=theme)
-    for line in draw_screen(screen, after(screen, *keys, state=start_state(screen))):
+    for line in drawn_lines(screen, after(screen, *keys, state=start_state(screen))):
         for span in line:
-            assert span.ink is not None
-            assert span.paper is not None
-            if span.paper == PAPERS[theme].paper and span.text.isalpha():
-                light, dark = sorted((float(luminance(span.ink)), float(luminance(span.paper))))[::-1]
+            style = style_of(span.ink, span.paper, span.style, theme)
+            assert style.color is not None
+            assert style.bgcolor is not None
+            ink, paper = style.color.get_truecolor(), style.bgcolor.get_truecolor()
+            if tuple(paper) == PAPERS[theme].paper and span.text.isalpha():
+                light, dark = sorted((float(luminance(tuple(ink))), float(luminance(tuple(paper)))))[::-1]
                 assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
@@ -103,5 +96,5 @@ def test_theme_goes_round_and_begins_where_it_was_asked_to(recording: Recording)
 
 def test_colormap_that_was_asked_for_is_drawn(recording: Recording) -> None:
     screen = screen_of(recording, colormap="magma")
-    inks = {span.paper for line in draw_screen(screen, press(screen, start_state(screen), "enter")) for span in line}
+    inks = {span.paper for line in drawn_lines(screen, press(screen, start_state(screen), "enter")) for span in line}
     assert inks & {tuple(color) for color in colormap("magma").tolist()}

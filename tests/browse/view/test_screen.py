@@ -1,59 +1,59 @@
 from dataclasses import replace
 
 import pytest
+from textual.pilot import Pilot
+from textual.widgets._footer import FooterKey
 
+from attnviz.browse.app import Browser
 from attnviz.browse.moves.cursor import Screen, first_state
-from attnviz.browse.moves.keys import ACTIONS, BINDINGS, HINTS, Binding, press
+from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
-from attnviz.browse.view.screen import hints
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from tests.browse.examples import (
-    after,
-    click,
     hover,
     long_recording,
     previous_maps,
     screen_of,
-    shown_lines,
     shown_text,
     worded_recording,
 )
+from tests.browse.player import after_play, no_save, played, shown
 
 OVERVIEW = """\
  4 heads  weights                                    a test
->0.4     0.7
-@ ...... @ ......
- @@ .... @   ....
-   @@ .. @     ..
-     @@  @
-1.4      1.7
-@ ...... @ ......
- @@ .... @   ....
-   @@ .. @     ..
-     @@  @
+>0.4   0.7
+@ .... @ ....
+ @@ .. @   ..
+   @@@ @
+1.4    1.7
+@ .... @ ....
+ @@ .. @   ..
+   @@@ @
 
+ shades: mean of all queries in head 0.4, 0% to 50%: 6 50.0%
+ 0 1 2 3 4 5 6 7
  head 0.4: previous token 1.00  0%   ---++###@@ 100%
- Enter open  / find  o sort  f filter  ? keys  q quit"""
+? keys q quit enter open / find a in all heads o sort f filt"""
 
 HEAD = """\
  head 0.4: previous token 1.00  weights              a test
        v 0                       | query 2 2
-     0 @@..............          | key 0 0
-     1 @@  ............          | weight 0.00%
-     2>++@@  ..........          | score  0.0000
-     3     @@  ........          |
-     4       @@  ......          | strongest keys
-     5         @@  ....          | 100.0% @@@@@@ 1
+       0 1 2 3 4 5 6 7           | key 0 0
+     0 @@..............          | weight 0.00%
+     1 @@  ............          | score  0.0000
+     2>++@@  ..........          |
+     3     @@  ........          | strongest keys
+     4       @@  ......          | 100.0% @@@@@@ 1
+     5         @@  ....          |>  0.0%        0
      6           @@  ..          | 0%   --++##@@ 100%
  shades: attention weight of "2" (2) in head 0.4, 0% to 100%
  0 1 2 3 4 5 6 7
-
  queries 0-6 of 8, keys 0-7 of 8
- + zoom  / find  a in all heads  Esc back  ? keys  q quit"""
+? keys q quit + zoom in / find a in all heads g strongest ta"""
 
 SORTED = """\
  4 heads  weights · by previous                      a test
@@ -74,21 +74,20 @@ def screen() -> Screen:
     return screen
 
 
-def test_overview_says_what_the_chosen_head_does(screen: Screen) -> None:
-    assert shown_text(screen, first_state(screen), ascii=True) == OVERVIEW
+@pytest.mark.slow
+def test_screens_are_these(screen: Screen) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        for expected, keys in ((OVERVIEW, []), (HEAD, ["enter", "down", "down"])):
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert [line.rstrip() for line in shown(browser).split("\n")] == expected.split("\n")
 
-
-def test_head_shows_its_map_the_row_of_the_cursor_and_the_text(screen: Screen) -> None:
-    state = first_state(screen)
-    for key in ("enter", "down", "down"):
-        state = press(screen, state, key)
-    assert shown_text(screen, state, ascii=True) == HEAD
+    after_play(Browser(screen.session, no_save, ascii=True), play, (60, 14))
 
 
 def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> None:
-    state = press(screen, first_state(screen), "slash")
-    assert "or metric: induction" in shown_text(screen, state)
-    state = replace(state, prompt=None, view=replace(state.view, order="previous"))
+    state = first_state(screen)
+    state = replace(state, view=replace(state.view, order="previous"))
     assert shown_text(screen, state).startswith(SORTED)
 
 
@@ -137,34 +136,24 @@ def test_a_long_head_is_not_read_whole_when_it_is_chosen() -> None:
     assert "shades" not in shown_text(screen, first_state(screen))
 
 
-BOUND = {key for binding in BINDINGS for key in binding.keys}
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_help_and_the_end_are_always_hinted_and_other_hints_are_of_the_place(recording: Recording, width: int) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        for keys, hints in (
+            ([], "open find"),
+            (["enter"], "zoom in find"),
+            (["escape", "a"], "open find"),
+            (["escape", "space", "right", "space"], "side by side difference"),
+            (["y"], "row command cell place table back"),
+        ):
+            await pilot.press(*keys)
+            await pilot.pause()
+            shown_hints = [key.description for key in browser.query(FooterKey)]
+            assert " ".join(shown_hints[2 * ("y" not in keys) :]).startswith(hints), keys
+            assert "y" in keys or shown(browser).split("\n")[-1].startswith("? keys q quit ")
 
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("keys", [[], ["enter"], ["a"], ["space", "right", "space"], ["y"]])
-def test_every_hint_is_a_button_where_it_stands(recording: Recording, width: int, keys: list[str]) -> None:
-    screen = screen_of(recording, width)
-    state = after(screen, *keys)
-    line = shown_lines(screen, state)[-1] + " "
-    for hint in hints(state, width):
-        found = line.find(hint.text)
-        if found >= 0:
-            assert click(screen, state, found + 1, 23)[0] == hint.key
-    assert click(screen, state, 0, 22)[0] in ("", "enter")
-
-
-def test_help_and_the_end_are_always_named() -> None:
-    for width in range(40, 200, 7):
-        assert [hint.key for hint in hints(State(), width)][-2:] == ["question_mark", "q"]
-
-
-@pytest.mark.parametrize("keys", [[], ["enter"], ["a"]])
-def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
-    screen = screen_of(recording, 120)
-    state = after(screen, *keys)
-    for x in (0, 3, 60, 119):
-        assert click(screen, state, x, 0) == ("", state)
-        assert hover(screen, state, x, 0) == ""
+    played(recording, play, (width, 24))
 
 
 def test_description_of_a_cell_of_words_has_the_number_of_the_first_token() -> None:
@@ -172,23 +161,3 @@ def test_description_of_a_cell_of_words_has_the_number_of_the_first_token() -> N
     state = State(has_open_head=True, view=View(words=True))
     descriptions = [hover(screen, state, x, y) for x in range(80) for y in range(24)]
     assert any("cards (3) → playing (1)" in description for description in descriptions)
-
-
-def test_palette_has_every_key_that_acts() -> None:
-    assert {key for _, key in ACTIONS} <= BOUND
-    assert len({name for name, _ in ACTIONS}) == len(ACTIONS)
-    missing = [binding.label for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
-    assert missing == [binding.label for binding in BINDINGS if binding.actions == ()]
-
-
-def test_new_key_is_in_the_palette_without_another_word() -> None:
-    assert Binding(("z",), "z", "does a thing", lambda screen, state, key: state).palette_entries == (
-        ("does a thing", "z"),
-    )
-
-
-def test_hints_are_of_keys_that_act_and_each_stands_once() -> None:
-    for hints_of_mode in HINTS.values():
-        keys = [key for key, _ in hints_of_mode]
-        assert set(keys) <= BOUND
-        assert len(set(keys)) == len(keys)

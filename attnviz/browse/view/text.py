@@ -1,14 +1,20 @@
 """Draws a row of a map over what its keys are: patches of images, frames of a sound, or else tokens of a text."""
 
-import numpy as np
-from rich.cells import cell_len
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from attnviz.base.arrays import Float64Array, IntArray
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.view.cells import shaded_span
 from attnviz.browse.view.graphics import PictureArea, picture_lines
-from attnviz.browse.view.parts import CURSOR_COLOR, ClickArea, Hit, ScreenPart, below, beside, line_part, words
-from attnviz.browse.view.tokens import ShadedTokens, text_part
+from attnviz.browse.view.parts import CURSOR_COLOR, Drawing, Hit, beside, words
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
@@ -24,8 +30,9 @@ from attnviz.render.terminal.media import (
     shaded_lines,
     weight_spans,
 )
+from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.overlays import overlay_pixels
-from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, Quantity
 from attnviz.text.characters import WORDS
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
@@ -36,14 +43,105 @@ WORDS_COLUMNS = 18  # that images leave free for the words of a prompt
 MIN_SOUND_LINES = 3  # envelope, weights and seconds; one more for words
 
 
-def text_pane(tokens: ShadedTokens, screen: Screen, max_lines: int) -> ScreenPart:
+@dataclass(frozen=True, eq=False)
+class ShadedTokens:
+    """Tokens, or groups of them, with the values that shade them, ``(units,)``, and what the shades show."""
+
+    units: Units
+    values: FloatArray
+    visible: BoolArray
+    scale: ColorScale
+    cursor: int  # the unit under the cursor
+    caption: str
+    axis: str = ""  # the field of the state that a click on a token changes; empty for none
+    queries: Units | None = None  # None if the values are no row of a query
+    query: int | None = None  # None for the mean of several
+    are_shares: bool = False  # the values are weights of a query, or of the mean query, which add up to 100 %
+
+    def hit(self, unit: int | None) -> Hit | None:
+        """Returns the answer to a click on a unit; ``None`` without a unit, or if tokens do not answer clicks."""
+        return None if unit is None or not self.axis else Hit({self.axis: unit})
+
+
+def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> str:
+    """Returns the caption of a shaded text: what the shades show, and their limits."""
+    (_, low), *_, (_, high) = quantity.ticks(scale)
+    return f" shades: {description}, {low} to {high}"
+
+
+def text_pane(tokens: ShadedTokens, screen: Screen, max_lines: int) -> Drawing:
     """Returns the caption, and below it the images or the sound of the tokens, or else the tokens as running text."""
     width, lines = screen.size.width, max_lines - 1
-    pane = _sound_part(tokens, screen, lines) or _images_part(tokens, screen, lines)
-    return below(line_part(words(tokens.caption, width, "dim")), pane or text_part(tokens, width, lines, screen.colors))
+    pane = _sound(tokens, screen, lines) or _images(tokens, screen, lines)
+    pane = pane or running_text(tokens, width, lines, screen.colors)
+    drawn_lines = [[words(tokens.caption, width, "dim")], *pane.lines]
+    drawn_lines += [[] for _ in range(max_lines - len(drawn_lines))]
+    return Drawing(drawn_lines, lambda x, y: pane.hit(x, y - 1) if 0 < y <= len(pane.lines) else None)
 
 
-def _images_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart | None:
+def running_text(
+    tokens: ShadedTokens, columns: int, max_lines: int, colors: int, chosen_units: Sequence[int] | None = None
+) -> Drawing:
+    """Returns tokens wrapped to lines, each on the colour of its value, the cursor's underlined.
+
+    If there are more than ``max_lines``, those around the cursor.
+    """
+    units, cursor, width = tokens.units, tokens.cursor, columns - 2  # one column stays blank at each side
+    shown_units = range(len(units)) if chosen_units is None else chosen_units
+    cursor_index = bisect_left(shown_units, cursor)
+    start = max(0, cursor_index - width * max_lines // 2) if len(shown_units) > width * max_lines else 0
+    lines: list[list[tuple[int, str, str]]] = [[]]  # of units, their texts and the gaps after them
+    used_columns = cursor_line = 0
+    for unit in shown_units[start:]:
+        label = units.labels[unit]
+        text = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
+        if used_columns and used_columns + cell_len(text) > width:
+            if unit > cursor and len(lines) >= cursor_line + max_lines:
+                break
+            lines.append([])
+            used_columns = 0
+        if unit <= cursor:
+            cursor_line = len(lines) - 1
+        gap = " " if units.is_spaced(unit) else ""
+        lines[-1].append((unit, text, gap))
+        used_columns += cell_len(text + gap)
+    first_line = min(max(0, cursor_line - max_lines // 2), max(0, len(lines) - max_lines))
+    lines = lines[first_line : first_line + max_lines]
+
+    shown = [unit for line in lines for unit, *_ in line]
+    fractions = dict(zip(shown, tokens.scale.fraction(tokens.values[shown]).tolist(), strict=True))
+    drawn_lines: list[Line] = []
+    for line in lines:
+        drawn_lines.append([Span(" ")])
+        for unit, text, gap in line:
+            value, is_visible = float(tokens.values[unit]), bool(tokens.visible[unit])
+            span = shaded_span(fractions[unit], value, is_visible, tokens.scale, colors, text)
+            span = span if text.strip() else Span(text)
+            has_cursor = unit == cursor and text.strip()
+            drawn_lines[-1] += [replace(span, style=f"{span.style} underline bold".strip()) if has_cursor else span]
+            drawn_lines[-1] += [Span(gap)] if gap else []
+
+    def hit(x: int, y: int) -> Hit | None:
+        units_of_columns = [None]
+        for unit, text, gap in lines[y]:
+            units_of_columns += [unit] * cell_len(text) + [None] * len(gap)
+        return tokens.hit(units_of_columns[x]) if x < len(units_of_columns) else None
+
+    return Drawing(drawn_lines, hit)
+
+
+def unique_label(units: Units, unit: int) -> str:
+    """Returns the label of a unit, with the number of its first token if another unit has the same label."""
+    label = units.labels[unit]
+    return f"{label} {units.starts[unit]}" if label in _repeated_labels(units) else label
+
+
+@lru_cache(maxsize=64)
+def _repeated_labels(units: Units) -> frozenset[str]:
+    return frozenset(label for label, count in Counter(units.labels).items() if count > 1)
+
+
+def _images(tokens: ShadedTokens, screen: Screen, lines: int) -> Drawing | None:
     """Returns the images side by side, as large as the pane allows; ``None`` if they are too small, or none."""
     keys = tokens.units.tokens
     if not tokens.units.has_unit_for_each_token or not keys.image_indices:
@@ -57,10 +155,10 @@ def _images_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart
     height = min(free_lines, int(free_columns / 2 / sum(aspects)))  # a line is as high as two columns
     if height < MIN_IMAGE_LINES:
         return None
-    columns, used_columns = list[tuple[ScreenPart, int]](), 0
+    columns, used_columns = list[tuple[Drawing, int]](), 0
     for image_index, aspect in zip(keys.image_indices, aspects, strict=True):
         gap, width = GAP if columns else 1, max(1, round(2 * height * aspect))
-        columns += [(ScreenPart([]), gap), (_image_part(tokens, image_index, width, height, screen), width)]
+        columns += [(Drawing([]), gap), (_image(tokens, image_index, width, height, screen), width)]
         used_columns += gap + width
     if not len(word_keys):
         return beside(*columns)
@@ -71,15 +169,16 @@ def _images_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart
         for image_index, image, number in zip(keys.image_indices, images, numbers, strict=True):
             shares.append(f"{weights[keys.medium == image_index].sum():.0%} on {image.kind}{number}")
         shares.append(f"{weights[word_keys].sum():.0%} on words")
-    words_columns, word_lines = screen.size.width - used_columns - GAP, lines - len(shares)
-    text = ScreenPart([])
-    if word_lines > 0:
-        text = text_part(tokens, words_columns, word_lines, screen.colors, word_keys.tolist())
-    share_lines: list[Line] = [[words(f" {share}", words_columns)] for share in shares[:lines]]
-    return beside(*columns, (ScreenPart([]), GAP), (below(ScreenPart(share_lines), text), words_columns))
+    words_columns = screen.size.width - used_columns - GAP
+    text_lines: list[Line] = [[words(f" {share}", words_columns)] for share in shares[:lines]]
+    text, count = Drawing([]), len(text_lines)
+    if lines > count:
+        text = running_text(tokens, words_columns, lines - count, screen.colors, word_keys.tolist())
+    below_shares = Drawing([*text_lines, *text.lines], lambda x, y: text.hit(x, y - count) if y >= count else None)
+    return beside(*columns, (Drawing([]), GAP), (below_shares, words_columns))
 
 
-def _image_part(tokens: ShadedTokens, image_index: int, columns: int, lines: int, screen: Screen) -> ScreenPart:
+def _image(tokens: ShadedTokens, image_index: int, columns: int, lines: int, screen: Screen) -> Drawing:
     """Returns an image under the weights of its patches, in pixels, half blocks, or shades with few colours."""
     keys, queries = tokens.units.tokens, tokens.queries or tokens.units
     image, in_image = keys.media[image_index], keys.medium == image_index
@@ -128,19 +227,19 @@ def _image_part(tokens: ShadedTokens, image_index: int, columns: int, lines: int
         return tokens.hit(int(hit_keys[0])) if len(hit_keys) else None
 
     seconds: list[Line] = [[words(seconds_axis(image, columns), style="dim")]] if image.seconds else []
-    return ScreenPart([*drawn_lines, *seconds], [ClickArea(0, 0, columns, lines, hit)])
+    return Drawing([*drawn_lines, *seconds], hit)
 
 
-def is_sound(tokens: Tokens) -> bool:
+def _is_sound(tokens: Tokens) -> bool:
     """True if some token is a frame of a sound."""
     return isinstance(tokens.canvas, Sound) and bool((tokens.medium >= 0).any())
 
 
-def _sound_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart | None:
+def _sound(tokens: ShadedTokens, screen: Screen, lines: int) -> Drawing | None:
     """Returns the words, the envelope, the weights and the seconds of a sound; ``None`` without one or enough lines."""
     units, keys = tokens.units, tokens.units.tokens
     sound = keys.canvas
-    if lines < MIN_SOUND_LINES or not is_sound(keys) or not isinstance(sound, Sound):
+    if lines < MIN_SOUND_LINES or not _is_sound(keys) or not isinstance(sound, Sound):
         return None
     frames = np.flatnonzero((units.numbers >= 0) & (keys.medium >= 0))  # those that have a unit
     units_of_frames, places, groups = units.numbers[frames], keys.places[frames], keys.groups.get(WORDS)
@@ -157,14 +256,18 @@ def _sound_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart 
         scale=tokens.scale,
     )
     drawn_lines: list[Line] = []
-    if lines > MIN_SOUND_LINES and groups is not None:
+    if lines > MIN_SOUND_LINES and groups is not None:  # each word at its column, if it has space there
         numbers, first_frames = np.unique(groups.numbers, return_index=True)
-        spoken_words = [
-            (float(keys.places[frame, 0]) / sound.rate, groups.labels[number])
-            for number, frame in zip(numbers.tolist(), first_frames.tolist(), strict=True)
-            if number >= 0 and groups.labels[number] != PAUSE
-        ]
-        drawn_lines += [[Span(_words_text(spoken_words, seconds), style="dim")]] if spoken_words else []
+        text, has_words = "", False
+        for number, frame in zip(numbers.tolist(), first_frames.tolist(), strict=True):
+            if number < 0 or groups.labels[number] == PAUSE:
+                continue
+            has_words, word, second = True, groups.labels[number], float(keys.places[frame, 0]) / sound.rate
+            column = max(0, int(np.searchsorted(seconds, second + 1e-9, side="right")) - 1)  # for rounding
+            has_space = (not text or cell_len(text) < column) and column + cell_len(word) <= columns
+            if seconds[0] <= second < seconds[-1] and has_space:
+                text += " " * (column - cell_len(text)) + word
+        drawn_lines += [[Span(text, style="dim")]] if has_words else []
     # the envelope as bars that stand on its last line
     envelope_lines = lines - MIN_SOUND_LINES + 1 - len(drawn_lines)
     eighths = np.rint(envelope_heights(sound, edges) * 8 * envelope_lines)
@@ -186,20 +289,7 @@ def _sound_part(tokens: ShadedTokens, screen: Screen, lines: int) -> ScreenPart 
         in_column = units_of_frames[(middles >= edges[x]) & (middles < edges[x + 1])]
         return tokens.hit(int(max(in_column, key=lambda unit: tokens.values[unit]))) if len(in_column) else None
 
-    return beside(
-        (ScreenPart([]), 1), (ScreenPart(drawn_lines, [ClickArea(0, 0, columns, lines, hit)]), screen.size.width - 2)
-    )
-
-
-def _words_text(spoken_words: list[tuple[float, str]], seconds: Float64Array) -> str:
-    """Returns a line with each word at its column; words without space or outside of the seconds are left out."""
-    text, columns = "", len(seconds) - 1
-    for second, word in spoken_words:
-        column = max(0, int(np.searchsorted(seconds, second + 1e-9, side="right")) - 1)  # for rounding
-        has_space = not text or cell_len(text) < column
-        if seconds[0] <= second < seconds[-1] and has_space and column + cell_len(word) <= columns:
-            text += " " * (column - cell_len(text)) + word
-    return text
+    return beside((Drawing([]), 1), (Drawing(drawn_lines, hit), columns))
 
 
 def _sample_edges(places: IntArray, columns: int) -> Float64Array:
@@ -228,7 +318,7 @@ def marked_seconds(seconds: Float64Array, cursor: tuple[float, str] | None, mark
 def seconds_above(keys: Units, columns: int, span: slice, key: int) -> Line | None:
     """Returns the seconds over the columns of a map, with a mark over a key; ``None`` if these are no single frames."""
     tokens, first, last = keys.tokens, int(keys.starts[span.start]), int(keys.starts[span.stop - 1])
-    are_frames = is_sound(tokens) and last - first == span.stop - 1 - span.start
+    are_frames = _is_sound(tokens) and last - first == span.stop - 1 - span.start
     if not are_frames or (tokens.medium[[first, last]] < 0).any() or not isinstance(tokens.canvas, Sound):
         return None
     second = float(tokens.canvas.middles(tokens.places[[int(keys.starts[key])]])[0])
