@@ -31,3 +31,20 @@ def test_a_pipe_has_the_size_of_its_terminal(monkeypatch: pytest.MonkeyPatch) ->
 def test_lines_sets_the_height(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "50")
     assert look_of_terminal(Look()).height == 50
+
+
+@pytest.mark.parametrize(
+    ("colors", "chosen", "theme"),
+    [
+        ("", None, "dark"),
+        ("15;0", None, "dark"),
+        ("0;15", None, "light"),
+        ("0;default;7", None, "light"),
+        ("15;0", "light", "light"),
+    ],
+)
+def test_theme_is_that_of_the_terminal_unless_it_is_chosen(
+    colors: str, chosen: str | None, theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLORFGBG", colors)
+    assert look_of_terminal(Look(theme=chosen)).theme == theme

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
@@ -10,10 +11,12 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
+from attnviz.render.terminal.maps import thumbnails
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.text.selection import Selection
+from attnviz.report.picture.report import Thumbnails
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 from tests.metrics.sound_examples import planted_maps
@@ -55,3 +58,24 @@ def test_parts_of_a_wide_table_name_their_keys(timed: bool, ranges: tuple[str, s
         line for line in lines_of(maps, 40, table="weights", selection=Selection(keys=(5, None))) if "keys" in line
     ]
     assert all(any(f"keys {part}" in title for title in titles) for part in ranges), titles
+
+
+@pytest.mark.parametrize(("colors", "ascii"), [(2**24, False), (256, False), (0, False), (0, True)])
+def test_masked_cells_look_unlike_cells_of_zero_which_look_like_paper(colors: int, ascii: bool) -> None:
+    """Each query of a causal map puts all of its weight on the first key."""
+    count = 12
+    weights = np.zeros((20, count, count), dtype=np.float32)
+    weights[:, :, 0] = 1
+    tokens, visible = Tokens.numbered(count), np.tri(count, dtype=bool)
+    maps = replace(random_maps(tokens, tokens, heads=20), scores=weights, weights=weights, visible=visible)
+    options = ReportOptions(grouping=Grouping(special=True), look=Look(colors=colors, ascii=ascii, theme="dark"))
+    report = build_report(Recording(maps=(maps,), model="a test"), options)
+    assert isinstance(report, Thumbnails)
+    lines = list(thumbnails(list(report.panels[:1]), report.look))[1:-1]
+    line = lines[3 if len(lines) == count // 2 else 6]  # of queries 6 and 7, or of query 6 alone
+    cells = [(sign, span.ink, span.paper) for span in line for sign in span.text]
+    weight, zero, masked = cells[0], cells[1], cells[9]
+    assert len({weight, zero, masked}) == 3
+    assert masked == ("·", None, None)
+    paper = (0x16, 0x19, 0x1F)  # of dark figures and pages
+    assert zero == (("▀", paper, paper) if colors else (" ", None, None))
