@@ -12,10 +12,12 @@ from tests.render.page.firefox import FIREFOX, firefox
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(FIREFOX is None, reason="no firefox is installed")]
 
-# Whether a canvas has more than one colour.
-DRAWN = """[...document.querySelectorAll('canvas.stage-base')].every((canvas) => {
+# Whether each picture has its labels, and cells that are painted or lines.
+DRAWN = """[...document.querySelectorAll('.stage-view')].every((view) => {
+    const canvas = view.querySelector('canvas');
     const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-    return new Set(new Uint32Array(data.buffer)).size > 5;
+    const isPainted = data.some((part) => part) || view.querySelectorAll('path').length > 5;
+    return isPainted && view.querySelectorAll('text').length > 5;
 })"""
 
 

@@ -112,7 +112,7 @@ def test_masked_cells_are_absent_not_zero(show: Opener, causal_recording: Record
     opened = show(report_of(causal_recording))
     opened.open_head(0)
     alphas = opened.evaluate(
-        "(({ picture }) => Array.from(picture.paint(picture.cells, picture.scale)"
+        "(({ picture }) => Array.from(picture.images(scene.current.stage.area, 1)[0].canvas"
         ".getContext('2d').getImageData(0, 0, 7, 5).data)"
         ".filter((_, place) => place % 4 === 3))(scene.current.stage)"
     )
@@ -130,7 +130,7 @@ def test_nan_is_drawn_in_its_own_colour_and_named(show: Opener, recording: Recor
     opened = show(report_of(Recording(maps=(replace(maps, weights=weights),), model="a test")))
     opened.open_head(0)
     pixel = opened.evaluate(
-        "(({ picture }) => Array.from(picture.paint(picture.cells, picture.scale)"
+        "(({ picture }) => Array.from(picture.images(scene.current.stage.area, 1)[0].canvas"
         ".getContext('2d').getImageData(3, 2, 1, 1).data))"
         "(scene.current.stage)"
     )

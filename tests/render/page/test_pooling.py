@@ -41,8 +41,8 @@ window.copyOfStripes = (canvas) => {
   context.drawImage(canvas, 0, 0);
   return context;
 };
-window.placeInFile = ({ width }) => {
-  const titles = titleLines(width - 2 * FRAME).reduce((total, { size }) => total + 1.4 * size, 0);
+window.placeInFile = () => {
+  const titles = titleLines(fileOfView(1).frame.width - 2 * FRAME).reduce((total, { size }) => total + 1.4 * size, 0);
   return [FRAME, FRAME - 4 + titles + 12];
 };
 0
@@ -87,20 +87,20 @@ def test_a_stripe_one_cell_wide_is_in_every_row_of_pixels_of_screen_and_files(
         f"scene.current && scene.shown.title === '{title}' && {STAGES}.every((stage) => stage.picture.pooled)"
     )
     striped.settle()
-    screen = striped.evaluate(f"{STAGES}.map((stage) => stripedCells(stage.canvases[0], stage, 0, 0, 1))")
+    screen = striped.evaluate(f"{STAGES}.map((stage) => stripedCells(stage.canvas, stage, 0, 0, 1))")
     # Two stripes of a difference are in one cell at first.
     assert min(screen) > (0.98 if "difference" in address else 0.9999), screen
     if "side" in address:
         return
     png = striped.evaluate(
-        "(() => { const canvas = canvasOfView(); const [x, y] = placeInFile(sizeOfView());"
+        "(async () => { const canvas = await canvasOfView(); const [x, y] = placeInFile();"
         f" return stripedCells(canvas, {STAGES}[0], x, y, PNG_SCALE); }})()"
     )
     svg = striped.evaluate(
         "(async () => { const image = new Image(); image.src = `data:image/svg+xml,${encodeURIComponent(svgOfView())}`;"
         " await image.decode(); const canvas = newCanvas(image.width, image.height);"
         " contextOf(canvas).drawImage(image, 0, 0);"
-        f" const [x, y] = placeInFile(sizeOfView());"
+        f" const [x, y] = placeInFile();"
         f" return stripedCells(canvas, {STAGES}[0], x, y, 1); }})()"
     )
     assert min(png, svg) > 0.98, (png, svg)

@@ -138,9 +138,6 @@ def test_touch_of_the_button_shows_the_whole_sound_again(show: Opener) -> None:
 
 def test_saved_picture_has_seconds_and_no_frame_is_named(show: Opener) -> None:
     opened = opened_at(show, "head=0.0")
-    drawn = opened.evaluate(
-        "(() => { const surface = new SvgSurface(); const { stage } = scene.current;"
-        " stage.picture.draw(surface, stage.area); return surface.parts.join(''); })()"
-    )
+    drawn = opened.evaluate("svgOfView()")
     assert ">1.0 s<" in drawn or ">1 s<" in drawn
     assert "keys, in seconds" in drawn

@@ -1,14 +1,16 @@
-/** The arcs: queries in a column at the left, keys at the right, a line for each weight worth seeing. */
+/** The arcs: queries in a column at the left, keys at the right, a line for each weight worth seeing, of several heads each in its hue. */
 
-import { theme } from "./colors.js";
+import { clipped, FAINT, fitText, letters, longest, moved, short, textAt } from "./figure.js";
 import { scaleUpTo } from "./head_scales.js";
 import { highOfAll, topOf } from "./moved.js";
+import { HUES } from "./overlay.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { sideNumber, state } from "./state.js";
-import { fitText, letters, longest } from "./surface.js";
+import { h } from "./tree.js";
 import { strongestCells } from "./values.js";
 
-/** @import { Area, Axis, Mark, Picture, Scale, Shown, Surface } from "./types.js" */
+/** @import { Area, Axis, Mark, Picture, Scale, Shown } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 
 /** @typedef {{ query: number, key: number, value: number }} Line */
 
@@ -23,11 +25,23 @@ export class ArcsPicture {
   /** @param {Shown} shown */
   constructor(shown) {
     this.shown = shown;
+    this.overlaid = shown.all ?? [];
     this.factor = 1;
-    this.lines = linesOfHead(shown);
+    /** @type {Line[][]} the strongest lines of each head; none where weights are computed */
+    this.linesOfAll = (shown.all ?? [shown]).map(({ values, columns }) => {
+      const cells = values ? strongestCells(values, MAX_ARCS) : [];
+      return cells.map((cell) => ({ query: Math.floor(cell / columns), key: cell % columns, value: values?.[cell] ?? 0 }));
+    });
     this.top = 30;
     this.step = this.wide = this.margin = 0; // pixels from token to token, of all, and beside it
     this.from = this.to = 0; // where the lines begin and end
+    /** @type {{ look: string, lines: Tree[] }} as they were laid out last */
+    this.laidOut = { look: "", lines: [] };
+  }
+
+  /** A copy that is laid out for a file, which leaves the screen as it is. @returns {ArcsPicture} */
+  inFile() {
+    return Object.assign(Object.create(ArcsPicture.prototype), this);
   }
 
   get dimmed() {
@@ -60,9 +74,11 @@ export class ArcsPicture {
     return this.factor / before;
   }
 
-  /** The middle of a token. @param {number} number @param {Area} area */
-  height(number, area) {
-    return this.top + (number + 0.5) * this.step - area.y;
+  /** Lays the lines out so that in so many pixels the same tokens are seen. @param {Area} area @param {number} width @param {number} most @returns {Area} */
+  partFor(area, width, most) {
+    const { step } = this;
+    this.measure(width, most);
+    return { x: 0, y: (area.y / step) * this.step, width, height: this.top + ((area.height - this.top) / step) * this.step };
   }
 
   /** Of weights, also where colours are of lift: a line is as wide as its weight. @returns {Scale} */
@@ -72,79 +88,78 @@ export class ArcsPicture {
     return { ...scale, low: 0, high: state.limits === "head" ? topOf(number, sideNumber()) : highOfAll(), steps: "sqrt" };
   }
 
-  /** The strongest last, over the others. @param {Surface} surface @param {Area} area */
-  draw(surface, area) {
-    surface.clip(0, this.top, area.width, area.height - this.top, () => {
-      for (let place = this.lines.length - 1; place >= 0; place--) {
-        this.drawLine(surface, area, this.lines[place], this.scale, 0.75);
-      }
-    });
+  images() {
+    return [];
   }
 
-  /**
-   * @param {Surface} surface
-   * @param {Area} area
-   * @param {Line} line
-   * @param {Scale} scale
-   * @param {number} strongest
-   * @param {string} hue
-   */
-  drawLine(surface, area, { query, key, value }, scale, strongest, hue = "") {
-    const [start, stop] = [this.height(query, area), this.height(key, area)];
-    if (Math.max(start, stop) < 0 || Math.min(start, stop) > area.height) return;
-    const part = strengthOf(value, scale);
-    const color = hue || theme()[hueOf(value, scale)];
-    const thick = MIN_ARC_WIDTH + (MAX_ARC_WIDTH - MIN_ARC_WIDTH) * part;
-    surface.arc(this.from + 4, start, this.to - 4, stop, color, thick, strongest * part);
+  /** The lines of all tokens, the strongest last, over the others. @param {Area} area */
+  base(area) {
+    const { scale } = this;
+    const look = JSON.stringify([scale, this.step, this.from, this.to]);
+    if (look !== this.laidOut.look) this.laidOut = { look, lines: this.linesOf(this.linesOfAll, scale, 0.75) };
+    return [clipped({ x: 0, y: this.top, width: area.width, height: area.height - this.top }, moved(0, -area.y, ...this.laidOut.lines))];
   }
 
-  /** @param {Surface} surface @param {Area} area */
-  drawOver(surface, area) {
-    surface.clip(0, this.top, area.width, area.height - this.top, () => {
-      for (const mark of [state.pin, state.mark]) {
-        if (mark) this.drawLinesOf(surface, area, mark);
-      }
-      this.drawColumn(surface, area, "query", this.from, "right");
-      this.drawColumn(surface, area, "key", this.to, "left");
-    });
-    const faint = { size: 11, color: theme().soft };
-    surface.text("queries", this.from, 10, { ...faint, align: "right" });
-    surface.text("keys", this.to, 10, faint);
+  /** Lines as elements, of several heads in turn, so that no head lies over all others. @param {Line[][]} linesOfAll each with the strongest first @param {Scale} scale @param {number} strongest opacity */
+  linesOf(linesOfAll, scale, strongest) {
+    const middle = short((this.from + this.to) / 2);
+    const y = (/** @type {number} */ place) => short(this.top + (place + 0.5) * this.step);
+    /** @type {Tree[]} */
+    const found = [];
+    for (let place = Math.max(...linesOfAll.map((lines) => lines.length)) - 1; place >= 0; place--) {
+      linesOfAll.forEach((lines, head) => {
+        if (!lines[place]) return;
+        const { query, key, value } = lines[place];
+        const part = strengthOf(value, scale);
+        found.push(h("path", {
+          d: `M${short(this.from + 4)} ${y(query)}C${middle} ${y(query)} ${middle} ${y(key)} ${short(this.to - 4)} ${y(key)}`,
+          fill: "none",
+          stroke: this.overlaid.length ? HUES[head] : `var(--${hueOf(value, scale)})`,
+          "stroke-width": MIN_ARC_WIDTH + (MAX_ARC_WIDTH - MIN_ARC_WIDTH) * part,
+          "stroke-opacity": Math.round(1000 * strongest * part) / 1000,
+        }));
+      });
+    }
+    return found;
   }
 
-  /** Draws the lines of a token alone. @param {Surface} surface @param {Area} area @param {Mark} mark */
-  drawLinesOf(surface, area, mark) {
-    const lines = linesOfToken(this.shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0);
-    const { steps } = this.scale;
-    const scale = { ...scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0), steps };
-    for (const line of lines) this.drawLine(surface, area, line, scale, 1);
+  /** The lines of what is marked, and the tokens: those that are marked stand out. @param {Area} area */
+  marks(area) {
+    const lines = [state.pin, state.mark].flatMap((mark) => (mark ? this.linesOfMark(mark) : []));
+    return [
+      clipped({ x: 0, y: this.top, width: area.width, height: area.height - this.top }, moved(0, -area.y, ...lines, ...this.column("query", area), ...this.column("key", area))),
+      textAt("queries", this.from, 10, { ...FAINT, align: "end" }),
+      textAt("keys", this.to, 10, FAINT),
+    ];
   }
 
-  /**
-   * @param {Surface} surface
-   * @param {Area} area
-   * @param {Axis} axis
-   * @param {number} x
-   * @param {"left" | "right"} align
-   */
-  drawColumn(surface, area, axis, x, align) {
+  /** The lines of a token alone, up to its largest weight in any head. @param {Mark} mark */
+  linesOfMark(mark) {
+    const { scale } = this;
+    const linesOfAll = (this.shown.all ?? [this.shown]).map((shown) => linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, scale) > 0));
+    const high = Math.max(0, ...linesOfAll.map(([strongest]) => Math.abs(strongest?.value ?? 0)));
+    return this.linesOf(linesOfAll, { ...scaleUpTo(high), steps: scale.steps }, 1);
+  }
+
+  /** The tokens of an axis that are seen. @param {Axis} axis @param {Area} area */
+  column(axis, area) {
     const { labels } = axis === "query" ? this.shown.queries : this.shown.keys;
     const size = letters.scale * Math.min(14, Math.max(11, (this.step * 0.58) / letters.scale));
-    const room = (align === "right" ? this.from - this.margin : this.margin + this.wide - this.to) - 10;
+    const [x, room] = axis === "query" ? [this.from, this.from - this.margin - 10] : [this.to, this.margin + this.wide - this.to - 10];
     const first = Math.max(0, Math.floor(area.y / this.step) - 1);
-    const last = Math.min(labels.length, Math.ceil((area.y + area.height) / this.step));
-    for (let place = first; place < last; place++) {
-      const chosen = state.pin?.[axis] === place || state.mark?.[axis] === place;
-      const style = { size, align, color: chosen ? theme().accent : theme().ink, weight: chosen ? 650 : 400 };
-      surface.text(fitText(labels[place], size, room), x, this.height(place, area), style);
-    }
+    return labels.slice(first, Math.ceil((area.y + area.height) / this.step)).map((label, place) => {
+      const isMarked = state.pin?.[axis] === first + place || state.mark?.[axis] === first + place;
+      /** @type {"start" | "end"} */
+      const align = axis === "query" ? "end" : "start";
+      const style = { size, align, color: `var(--${isMarked ? "accent" : "ink"})`, weight: isMarked ? 650 : 400 };
+      return textAt(fitText(label, size, room), x, this.top + (first + place + 0.5) * this.step, { ...style, key: `${axis} ${first + place}` });
+    });
   }
 
   /** @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
   pointAt(x, y, area) {
     const place = Math.floor((y - this.top + area.y) / this.step);
-    const middle = (this.from + this.to) / 2;
-    const axis = x < middle ? "query" : "key";
+    const axis = x < (this.from + this.to) / 2 ? "query" : "key";
     const count = axis === "query" ? this.shown.rows : this.shown.columns;
     if (y < this.top || place < 0 || place >= count) return null;
     return axis === "query" ? { query: place, key: null } : { query: null, key: place };
@@ -157,37 +172,20 @@ export class ArcsPicture {
   }
 
   get note() {
+    if (this.overlaid.length) {
+      return `The wider and stronger a line, the larger its weight, in the hue of its head. ${state.pin ? "The widest is this token’s largest weight." : "Point at a token for its own lines alone."}`;
+    }
     if (!this.shown.values) return "For a text this long, only the arcs of one token are drawn: point at a token, or find it.";
-    const all = this.shown.values.length;
-    if (this.lines.length < MAX_ARCS) {
+    if (this.linesOfAll[0].length < MAX_ARCS) {
       return "The wider and stronger a line, the larger its weight. Point at a token for its own lines alone, the widest for its largest weight.";
     }
-    const counts = `The ${MAX_ARCS.toLocaleString("en")} strongest of ${all.toLocaleString("en")} weights`;
+    const counts = `The ${MAX_ARCS.toLocaleString("en")} strongest of ${this.shown.values.length.toLocaleString("en")} weights`;
     return `${counts}, wider and stronger the larger they are; point at a token for all of its lines, the widest for its largest weight.`;
   }
 }
 
-/**
- * The strongest lines of a head; none where its weights are computed.
- *
- * @param {Shown} shown
- * @returns {Line[]}
- */
-export function linesOfHead({ values, columns }) {
-  if (!values) return [];
-  return strongestCells(values, MAX_ARCS).map((cell) => {
-    return { query: Math.floor(cell / columns), key: cell % columns, value: values[cell] };
-  });
-}
-
-/**
- * The strongest lines of a token, as a query or as a key.
- *
- * @param {Shown} shown
- * @param {Mark} mark
- * @returns {Line[]}
- */
-export function linesOfToken(shown, { query, key }) {
+/** The strongest lines of a token, as a query or as a key. @param {Shown} shown @param {Mark} mark @returns {Line[]} */
+function linesOfToken(shown, { query, key }) {
   if (query !== null && key !== null) return [{ query, key, value: shown.at(query, key) }];
   const place = query ?? key ?? 0;
   const values = shown.line(query !== null ? "query" : "key", place);

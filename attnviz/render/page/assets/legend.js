@@ -1,23 +1,26 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
-import { cssOf, theme } from "./colors.js";
+import { cssOf } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
+import { FAINT, rectangle, scaleBar, textAt, wrapped } from "./figure.js";
 import { tickTexts } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
 import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
 import { HUES } from "./overlay.js";
-import { scaleBar } from "./scale_bar.js";
 import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { changeSaid } from "./titles.js";
 import { h, patch } from "./tree.js";
 
-/** @import { Scale, Surface } from "./types.js" */
+/** @import { Figure, Scale } from "./types.js" */
 
 const MAX_TICK_CHARACTERS = 22; // of all ticks, from which on every other one is left out
+
+const BAR_WIDTH = 200; // pixels of the colours in a file
+const MIN_BESIDE_BAR = 480; // pixels of a file in which the name of the quantity stands beside its colours
 
 /** True if a palette shows what is shown now. */
 export function hasPalette() {
@@ -87,28 +90,16 @@ function pooledSaid() {
   return page.block > 1 ? ", mean of a block" : "";
 }
 
-/** Draws the legend into a saved file. @param {Surface} surface @param {number} x @param {number} y */
-export function drawLegendOn(surface, x, y) {
-  if (state.together === "overlay") return drawHuesOn(surface, x, y);
-  const scale = shownScale();
-  const wide = 200;
-  for (let place = 0; place < 50; place++) {
-    surface.rect(x + (wide * place) / 50, y, wide / 50 + 0.3, 9, cssOf(valueAt((place + 0.5) / 50, scale), scale));
+/** The legend in a saved file of so many pixels. @param {number} width @param {Scale} [scale] of what was drawn @returns {Figure} */
+export function legendFigure(width, scale = shownScale()) {
+  if (state.together === "overlay") {
+    const tree = state.chosen.flatMap((number, place) => [rectangle(90 * place, 0, 14, 9, HUES[place]), textAt(headTitle(number), 90 * place + 20, 5, FAINT)]);
+    return { tree, width, height: 10 };
   }
-  const faint = { size: 11, color: theme().soft };
-  /** @type {[number, CanvasTextAlign][]} */
-  const ticks = [[0, "left"], [0.5, "center"], [1, "right"]];
-  const texts = ticksAt([0, 0.5, 1], scale);
-  for (const [place, [fraction, align]] of ticks.entries()) {
-    surface.text(texts[place], x + wide * fraction, y + 20, { ...faint, align });
-  }
-  surface.text(nameOf(scale), x + wide + 14, y + 5, faint);
-}
-
-/** @param {Surface} surface @param {number} x @param {number} y */
-function drawHuesOn(surface, x, y) {
-  state.chosen.forEach((number, place) => {
-    surface.rect(x + 90 * place, y, 14, 9, HUES[place]);
-    surface.text(headTitle(number), x + 90 * place + 20, y + 5, { size: 11, color: theme().soft });
-  });
+  const colours = Array.from({ length: 50 }, (_, place) => rectangle((BAR_WIDTH * place) / 50, 0, BAR_WIDTH / 50 + 0.3, 9, cssOf(valueAt((place + 0.5) / 50, scale), scale)));
+  const ticks = ticksAt([0, 0.5, 1], scale).map((text, place) => textAt(text, (BAR_WIDTH * place) / 2, 20, { ...FAINT, align: /** @type {const} */ (["start", "middle", "end"])[place] }));
+  const beside = width > MIN_BESIDE_BAR;
+  const lines = wrapped(nameOf(scale), FAINT.size, beside ? width - BAR_WIDTH - 14 : width);
+  const name = lines.map((text, line) => textAt(text, beside ? BAR_WIDTH + 14 : 0, (beside ? 5 : 36) + 14 * line, FAINT));
+  return { tree: [...colours, ...ticks, ...name], width, height: Math.max(26, 14 * lines.length + (beside ? 0 : 28)) };
 }

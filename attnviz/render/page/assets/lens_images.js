@@ -1,18 +1,19 @@
 /** A token in all heads over the images: what it looks at in each head, or what looks at it, on one colour scale. */
 
 import { openHead, pointTo } from "./actions.js";
-import { cssOf, theme } from "./colors.js";
+import { cssOf } from "./colors.js";
 import { page } from "./data.js";
 import { make } from "./elements.js";
+import { imageInFile, textAt, textWidth } from "./figure.js";
 import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
 import { kindOf, shareOn } from "./patch_runs.js";
 import { fractionOf, levelOf } from "./scales.js";
 import { state } from "./state.js";
-import { textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
 
 /** @import { TokenLens } from "./lens.js" */
-/** @import { Mark, ShownImage, Surface } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
+/** @import { Figure, Mark, ShownImage } from "./types.js" */
 
 const MAX_WIDTH = 150; // pixels
 const MAX_HEIGHT = 110;
@@ -93,38 +94,28 @@ export class LensImages {
     caption.textContent = [page.heads[lens.heads[row]].name, line ? this.shareText(line) : ""].filter(Boolean).join(" · ");
   }
 
-  /** The pixels that all heads take in a file of some width. @param {number} width */
-  heightIn(width) {
-    const places = this.placesIn(width);
-    return Math.max(0, ...places.map(({ y, height }) => y + height + LENS_FILE_GAP));
-  }
-
-  /** Draws all heads into a file of some width, those too that are scrolled away. @param {Surface} surface @param {number} width */
-  drawOn(surface, width) {
-    for (const { head, x, y, height } of this.placesIn(width)) {
+  /** All heads in rows of so many pixels, those too that are scrolled away. @param {number} width @returns {Figure} */
+  figure(width) {
+    /** @type {Tree[]} */
+    const tree = [];
+    let [x, y, next] = [0, 0, 0];
+    for (const number of this.lens.heads) {
+      const { canvases, caption } = this.headOf(number);
+      const said = caption.textContent ?? "";
+      const sizes = canvases.map(({ style }) => [parseFloat(style.width), parseFloat(style.height)]);
+      const across = Math.max(sizes.reduce((sum, [wide]) => sum + wide + LENS_GAP, -LENS_GAP), textWidth(said, LENS_CAPTION.size));
+      const down = Math.max(...sizes.map(([, high]) => high));
+      if (x && x + across > width) [x, y] = [0, next];
       let left = x;
-      for (const canvas of head.canvases) {
-        const across = parseFloat(canvas.style.width);
-        surface.image(canvas, left, y, across, parseFloat(canvas.style.height), true);
-        left += across + LENS_GAP;
-      }
-      surface.text(head.caption.textContent ?? "", x, y + height - LENS_CAPTION.height / 2, { size: LENS_CAPTION.size, color: theme().soft });
+      canvases.forEach((canvas, place) => {
+        tree.push(imageInFile(canvas, { x: left, y, width: sizes[place][0], height: sizes[place][1] }, true));
+        left += sizes[place][0] + LENS_GAP;
+      });
+      tree.push(textAt(said, x, y + down + LENS_CAPTION.height / 2, { size: LENS_CAPTION.size, color: "var(--soft)" }));
+      x += across + LENS_FILE_GAP;
+      next = Math.max(next, y + down + LENS_CAPTION.height + LENS_FILE_GAP);
     }
-  }
-
-  /** Where each head stands in a file: in rows from left to right. @param {number} width */
-  placesIn(width) {
-    let [x, y, rowHeight] = [0, 0, 0];
-    return this.lens.heads.map((number) => {
-      const head = this.headOf(number);
-      const images = head.canvases.reduce((sum, { style }) => sum + parseFloat(style.width) + LENS_GAP, 0);
-      const across = Math.max(images - LENS_GAP, textWidth(head.caption.textContent ?? "", LENS_CAPTION.size));
-      const height = Math.max(...head.canvases.map(({ style }) => parseFloat(style.height))) + LENS_CAPTION.height;
-      if (x && x + across > width) [x, y, rowHeight] = [0, y + rowHeight + LENS_FILE_GAP, 0];
-      const place = { head, x, y, height };
-      [x, rowHeight] = [x + across + LENS_FILE_GAP, Math.max(rowHeight, height)];
-      return place;
-    });
+    return { tree, width, height: next };
   }
 
   /** The share of a query's row on the images; "" if the line is no such row. @param {Float32Array} line */

@@ -1,14 +1,13 @@
 /** The picture of a token lens: a row a head, a column a token; where columns are narrower than a pixel, their largest. */
 
 import { keepToken, openHead } from "./actions.js";
-import { paintCells, theme } from "./colors.js";
-import { MatrixPicture } from "./matrix.js";
+import { letters } from "./figure.js";
+import { MAX_CELL, MatrixPicture } from "./matrix.js";
 import { state } from "./state.js";
-import { letters } from "./surface.js";
 import { ABSENT } from "./values.js";
 
 /** @import { TokenLens } from "./lens.js" */
-/** @import { Area, Mark, Surface } from "./types.js" */
+/** @import { Area, Mark } from "./types.js" */
 
 const MIN_ROW = 13; // pixels
 const MAX_ROW = 26;
@@ -28,47 +27,39 @@ export class LensPicture extends MatrixPicture {
 
   /** @override @param {number} across @param {number} down */
   fitting(across, down) {
-    return [Math.min(across, 96), letters.scale * Math.min(MAX_ROW, Math.max(MIN_ROW, down / letters.scale))];
+    return [Math.min(across, MAX_CELL), letters.scale * Math.min(MAX_ROW, Math.max(MIN_ROW, down / letters.scale))];
   }
 
-  /** @override @param {number} width @param {number} most */
-  measure(width, most) {
-    const factor = this.factor;
-    this.factor = 1;
-    super.measure(width, most);
-    this.factor = Math.max(1, Math.min(factor, 96 / this.wide));
-    this.wide *= this.factor;
-    return { width: this.left + this.shown.columns * this.wide + 2, height: this.top + this.shown.rows * this.tall + 2 };
+  /** Columns alone: a row has one height. @override @param {number[]} sides */
+  zoomed([wide, tall]) {
+    this.factor = Math.max(1, Math.min(this.factor, MAX_CELL / wide));
+    return [wide * this.factor, tall];
   }
 
   /** @override @param {number} factor */
   zoomBy(factor) {
     const before = this.factor;
-    this.factor = Math.max(1, Math.min(before * factor, (96 * before) / this.wide));
+    this.factor = Math.max(1, Math.min(before * factor, (MAX_CELL * before) / this.wide));
     return this.factor / before;
   }
 
-  /** @override @param {Surface} surface @param {Area} area */
-  drawCells(surface, area) {
-    const [top, bottom] = this.span("query", area);
+  /** The rows that are seen: those of heads, and below the gap those of layers. @override @param {Area} area @param {number} density */
+  partsIn(area, density) {
     const [left, right] = this.span("key", area);
-    const width = Math.max(1, Math.min(right - left, Math.floor((right - left) * this.wide)));
-    const values = new Float32Array((bottom - top) * width);
-    for (let row = top; row < bottom; row++) {
-      const line = this.lens.lineOf(row);
-      const out = values.subarray((row - top) * width, (row - top + 1) * width);
-      if (line) pool(line, left, right, out);
-      else out.fill(ABSENT);
-    }
-    const seen = (/** @type {number} */ row, /** @type {number} */ pixel) =>
-      this.shown.seen(top + row, left + Math.floor((pixel * (right - left)) / width));
-    const canvas = paintCells(values, bottom - top, width, this.scale, seen);
-    const [x, y] = [this.left + left * this.wide - area.x, this.top + top * this.tall - area.y];
-    const [across, down] = [(right - left) * this.wide, (bottom - top) * this.tall];
-    const gap = this.lens.heads.length - top;
-    surface.rect(x, y, across, Math.min(down, gap * this.tall), theme().absent);
-    if (bottom - top > gap + 1) surface.rect(x, y + (gap + 1) * this.tall, across, down - (gap + 1) * this.tall, theme().absent);
-    surface.image(canvas, x, y, across, down, true);
+    const [top, bottom] = this.span("query", area);
+    const width = Math.max(1, Math.min(right - left, Math.floor((right - left) * this.wide * density)));
+    const gap = this.lens.heads.length;
+    const groups = [[top, Math.min(bottom, gap)], [Math.max(top, gap + 1), bottom]].filter(([first, end]) => first < end);
+    this.drawnParts = groups.map(([first, end]) => {
+      const values = new Float32Array((end - first) * width);
+      for (let row = first; row < end; row++) {
+        const [line, out] = [this.lens.lineOf(row), values.subarray((row - first) * width, (row - first + 1) * width)];
+        if (line) pool(line, left, right, out);
+        else out.fill(ABSENT);
+      }
+      return { top: first, bottom: end, left, right, height: end - first, width, values };
+    });
+    return this.drawnParts;
   }
 
   /** @override @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
@@ -88,8 +79,7 @@ export class LensPicture extends MatrixPicture {
 
   /** Opens the head of a row, with the token kept. @param {Mark | null} mark */
   open(mark) {
-    if (mark?.head === undefined) return;
-    openHead(mark.head, state.view, { query: mark.query, key: mark.key });
+    if (mark?.head !== undefined) openHead(mark.head, state.view, { query: mark.query, key: mark.key });
   }
 
   /** Returns the place of a row, which is a head or a layer. @param {number} row */

@@ -1,27 +1,27 @@
 /** The matrix: a row for each query, a column for each key, labels that stay while the cells scroll. */
 
-import { paintCells, rgbOf, theme } from "./colors.js";
-import { drawEnvelope, drawHeardWords, drawSeconds } from "./envelope.js";
-import { cellText, decimalsOf } from "./formatting.js";
-import { page } from "./data.js";
-import { liftScaleOf } from "./head_scales.js";
+import { paintCells, rgbOf } from "./colors.js";
+import { envelopeOf, secondsAlong, wordsHeard } from "./envelope.js";
+import { clipped, FAINT, fitText, doubleFrame, letters, longest, moved, rectangle, roundStep, textAt, textWidth } from "./figure.js";
+import { cellText, decimalsOf, positionOf } from "./formatting.js";
+import { scaleOfParts } from "./head_scales.js";
 import { pooledCells } from "./pooling.js";
 import { inkOn } from "./scales.js";
 import { cellAt, extentOf, startOf, secondTicks } from "./seconds.js";
 import { state } from "./state.js";
-import { fitText, letters, longest, textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Area, Axis, Mark, PaintedPart, Picture, Pooled, Scale, Shown, Surface, Text } from "./types.js" */
+/** @import { Area, Axis, CellImage, Mark, PaintedPart, Picture, Scale, Shown } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 
-const MAX_CELL = 96;
+export const MAX_CELL = 96; // pixels
 const MIN_CELL = 0.004;
 const MAX_RATIO = 1.8; // of a cell's width to its height, either way
 const MIN_NUMBER_HEIGHT = 17; // pixels from which on a cell may show its number
 const MIN_NUMBER_WIDTH = 24;
 const MAX_WRITTEN_ZEROS = 100; // cells, above which a number that rounds to 0 is left out, so that the others stand out
-export const LABEL_STEP = 12; // pixels that a label needs
-const MAX_ZOOMED_CELL = 96;
+const LABEL_STEP = 12; // pixels that a label needs
+const MAX_LABEL_DISTANCE = 4; // tokens from one label to the next; farther apart, their positions are written
 const MIN_SOUND_ROW = 9; // pixels of a row over a sound, whose cells are narrow
 const MAX_SOUND_ROW = 26;
 const ENVELOPE = 34; // pixels of the envelope above a map
@@ -40,19 +40,17 @@ export class MatrixPicture {
     this.left = this.top = this.margin = 0;
     this.across = false; // whether column labels are written across
     this.size = { queries: 0, keys: 0 }; // pixels of the widest labels, measured once
-    /** @type {PaintedPart | null} each cell, or where they are more than pixels each pixel's block */
-    this.cells = null;
-    /** @type {Pooled | null} the blocks */
-    this.blocks = null;
-    /** @type {{ values: Float32Array | null, count: number, scale: Scale }} the scale of the lifts of the parts that begin with these values */
-    this.lifted = { values: null, count: 0, scale: shown.scale };
+    /** @type {PaintedPart[]} all cells, or where they are more than pixels the block of each pixel */
+    this.drawnParts = [];
     this.names = { rows: "queries ↓", columns: shown.keys.seconds ? "keys, in seconds →" : "keys →" };
     /** @type {[number, number] | null} the seconds that are dragged over, to be kept */
     this.dragged = null;
   }
 
-  get dimmed() {
-    return false;
+  /** A copy that is laid out for a file, which leaves the screen as it is. @returns {MatrixPicture} */
+  inFile() {
+    const copy = Object.assign(Object.create(Object.getPrototypeOf(this)), this, { redraw: () => {} });
+    return Object.assign(copy, { peers: [copy] });
   }
 
   /** True if the columns are frames of a sound. */
@@ -70,7 +68,12 @@ export class MatrixPicture {
     return this.tall >= MIN_NUMBER_HEIGHT && this.wide >= MIN_NUMBER_WIDTH;
   }
 
-  /** @param {number} width @param {number} most */
+  /** True if a pixel is more than a cell. */
+  get pooled() {
+    return this.drawnParts.some(({ top, bottom, left, right, height, width }) => height < bottom - top || width < right - left);
+  }
+
+  /** Takes the room that there is. @param {number} width @param {number} most */
   measure(width, most) {
     const { queries, keys, rows, columns } = this.shown;
     if (!this.size.queries) this.size = { queries: longest(queries.labels), keys: longest(keys.labels) };
@@ -78,9 +81,7 @@ export class MatrixPicture {
     const [widestQuery, widestKey] = [this.size.queries * letters.scale, this.size.keys * letters.scale];
     this.left = Math.ceil(Math.max(Math.min(side, widestQuery) + 14, textWidth(this.names.rows, 11 * letters.scale) + 12));
     const forLabels = this.timed ? SECONDS * letters.scale + ENVELOPE - 10 : Math.min(110 * letters.scale, widestKey, Math.max(40, most * 0.3));
-    const [wide, tall] = this.fitting((width - this.left - 2) / columns, (most - forLabels - 34) / rows);
-    this.factor = Math.min(Math.max(this.factor, 1), Math.max(1, MAX_ZOOMED_CELL / Math.min(wide, tall)));
-    [this.wide, this.tall] = [wide * this.factor, tall * this.factor];
+    [this.wide, this.tall] = this.zoomed(this.fitting((width - this.left - 2) / columns, (most - forLabels - 34) / rows));
     this.across = !this.timed && this.wide >= widestKey + 6;
     this.top = Math.ceil((this.across ? 14 * letters.scale : forLabels) + 12 + 14 * letters.scale);
     this.margin = Math.max(0, Math.floor((width - this.left - columns * this.wide) / 2));
@@ -93,8 +94,13 @@ export class MatrixPicture {
   fitting(across, down) {
     if (this.timed && !this.shown.queries.seconds) return [Math.min(across, MAX_CELL), letters.scale * Math.min(MAX_SOUND_ROW, Math.max(MIN_SOUND_ROW, down / letters.scale))];
     const least = Math.max(MIN_CELL, Math.min(across, down));
-    const [wide, tall] = [across, down].map((room) => Math.max(MIN_CELL, Math.min(room, MAX_CELL, MAX_RATIO * least)));
-    return [wide, tall];
+    return [across, down].map((room) => Math.max(MIN_CELL, Math.min(room, MAX_CELL, MAX_RATIO * least)));
+  }
+
+  /** The sides of an enlarged cell. @param {number[]} sides */
+  zoomed([wide, tall]) {
+    this.factor = Math.max(1, Math.min(this.factor, MAX_CELL / Math.min(wide, tall)));
+    return [wide * this.factor, tall * this.factor];
   }
 
   get fixed() {
@@ -104,96 +110,126 @@ export class MatrixPicture {
   /** @param {number} factor */
   zoomBy(factor) {
     const before = this.factor;
-    this.factor = Math.max(1, before * factor);
-    const unit = this.cell / before;
-    this.factor = Math.min(this.factor, Math.max(1, MAX_ZOOMED_CELL / unit));
+    this.factor = Math.max(1, Math.min(before * factor, (MAX_CELL * before) / this.cell));
     return this.factor / before;
   }
 
-  /** True if a pixel is more than a cell. */
-  get pooled() {
-    return this.blocks !== null;
-  }
-
-  /** What is drawn. @returns {PaintedPart[]} */
-  get drawnParts() {
-    return this.cells ? [this.cells] : [];
+  /** Lays the picture out so that in so many pixels the same cells are seen. @param {Area} area @param {number} width @param {number} most @returns {Area} */
+  partFor(area, width, most) {
+    const { wide, tall } = this;
+    const [across, down] = [(area.width - this.left) / wide, (area.height - this.top) / tall];
+    this.factor = 1;
+    this.measure(width, most);
+    this.factor = Math.max(1.02, (width - this.left + this.margin) / across / this.wide);
+    this.measure(width, most);
+    return { x: (area.x / wide) * this.wide, y: (area.y / tall) * this.tall, width, height: this.top + down * this.tall };
   }
 
   /** The scale of what is drawn: means of blocks are smaller than the weights that they are means of. @returns {Scale} */
   get scale() {
-    const { scale } = this.shown;
-    if (scale.steps === "lift" && !scale.change && state.limits === "head") return this.liftScale();
-    const isGiven = (page.fixed && state.limits === "shared" && !scale.scores) || (scale.steps === "lift" && !scale.change);
-    if (!this.pooled || state.pool === "max" || isGiven) return scale;
-    const sharing = state.limits === "head" ? [this] : this.peers;
-    const spans = sharing.flatMap((picture) => picture.drawnParts.map((part) => (part.span ??= spanOf(part, picture.shown))));
-    const [low, high] = [Math.min(...spans.map(([least]) => least)), Math.max(...spans.map(([, most]) => most))];
-    if (!Number.isFinite(high) || (scale.scores && high === low)) return scale;
-    return scale.scores ? { ...scale, low, high } : { ...scale, low: 0, high: Math.max(high, -low) || 1 };
+    return scaleOfParts(this, this.peers);
   }
 
-  /** The scale of the lifts of what is drawn. @returns {Scale} */
-  liftScale() {
-    const parts = this.drawnParts;
-    if (!parts.length) return this.shown.scale;
-    if (this.lifted.values !== parts[0].values || this.lifted.count !== parts.length) {
-      const lifts = parts.map((part) => liftsOfPart(part, this.shown));
-      const all = new Float32Array(lifts.reduce((total, some) => total + some.length, 0));
-      lifts.reduce((place, some) => (all.set(some, place), place + some.length), 0);
-      this.lifted = { values: parts[0].values, count: parts.length, scale: liftScaleOf(all) };
-    }
-    return this.lifted.scale;
-  }
-
-  /** Takes the cells, or pools them, for a surface that has so many pixels in one of the layout. @param {number} density */
-  takeCells(density) {
+  /** What is drawn of the cells, for a screen or file that has so many pixels in one of the layout. @param {Area} _area @param {number} density @returns {PaintedPart[]} */
+  partsIn(_area, density) {
     const { values, rows, columns, scale } = this.shown;
     const pixels = (/** @type {number} */ count, /** @type {number} */ side) => Math.max(1, Math.min(count, Math.floor(count * side * density)));
     const [height, width] = [pixels(rows, this.tall), pixels(columns, this.wide)];
-    if (!values || (this.cells?.height === height && this.cells.width === width)) return;
+    const [before] = this.drawnParts;
+    if (!values || (before?.height === height && before.width === width)) return this.drawnParts;
     const isPooled = height < rows || width < columns;
-    this.blocks = isPooled ? pooledCells(values, rows, columns, height, width, scale.change) : null;
-    this.cells = { top: 0, bottom: rows, left: 0, right: columns, height, width, values: this.blocks?.[state.pool] ?? values };
+    const blocks = isPooled ? pooledCells(values, rows, columns, height, width, scale.change) : null;
+    this.drawnParts = [{ top: 0, bottom: rows, left: 0, right: columns, height, width, values: blocks?.[state.pool] ?? values }];
     this.redraw();
+    return this.drawnParts;
   }
 
-  /** Painted once for each scale. @param {PaintedPart} part @param {Scale} scale */
-  paint(part, scale) {
+  /** The images of the cells, each painted once for each scale. @param {Area} area @param {number} density @returns {CellImage[]} */
+  images(area, density) {
+    const parts = this.partsIn(area, density);
+    const { scale, left, top, wide, tall } = this;
     const name = `${scale.low} ${scale.high}`;
-    if (!part.canvas || part.painted !== name) {
-      const [tokensDown, tokensAcross] = [(part.bottom - part.top) / part.height, (part.right - part.left) / part.width];
-      const place = (/** @type {number} */ first, /** @type {number} */ pixel, /** @type {number} */ tokens) => first + Math.floor((pixel + 0.5) * tokens);
-      part.canvas = paintCells(part.values, part.height, part.width, scale, (row, column) =>
-        this.shown.seen(place(part.top, row, tokensDown), place(part.left, column, tokensAcross)));
-    }
-    part.painted = name;
-    return part.canvas;
-  }
-
-  /** @param {Surface} surface @param {Area} area */
-  draw(surface, area) {
-    const { left, top } = this;
-    surface.clip(left, top, area.width - left, area.height - top, () => {
-      this.drawCells(surface, area);
-      if (this.numbered) this.drawNumbers(surface, area);
-      this.drawSpoken(surface, area);
+    const whole = parts.length > 1 ? Math.round : (/** @type {number} */ side) => side; // no line of paper between two of them
+    return parts.flatMap((part) => {
+      const [x, right] = [part.left, part.right].map((key) => whole(left + key * wide - area.x));
+      const [y, bottom] = [part.top, part.bottom].map((query) => whole(top + query * tall - area.y));
+      if (right < 0 || bottom < 0 || x > area.width || y > area.height) return [];
+      if (!part.canvas || part.painted !== name) {
+        const [tokensDown, tokensAcross] = [(part.bottom - part.top) / part.height, (part.right - part.left) / part.width];
+        const place = (/** @type {number} */ first, /** @type {number} */ pixel, /** @type {number} */ tokens) => first + Math.floor((pixel + 0.5) * tokens);
+        part.canvas = paintCells(part.values, part.height, part.width, scale, (row, column) =>
+          this.shown.seen(place(part.top, row, tokensDown), place(part.left, column, tokensAcross)));
+        part.painted = name;
+      }
+      return [{ canvas: part.canvas, x, y, width: right - x, height: bottom - y }];
     });
-    this.drawLabels(surface, area);
   }
 
-  /** Frames the cells of each word that is said: the rows of its tokens, over its seconds. @param {Surface} surface @param {Area} area */
-  drawSpoken(surface, area) {
-    const { keys, queries, scale } = this.shown;
-    if (!this.timed || !queries.spoken) return;
-    const color = inkOn(rgbOf(scale.change ? 0 : scale.low, scale, 1));
-    for (const [first, end, from, to] of queries.spoken) {
-      // The row before a token predicts it, and looks at its sound.
-      const [top, last] = [first - 1, end - 2].map((query) => this.shown.cellOf({ query: Math.max(0, query), key: null }).query ?? 0);
-      const [x, right] = [from, to].map((second) => this.xOf(second) - area.x);
-      if (end < 2 || right <= this.xOf(extentOf(keys)[0]) - area.x || right <= x) continue;
-      surface.frame(x, this.top + top * this.tall - area.y, right - x, (last + 1 - top) * this.tall, color, 0.8);
+  /** Where the cells are seen. @param {Area} area */
+  window(area) {
+    return { x: this.left, y: this.top, width: area.width - this.left, height: area.height - this.top };
+  }
+
+  /** What lies over the cells, and around them. @param {Area} area */
+  base(area) {
+    const { left, top, names } = this;
+    const style = { ...FAINT, size: 11 * letters.scale };
+    return [
+      clipped(this.window(area), moved(-area.x, -area.y, this.numbered ? this.numbers(area) : null, this.spokenWords())),
+      textAt(names.columns, left, 9, style),
+      textAt(names.rows, left - 10, 9, { ...style, align: "end" }),
+      clipped({ x: 0, y: top - 7, width: left, height: area.height - top + 7 }, moved(0, -area.y, this.rowLabels(area))),
+      this.timed ? this.sound(area) : clipped({ x: left - 7, y: 16, width: area.width - left + 7, height: top - 16 }, moved(-area.x, 0, this.columnLabels(area))),
+    ];
+  }
+
+  /** The first and the end of the cells that are seen. @param {Axis} axis @param {Area} area */
+  span(axis, area) {
+    const [scroll, room, count, fixed, side] =
+      axis === "query"
+        ? [area.y, area.height, this.shown.rows, this.top, this.tall]
+        : [area.x, area.width, this.shown.columns, this.left, this.wide];
+    const first = Math.max(0, Math.floor(scroll / side));
+    return [first, Math.min(count, Math.ceil((scroll + room - fixed) / side))];
+  }
+
+  /** @param {Area} area */
+  numbers(area) {
+    const { scale } = this;
+    const [firstRow, lastRow] = this.span("query", area);
+    const [firstColumn, lastColumn] = this.span("key", area);
+    const digits = decimalsOf(scale.steps === "lift" ? 1 : scale.high);
+    const size = Math.min(15, this.tall * 0.6, this.wide / ((scale.change || scale.scores ? 2.9 : 2.2) + digits * 0.6));
+    const many = this.shown.rows * this.shown.columns > MAX_WRITTEN_ZEROS;
+    /** @type {Tree[]} */
+    const found = [];
+    for (let row = firstRow; row < lastRow; row++) {
+      for (let column = firstColumn; column < lastColumn; column++) {
+        const value = this.shown.at(row, column);
+        if (value === ABSENT) continue;
+        const text = Number.isNaN(value) ? "NaN" : cellText(value, scale, digits);
+        if (many && !scale.scores && Number(text) === 0) continue;
+        const [x, y] = [this.left + (column + 0.5) * this.wide, this.top + (row + 0.5) * this.tall];
+        const color = inkOn(rgbOf(value, scale, this.shown.seen(row, column)));
+        found.push(textAt(text, x, y, { size, align: "middle", color, key: row * this.shown.columns + column }));
+      }
     }
+    return found;
+  }
+
+  /** Frames the cells of each word that is said: the rows of its tokens, over its seconds. */
+  spokenWords() {
+    const { keys, queries, scale } = this.shown;
+    if (!this.timed || !queries.spoken) return null;
+    const stroke = inkOn(rgbOf(scale.change ? 0 : scale.low, scale, 1));
+    return queries.spoken.flatMap(([first, end, from, to]) => {
+      // The row before a token predicts it, and looks at its sound.
+      const [row, last] = [first - 1, end - 2].map((query) => this.shown.cellOf({ query: Math.max(0, query), key: null }).query ?? 0);
+      const [x, right] = [from, to].map((second) => this.xOf(second));
+      if (end < 2 || right <= this.xOf(extentOf(keys)[0]) || right <= x) return [];
+      const [, frame] = doubleFrame(x, this.top + row * this.tall, right - x, (last + 1 - row) * this.tall, stroke, 0.8);
+      return [frame];
+    });
   }
 
   /** The pixel of a second, before scrolling. @param {number} second */
@@ -215,100 +251,42 @@ export class MatrixPicture {
     return this.timed && y > 16 && y < this.top && x >= this.left;
   }
 
-  /** @param {Surface} surface @param {Area} area */
-  drawCells(surface, area) {
-    const [width, height] = [this.shown.columns * this.wide, this.shown.rows * this.tall];
-    const [x, y] = [this.left - area.x, this.top - area.y];
-    surface.rect(x, y, width, height, theme().absent);
-    this.takeCells(surface.density);
-    if (this.cells) surface.image(this.paint(this.cells, this.scale), x, y, width, height);
-  }
-
-  /** The first and the end of the cells that are seen. @param {Axis} axis @param {Area} area */
-  span(axis, area) {
-    const [scroll, room, count, fixed, side] =
-      axis === "query"
-        ? [area.y, area.height, this.shown.rows, this.top, this.tall]
-        : [area.x, area.width, this.shown.columns, this.left, this.wide];
-    const first = Math.max(0, Math.floor(scroll / side));
-    return [first, Math.min(count, Math.ceil((scroll + room - fixed) / side))];
-  }
-
-  /** @param {Surface} surface @param {Area} area */
-  drawNumbers(surface, area) {
-    const { scale } = this.shown;
-    const [firstRow, lastRow] = this.span("query", area);
-    const [firstColumn, lastColumn] = this.span("key", area);
-    const digits = decimalsOf(scale.steps === "lift" ? 1 : scale.high);
-    const size = Math.min(15, this.tall * 0.6, this.wide / ((scale.change || scale.scores ? 2.9 : 2.2) + digits * 0.6));
-    const many = this.shown.rows * this.shown.columns > MAX_WRITTEN_ZEROS;
-    for (let row = firstRow; row < lastRow; row++) {
-      for (let column = firstColumn; column < lastColumn; column++) {
-        const value = this.shown.at(row, column);
-        if (value === ABSENT) continue;
-        const text = Number.isNaN(value) ? "NaN" : cellText(value, scale, digits);
-        if (many && !scale.scores && Number(text) === 0) continue;
-        const [x, y] = [this.left + (column + 0.5) * this.wide - area.x, this.top + (row + 0.5) * this.tall - area.y];
-        const color = inkOn(rgbOf(value, scale, this.shown.seen(row, column)));
-        surface.text(text, x, y, { size, align: "center", color });
-      }
-    }
-  }
-
-  /** @param {Surface} surface @param {Area} area */
-  drawLabels(surface, area) {
-    const { keys } = this.shown;
-    const faint = { size: 11 * letters.scale, color: theme().soft };
-    surface.text(this.names.columns, this.left, 9, faint);
-    surface.text(this.names.rows, this.left - 10, 9, { ...faint, align: "right" });
-    const along = this.every("key");
-    surface.clip(0, this.top - 7, this.left, area.height - this.top + 7, () => {
-      for (const { row, label } of this.rowLabels(area)) this.drawRowLabel(surface, area, row, label, theme().ink);
-    });
-    if (this.timed) return this.drawSound(surface, area);
-    const [firstColumn, lastColumn] = this.span("key", area);
-    surface.clip(this.left - 7, 16, area.width - this.left + 7, this.top - 16, () => {
-      for (let column = Math.ceil(firstColumn / along) * along; column < lastColumn; column += along) {
-        this.drawColumnLabel(surface, area, column, this.labelOf(keys, column, along), theme().ink);
-      }
-    });
-  }
-
-  /** The rows that have a label: of frames round seconds, else as many as there is room for. @param {Area} area */
-  rowLabels(area) {
-    const { queries } = this.shown;
-    if (queries.seconds) {
-      const least = (1.6 * LABEL_STEP * letters.scale) / this.tall;
-      return secondTicks(queries, least).map(({ second, label }) => ({ row: cellAt(queries, second), label }));
-    }
-    const down = this.every("query");
-    const [first, last] = this.span("query", area);
-    const labels = [];
-    for (let row = Math.ceil(first / down) * down; row < last; row += down) labels.push({ row, label: this.labelOf(queries, row, down) });
-    return labels;
-  }
-
-  /** The envelope of the sound over the columns, and seconds above it. @param {Surface} surface @param {Area} area */
-  drawSound(surface, area) {
+  /** The envelope of the sound over the columns, and seconds above it. @param {Area} area */
+  sound(area) {
     const { keys, columns } = this.shown;
     const size = 11 * letters.scale;
-    const [x, y, width] = [this.left - area.x, 18 + SECONDS * letters.scale, columns * this.wide];
+    const [x, y, width] = [this.left, 18 + SECONDS * letters.scale, columns * this.wide];
     const height = this.top - y - 2;
-    surface.clip(this.left - 1, 14, area.width - this.left + 1, this.top - 14, () => {
-      drawSeconds(surface, keys, x, 16 + size / 2, width, size);
-      drawEnvelope(surface, keys, { x, y, width, height });
-      drawHeardWords(surface, keys, { x, y, width, height: height + 2 }, 0);
-    });
+    return clipped(
+      { x: this.left - 1, y: 14, width: area.width - this.left + 1, height: this.top - 14 },
+      moved(-area.x, 0, ...secondsAlong(keys, x, 16 + size / 2, width, size), envelopeOf(keys, { x, y, width, height }), ...wordsHeard(keys, { x, y, width, height: height + 2 }, 0)),
+    );
   }
 
-  /** Tokens from one label to the next. @param {Axis} axis */
-  every(axis) {
-    return Math.ceil((LABEL_STEP * letters.scale) / (axis === "query" ? this.tall : this.wide) - 0.02);
+  /** The labels of the rows that are seen: of frames round seconds, else as many as there is room for. @param {Area} area */
+  rowLabels(area) {
+    const { queries } = this.shown;
+    if (!queries.seconds) return this.places("query", area).map(({ place, text }) => this.rowLabel(place, text));
+    const least = (1.6 * LABEL_STEP * letters.scale) / this.tall;
+    return secondTicks(queries, least).map(({ second, label }) => this.rowLabel(cellAt(queries, second), label));
   }
 
-  /** @param {Text} text @param {number} place @param {number} _every @returns {string} */
-  labelOf(text, place, _every) {
-    return text.labels[place];
+  /** @param {Area} area */
+  columnLabels(area) {
+    return this.places("key", area).map(({ place, text }) => this.columnLabel(place, text));
+  }
+
+  /** The labels along an axis, in round steps. Tokens far apart say little; their positions do. @param {Axis} axis @param {Area} area */
+  places(axis, area) {
+    const text = axis === "query" ? this.shown.queries : this.shown.keys;
+    const step = roundStep((LABEL_STEP * letters.scale) / (axis === "query" ? this.tall : this.wide) - 0.02);
+    const every = Math.max(1, step);
+    const [first, last] = this.span(axis, area);
+    const found = [];
+    for (let place = Math.ceil(first / every) * every; place < last; place += every) {
+      found.push({ place, text: every > MAX_LABEL_DISTANCE && !this.shown.source ? positionOf(text, place) : text.labels[place] });
+    }
+    return found;
   }
 
   /** Of labels, in pixels. @param {number} side */
@@ -316,103 +294,78 @@ export class MatrixPicture {
     return letters.scale * Math.min(13, Math.max(10, (side * 0.72) / letters.scale));
   }
 
-  /**
-   * @param {Surface} surface
-   * @param {Area} area
-   * @param {number} row
-   * @param {string} label
-   * @param {string} color
-   * @param {number} weight
-   */
-  drawRowLabel(surface, area, row, label, color, weight = 400) {
-    const y = this.top + (row + 0.5) * this.tall - area.y;
+  /** @param {number} row @param {string} label */
+  rowLabel(row, label, color = "var(--ink)", weight = 400) {
     const size = this.labelSize(this.tall);
-    const text = fitText(label, size, this.left - this.margin - 12);
-    surface.text(text, this.left - 8, y, { size, align: "right", color, weight });
+    const text = fitText(label, size, this.left - this.margin - 12, weight);
+    return textAt(text, this.left - 8, this.top + (row + 0.5) * this.tall, { size, align: "end", color, weight, key: row });
   }
 
-  /**
-   * @param {Surface} surface
-   * @param {Area} area
-   * @param {number} column
-   * @param {string} label
-   * @param {string} color
-   * @param {number} weight
-   */
-  drawColumnLabel(surface, area, column, label, color, weight = 400) {
-    const x = this.left + (column + 0.5) * this.wide - area.x;
-    const size = this.labelSize(this.wide);
-    const style = { size, color, weight };
-    if (this.across) surface.text(label, x, this.top - 10, { ...style, align: "center" });
-    else surface.text(fitText(label, size, this.top - 24), x, this.top - 6, { ...style, turned: -90 });
+  /** @param {number} column @param {string} label */
+  columnLabel(column, label, color = "var(--ink)", weight = 400) {
+    const x = this.left + (column + 0.5) * this.wide;
+    const style = { size: this.labelSize(this.wide), color, weight, key: column };
+    if (this.across) return textAt(label, x, this.top - 10, { ...style, align: "middle" });
+    return textAt(fitText(label, style.size, this.top - 24, weight), x, this.top - 6, { ...style, turned: -90 });
   }
 
-  /**
-   * The chosen token's row and column, and the cell that is pointed at.
-   *
-   * @param {Surface} surface
-   * @param {Area} area
-   */
-  drawOver(surface, area) {
-    if (state.pin) this.drawMark(surface, area, state.pin, theme().accent);
-    if (state.mark && !this.dragged) this.drawMark(surface, area, state.mark, theme().ink);
-    if (!this.dragged) return;
-    const [x, end] = this.dragged.map((second) => this.xOf(second) - area.x);
-    surface.rect(x, 16, end - x, area.height - 16, theme().accent, 0.2);
-    surface.text(`${this.dragged[0].toFixed(2)}–${this.dragged[1].toFixed(2)} s`, end + 4, 24, { size: 11 * letters.scale, color: theme().accent, weight: 650 });
+  /** The chosen token's row and column, and the cell that is pointed at. @param {Area} area */
+  marks(area) {
+    const marks = [
+      ...(state.pin ? this.markOf(state.pin, "var(--accent)", area) : []),
+      ...(state.mark && !this.dragged ? this.markOf(state.mark, "var(--ink)", area) : []),
+    ];
+    if (!this.dragged) return marks;
+    const [from, to] = this.dragged;
+    const [x, end] = [from, to].map((second) => this.xOf(second) - area.x);
+    const said = textAt(`${from.toFixed(2)}–${to.toFixed(2)} s`, end + 4, 24, { size: 11 * letters.scale, color: "var(--accent)", weight: 650 });
+    return [...marks, rectangle(x, 16, end - x, area.height - 16, "var(--accent)", 0.2), said];
   }
 
-  /** @param {Surface} surface @param {Area} area @param {Mark} marked @param {string} color */
-  drawMark(surface, area, marked, color) {
-    const mark = this.shown.cellOf(marked);
+  /** A cell, a row or a column: framed where cells are large, a veil where they are small. @param {Mark} mark @param {string} color @param {Area} area */
+  markOf(mark, color, area) {
+    const { query, key } = this.shown.cellOf(mark);
     const { rows, columns, queries, keys } = this.shown;
     const { left, top, wide, tall } = this;
     const [width, height] = [Math.max(wide, 2), Math.max(tall, 2)];
-    const [x, y] = [left + (mark.key ?? 0) * wide - area.x, top + (mark.query ?? 0) * tall - area.y];
-    surface.clip(left - 2, top - 2, area.width - left + 2, area.height - top + 2, () => {
-      const [asQuery, asKey] = [mark.query !== null, mark.key !== null];
-      if (asQuery) this.drawBand(surface, left - area.x, y, columns * wide, height, color, !asKey);
-      if (asKey) this.drawBand(surface, x, top - area.y, width, rows * tall, color, !asQuery);
-      if (asQuery && asKey) doubleFrame(surface, x, y, width, height, color, 2.5);
-    });
-    if (mark.query !== null && y + tall > top - 1 && y < area.height) {
-      surface.rect(0, y + tall / 2 - 9, left - 3, 18, theme().paper);
-      this.drawRowLabel(surface, area, mark.query, queries.labels[mark.query], theme().accent, 650);
+    const [x, y] = [left + (key ?? 0) * wide, top + (query ?? 0) * tall];
+    const band = (/** @type {number} */ atX, /** @type {number} */ atY, /** @type {number} */ across, /** @type {number} */ down, /** @type {boolean} */ alone) =>
+      Math.min(across, down) >= 6 ? doubleFrame(atX, atY, across, down, color, alone ? 2 : 1) : [rectangle(atX, atY, across, down, color, alone ? 0.8 : 0.45)];
+    const parts = [
+      clipped(
+        { x: left - 2, y: top - 2, width: area.width - left + 2, height: area.height - top + 2 },
+        moved(
+          -area.x,
+          -area.y,
+          ...(query !== null ? band(left, y, columns * wide, height, key === null) : []),
+          ...(key !== null ? band(x, top, width, rows * tall, query === null) : []),
+          ...(query !== null && key !== null ? doubleFrame(x, y, width, height, color, 2.5) : []),
+        ),
+      ),
+    ];
+    const [seenX, seenY] = [x - area.x, y - area.y];
+    if (query !== null && seenY + tall > top - 1 && seenY < area.height) {
+      parts.push(rectangle(0, seenY + tall / 2 - 9, left - 3, 18, "var(--paper)"), moved(0, -area.y, this.rowLabel(query, queries.labels[query], "var(--accent)", 650)));
     }
-    if (mark.key !== null && this.timed) this.drawSecond(surface, area, mark.key, x);
-    else if (mark.key !== null && x + wide > left - 1 && x < area.width) {
-      const size = this.labelSize(wide);
-      const half = this.across ? Math.min(wide, textWidth(keys.labels[mark.key], size, 650) + 8) / 2 : 9;
-      surface.rect(x + wide / 2 - half, 17, 2 * half, top - 19, theme().paper);
-      this.drawColumnLabel(surface, area, mark.key, keys.labels[mark.key], theme().accent, 650);
+    if (key !== null && this.timed) parts.push(...this.secondOf(key, seenX, area));
+    else if (key !== null && seenX + wide > left - 1 && seenX < area.width) {
+      const half = this.across ? Math.min(wide, textWidth(keys.labels[key], this.labelSize(wide), 650) + 8) / 2 : 9;
+      parts.push(rectangle(seenX + wide / 2 - half, 17, 2 * half, top - 19, "var(--paper)"), moved(-area.x, 0, this.columnLabel(key, keys.labels[key], "var(--accent)", 650)));
     }
+    return parts;
   }
 
-  /** The second of a frame, over the line of seconds. @param {Surface} surface @param {Area} area @param {number} column @param {number} x */
-  drawSecond(surface, area, column, x) {
+  /** The second of a frame, over the line of seconds. @param {number} column @param {number} x @param {Area} area */
+  secondOf(column, x, area) {
     const size = 11 * letters.scale;
     const { keys } = this.shown;
-    const label = `${((startOf(keys, column) + startOf(keys, column + 1)) / 2).toFixed(2)} s`;
-    const half = textWidth(label, size, 650) / 2 + 4;
+    const text = `${((startOf(keys, column) + startOf(keys, column + 1)) / 2).toFixed(2)} s`;
+    const half = textWidth(text, size, 650) / 2 + 4;
     const middle = Math.min(area.width - half, Math.max(this.left + half, x + this.wide / 2));
-    surface.rect(middle - half, 16, 2 * half, size + 4, theme().paper);
-    surface.text(label, middle, 16 + size / 2, { size, color: theme().accent, weight: 650, align: "center" });
-  }
-
-  /**
-   * A row or a column: framed where cells are large, a veil where they are small.
-   *
-   * @param {Surface} surface
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   * @param {number} height
-   * @param {string} color
-   * @param {boolean} alone
-   */
-  drawBand(surface, x, y, width, height, color, alone) {
-    if (Math.min(width, height) >= 6) doubleFrame(surface, x, y, width, height, color, alone ? 2 : 1);
-    else surface.rect(x, y, width, height, color, alone ? 0.8 : 0.45);
+    return [
+      rectangle(middle - half, 16, 2 * half, size + 4, "var(--paper)"),
+      textAt(text, middle, 16 + size / 2, { size, color: "var(--accent)", weight: 650, align: "middle" }),
+    ];
   }
 
   /** The row and the column at a place, each null beside the cells; null beyond them. @param {number} x @param {number} y @param {Area} area */
@@ -431,62 +384,10 @@ export class MatrixPicture {
     return cell && this.shown.markOf(cell);
   }
 
-  /** @param {Mark} marked */
-  placeOf(marked) {
-    const mark = this.shown.cellOf(marked);
+  /** @param {Mark} mark */
+  placeOf(mark) {
+    const { query, key } = this.shown.cellOf(mark);
     const { wide, tall, left, top } = this;
-    const width = mark.key === null ? wide * this.shown.columns : wide;
-    return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width, height: tall };
+    return { x: left + (key ?? 0) * wide, y: top + (query ?? 0) * tall, width: key === null ? wide * this.shown.columns : wide, height: tall };
   }
-}
-
-/** The lifts of a part, rows that see one key left out. @param {PaintedPart} part @param {Shown} shown */
-function liftsOfPart({ values, top, bottom, left, right, height, width }, shown) {
-  const lifts = new Float32Array(values.length);
-  let count = 0;
-  for (let place = 0; place < values.length; place++) {
-    const query = top + Math.floor(((Math.floor(place / width) + 0.5) * (bottom - top)) / height);
-    const seen = shown.seen(query, left + Math.floor((((place % width) + 0.5) * (right - left)) / width));
-    if (seen > 1 && values[place] !== ABSENT && !Number.isNaN(values[place])) lifts[count++] = values[place] * seen;
-  }
-  return lifts.subarray(0, count);
-}
-
-/**
- * The least and the largest value of a part; but for scores without the rows that see no more keys than a pixel has,
- * whose means are large at the beginning of every causal map.
- *
- * @param {PaintedPart} part
- * @param {Shown} shown
- * @returns {[number, number]}
- */
-function spanOf({ values, top, bottom, left, right, height, width }, shown) {
-  let [low, high] = [Infinity, -Infinity];
-  for (let row = 0; row < height; row++) {
-    const query = top + Math.floor(((row + 0.5) * (bottom - top)) / height);
-    if (!shown.scale.scores && shown.seen(query, left) <= (right - left) / width) continue;
-    for (let place = row * width; place < (row + 1) * width; place++) {
-      const value = values[place];
-      if (value === ABSENT || !Number.isFinite(value)) continue;
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  }
-  return [low, high];
-}
-
-/**
- * A frame in a colour between two lines of paper: one of both is seen on any cell.
- *
- * @param {Surface} surface
- * @param {number} x
- * @param {number} y
- * @param {number} width
- * @param {number} height
- * @param {string} color
- * @param {number} thick
- */
-function doubleFrame(surface, x, y, width, height, color, thick) {
-  surface.frame(x, y, width, height, theme().paper, thick + 2);
-  surface.frame(x, y, width, height, color, thick);
 }

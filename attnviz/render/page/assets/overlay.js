@@ -1,15 +1,11 @@
 /** Two to four heads over each other: arcs and text in a hue for each head. */
 
-import { ArcsPicture, linesOfHead, linesOfToken } from "./arcs.js";
 import { combined } from "./grids.js";
-import { scaleUpTo } from "./head_scales.js";
 import { cellNumber } from "./quantities.js";
-import { strengthOf } from "./scales.js";
-import { state } from "./state.js";
 import { titleOfHeads } from "./titles.js";
 import { ABSENT, averageOfKeys } from "./values.js";
 
-/** @import { Area, Grid, Mark, Shades, Surface } from "./types.js" */
+/** @import { Grid, Mark, Shades } from "./types.js" */
 
 /** Hues that are told apart also by colour-blind readers, on light paper and on dark (Okabe and Ito 2008). */
 export const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
@@ -52,38 +48,4 @@ function largestOfEach(lines) {
     [values[place], heads[place]] = [value, head];
   }));
   return { values, heads };
-}
-
-export class OverlayPicture extends ArcsPicture {
-  /** @param {Grid} shown of several heads */
-  constructor(shown) {
-    super(shown);
-    this.all = shown.all ?? [];
-    this.linesOfAll = this.all.map((one) => linesOfHead(one));
-  }
-
-  /** @override @param {Surface} surface @param {Area} area */
-  draw(surface, area) {
-    surface.clip(0, this.top, area.width, area.height - this.top, () => {
-      const longest = Math.max(...this.linesOfAll.map((lines) => lines.length));
-      for (let place = longest - 1; place >= 0; place--) { // in turn, so that no head lies over all others
-        this.linesOfAll.forEach((lines, head) => lines[place] && this.drawLine(surface, area, lines[place], this.scale, 0.75, HUES[head]));
-      }
-    });
-  }
-
-  /** @override @param {Surface} surface @param {Area} area @param {Mark} mark */
-  drawLinesOf(surface, area, mark) {
-    const linesOfAll = this.all.map((shown) => linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0));
-    const high = Math.max(0, ...linesOfAll.map(([strongest]) => Math.abs(strongest?.value ?? 0))); // heads share a scale
-    const scale = { ...scaleUpTo(high), steps: this.scale.steps };
-    linesOfAll.forEach((lines, head) => {
-      for (const line of lines) this.drawLine(surface, area, line, scale, 1, HUES[head]);
-    });
-  }
-
-  /** @override */
-  get note() {
-    return `The wider and stronger a line, the larger its weight, in the hue of its head. ${state.pin ? "The widest is this token’s largest weight." : "Point at a token for its own lines alone."}`;
-  }
 }

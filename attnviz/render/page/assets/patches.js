@@ -2,19 +2,20 @@
 
 import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
-import { drawSeconds } from "./envelope.js";
+import { secondsAlong } from "./envelope.js";
+import { FONT, imageInFile, moved, textAt } from "./figure.js";
 import { framePatch, outlinePatches, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
-import { CanvasSurface } from "./surface.js";
-import { MovedSurface } from "./svg.js";
+import { h, patch } from "./tree.js";
 import { ABSENT } from "./values.js";
 import { Words } from "./words.js";
 
-/** @import { ShownImage, Surface, Text } from "./types.js" */
+/** @import { Figure, ShownImage, Text } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
-/** @typedef {{ image: ShownImage, name: string, canvas: HTMLCanvasElement, axis: HTMLCanvasElement | null, caption: HTMLElement }} DrawnImage */
+/** @typedef {{ image: ShownImage, name: string, canvas: HTMLCanvasElement, axis: HTMLElement | null, caption: HTMLElement }} DrawnImage */
 
 const STRIP_HEIGHT = 190; // pixels, beside the maps
 const LEAST_HEIGHT = 90; // pixels, below which images go to a next line
@@ -25,6 +26,7 @@ const IMAGE_GAP = 8; // pixels between two images
 const PATCH_OPACITY = 0.8; // of the strongest colour
 const OUTLINED_SHARE = 0.6; // of the weight on an image
 const CAPTION = { size: 12, height: 18 }; // pixels
+const SHARE = { size: CAPTION.size, color: "var(--soft)" }; // the letters of a share in a file
 
 export class Patches {
   /**
@@ -66,7 +68,7 @@ export class Patches {
       const token = tokenAt(image, event);
       if (token !== null) choose(token, event.shiftKey);
     });
-    const axis = image.seconds ? make("canvas", { className: "patches-axis" }) : null;
+    const axis = image.seconds ? make("div", { className: "patches-axis" }) : null;
     return { image, name, canvas, axis, caption: make("figcaption", { className: "share" }) };
   }
 
@@ -86,20 +88,26 @@ export class Patches {
     return words;
   }
 
-  /** Lays out the images, all equally high, and the words beside them or below. */
-  fit() {
-    const width = Math.max(60, this.element.clientWidth);
+  /** The sizes of the images in so many pixels, all equally high, and whether words stand beside them. @param {number} width */
+  layout(width) {
     const beside = this.words !== null && width >= MIN_BESIDE;
-    this.element.classList.toggle("beside-words", beside);
     const room = beside ? IMAGES_SHARE * width : width;
     const most = this.isLarge ? LARGE_SHARE * window.innerHeight : STRIP_HEIGHT;
     const ratios = this.images.map(({ image }) => image.width / image.height);
     const inLine = (room - IMAGE_GAP * (ratios.length - 1)) / ratios.reduce((sum, ratio) => sum + ratio, 0);
     const height = Math.min(most, Math.max(LEAST_HEIGHT, inLine));
-    this.images.forEach(({ canvas, axis }, number) => {
-      const across = Math.min(room, height * ratios[number]);
-      sizeCanvas(canvas, across, across / ratios[number]);
-      if (axis) sizeCanvas(axis, across, CAPTION.height);
+    const sizes = ratios.map((ratio) => ({ across: Math.min(room, height * ratio), down: Math.min(room / ratio, height) }));
+    return { beside, room, sizes };
+  }
+
+  /** Takes the room that there is. */
+  fit() {
+    const { beside, sizes } = this.layout(Math.max(60, this.element.clientWidth));
+    this.element.classList.toggle("beside-words", beside);
+    this.images.forEach(({ image, canvas, axis }, number) => {
+      const { across, down } = sizes[number];
+      sizeCanvas(canvas, across, down);
+      if (axis) patch(axis, [h("svg", { width: across, height: CAPTION.height, style: "display: block" }, ...secondsAlong(secondsOf(image), 0, CAPTION.height / 2, across, CAPTION.size - 1))]);
     });
     this.words?.fit();
     this.paint();
@@ -137,7 +145,7 @@ export class Patches {
     const { marking } = this;
     for (const { image, canvas, axis } of this.images) {
       paintImage(canvas, image, (token) => this.colorOf(token));
-      if (axis) paintAxes(axis, canvas, image);
+      if (axis) nameBands(canvas, image);
       if (this.shading?.row) outlinePatches(canvas, image, patchesOfMass(image, this.shading.row, OUTLINED_SHARE));
       image.tokens.forEach((token, patch) => {
         if (marking.isChosen(token) || marking.isMarked(token)) framePatch(canvas, image, patch);
@@ -153,25 +161,27 @@ export class Patches {
     return { color, opacity: PATCH_OPACITY * strengthOf(values[token], scale) };
   }
 
-  get wholeHeight() {
-    const ofImages = this.row.offsetTop + this.row.offsetHeight;
-    const ofWords = this.words ? this.column.offsetTop + this.words.wholeHeight + CAPTION.height : 0;
-    return Math.round(Math.max(ofImages, ofWords));
-  }
-
-  /** @param {Surface} surface */
-  drawOn(surface) {
-    const style = { size: CAPTION.size, color: theme().soft };
-    for (const { image, canvas, axis, caption } of this.images) {
-      const { offsetLeft: left, offsetTop: top, clientWidth, clientHeight } = canvas;
-      surface.image(canvas, left, top, clientWidth, clientHeight);
-      if (axis) drawSeconds(surface, secondsOf(image), left, top + clientHeight + CAPTION.height / 2, clientWidth, CAPTION.size - 1);
-      surface.text(caption.textContent ?? "", left, caption.offsetTop + CAPTION.height / 2, style);
-    }
-    if (!this.words) return;
-    const { offsetLeft: left, offsetTop: top } = this.column;
-    this.words.drawOn(new MovedSurface(surface, left, top));
-    surface.text(this.wordsCaption.textContent ?? "", left, top + this.words.wholeHeight + CAPTION.height / 2, style);
+  /** The images with their shares, and the words beside or below. @param {number} width @returns {Figure} */
+  figure(width) {
+    const { beside, room, sizes } = this.layout(width);
+    /** @type {Tree[]} */
+    const tree = [];
+    let [x, y, widest, next] = [0, 0, 0, 0];
+    this.images.forEach(({ image, canvas, axis, caption }, number) => {
+      const { across, down } = sizes[number];
+      if (x && x + across > room + 1) [x, y] = [0, next];
+      tree.push(imageInFile(canvas, { x, y, width: across, height: down }, true));
+      if (axis) tree.push(...secondsAlong(secondsOf(image), x, y + down + CAPTION.height / 2, across, CAPTION.size - 1));
+      const below = y + down + (axis ? CAPTION.height : 0);
+      tree.push(textAt(caption.textContent ?? "", x, below + CAPTION.height / 2, SHARE));
+      x += across + IMAGE_GAP;
+      [widest, next] = [Math.max(widest, x), Math.max(next, below + CAPTION.height)];
+    });
+    if (!this.words) return { tree, width, height: next };
+    const [left, top] = beside ? [widest + IMAGE_GAP, 0] : [0, next];
+    const words = this.words.figure(width - left);
+    tree.push(moved(left, top, ...words.tree), textAt(this.wordsCaption.textContent ?? "", left, top + words.height + CAPTION.height / 2, SHARE));
+    return { tree, width, height: Math.max(next, top + words.height + CAPTION.height) };
   }
 
   /** Scrolls the words to a token; all of an image is seen. @param {number} token */
@@ -186,25 +196,13 @@ function secondsOf({ seconds = 0, width }) {
   return { labels: Array(width), spaces: "", seconds: [step / 2, step] };
 }
 
-/** Paints round seconds below a spectrogram, and the names of the highest and the lowest band into its left corners. @param {HTMLCanvasElement} axis @param {HTMLCanvasElement} canvas @param {ShownImage} image */
-function paintAxes(axis, canvas, image) {
-  const size = CAPTION.size - 1;
-  drawInPixels(axis, (surface, width) => {
-    contextOf(axis).clearRect(0, 0, width, CAPTION.height);
-    drawSeconds(surface, secondsOf(image), 0, CAPTION.height / 2, width, size);
-  });
-  const bands = new Set(image.boxes.map(([, top]) => top)).size;
-  drawInPixels(canvas, (surface, _, height) => {
-    surface.text(`b${bands - 1}`, 3, size, { size, color: "#fff", weight: 650 });
-    surface.text("b0", 3, height - size, { size, color: "#fff", weight: 650 });
-  });
-}
-
-/** Draws on a canvas in pixels of the page. @param {HTMLCanvasElement} canvas @param {(surface: Surface, width: number, height: number) => void} draw */
-function drawInPixels(canvas, draw) {
+/** Writes the names of the highest and the lowest band into the left corners of a spectrogram. @param {HTMLCanvasElement} canvas @param {ShownImage} image */
+function nameBands(canvas, image) {
   const context = contextOf(canvas);
   const density = canvas.width / canvas.clientWidth || 1;
-  context.setTransform(density, 0, 0, density, 0, 0);
-  draw(new CanvasSurface(context), canvas.clientWidth, canvas.clientHeight);
-  context.setTransform(1, 0, 0, 1, 0, 0);
+  const size = (CAPTION.size - 1) * density;
+  Object.assign(context, { font: `650 ${size}px ${FONT}`, fillStyle: "#fff", textBaseline: "middle" });
+  const bands = new Set(image.boxes.map(([, top]) => top)).size;
+  context.fillText(`b${bands - 1}`, 3 * density, size);
+  context.fillText("b0", 3 * density, canvas.height - size);
 }

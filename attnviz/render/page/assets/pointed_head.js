@@ -8,7 +8,7 @@ import { METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { loadHead } from "./numbers.js";
 import { shownHead } from "./shown.js";
 import { scene, state } from "./state.js";
-import { textWidth } from "./surface.js";
+import { textWidth } from "./figure.js";
 
 /** @import { Grid } from "./types.js" */
 

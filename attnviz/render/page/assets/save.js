@@ -1,21 +1,22 @@
-/** The present view as a file: the same strokes as on the screen, on an SVG or on a larger canvas. */
+/** The present view as a file: the same elements as on the screen, laid out at the size of the file. */
 
 import { contextOf, newCanvas, theme } from "./colors.js";
-import { openShare } from "./command.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
+import { clipped, fitText, FONT, imageInFile, moved, rectangle, short, textAt, widthInFile, wrapped } from "./figure.js";
 import { canvasOf } from "./head_grid.js";
-import { drawLegendOn, hasPalette } from "./legend.js";
+import { hasPalette, legendFigure } from "./legend.js";
+import { sortMetric } from "./listing.js";
 import { effectColor, EFFECT_FRAME } from "./overview.js";
+import { DIMMED } from "./stage.js";
 import { scene, set, state } from "./state.js";
 import { TextView } from "./strip.js";
-import { CanvasSurface, fitText, textWidth } from "./surface.js";
-import { MovedSurface, SvgSurface } from "./svg.js";
 import { captionOf, titleOfFile } from "./titles.js";
+import { mostAcross } from "./together.js";
+import { h, written } from "./tree.js";
 
-/** @import { Area, FigureSize, Stage, Surface } from "./types.js" */
-
-/** @typedef {{ width: number, height: number }} Size */
+/** @import { Area, Figure, FigureSize, Picture, Stage } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 
 /**
  * Of a figure: how wide it is drawn in the page's pixels, so that its letters have the size that is read there, and how
@@ -25,174 +26,159 @@ import { captionOf, titleOfFile } from "./titles.js";
  * @property {string} name
  * @property {number} drawn
  * @property {number} width millimetres
+ * @property {number} pixels of a PNG, a millimetre
  * @property {number} [height] millimetres, which the figure stands in the middle of
  */
 
 /** @type {Record<Exclude<FigureSize, "">, Format>} */
 const FORMATS = {
-  column: { name: "Column, 89 mm", drawn: 430, width: 89 },
-  page: { name: "Page, 183 mm", drawn: 884, width: 183 },
-  slide: { name: "Slide, 16:9", drawn: 960, width: 338.7, height: 190.5 },
+  column: { name: "Column, 89 mm", drawn: 430, width: 89, pixels: 300 / 25.4 },
+  page: { name: "Page, 183 mm", drawn: 884, width: 183, pixels: 300 / 25.4 },
+  slide: { name: "Slide, 16:9", drawn: 960, width: 338.7, pixels: 1920 / 338.7, height: 190.5 },
 };
-const PIXELS_OF_PRINT = 300 / 25.4; // of a PNG, a millimetre
-const PIXELS_OF_SLIDE = 1920 / 338.7;
+const SVG_DENSITY = 2; // a viewer that draws a pixel for two takes the mean of both, and drops neither
 const PNG_SCALE = 3;
 const MAX_PNG_SIDE = 16_000; // pixels, which browsers can still draw
 const FRAME = 28; // pixels around the picture
 const MAX_WHOLE = 12_000; // pixels of a picture that is saved whole
 const MAX_TITLE_LINES = 3;
+const LEAST_WIDTH = 360; // pixels of a file
+const BESIDE_GAP = 16; // pixels between pictures side by side
+const BESIDE_TITLE = 26; // pixels of the title above each
+const THUMB_GAP = 8; // pixels between two heads
+const LEAST_THUMB = 34; // pixels
 
-/** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
-function titleLines(width) {
-  const open = titleOfFile();
-  const whole = wrapped(page.title, 13, width, 400);
-  const title = whole.slice(0, MAX_TITLE_LINES);
-  if (title.length < whole.length) title.push(endedWith(title.pop() ?? "", 13, width));
-  return [
-    ...(open ? wrapped(open, 17, width, 650).map((text) => ({ text, size: 17, weight: 650 })) : []),
-    ...title.map((text) => ({ text, size: open ? 13 : 17, weight: open ? 400 : 650 })),
-  ];
-}
-
-/** A text in lines of so many pixels. @param {string} text @param {number} size @param {number} width @param {number} weight */
-function wrapped(text, size, width, weight) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const longer = lines[lines.length - 1] ? `${lines[lines.length - 1]} ${word}` : word;
-    if (!lines[lines.length - 1] || widthInFile(longer, size, weight) <= width) lines[lines.length - 1] = longer;
-    else lines.push(word);
-  }
-  return lines.map((line) => fitText(line, size, width, weight));
-}
-
-/** A line that ends in an ellipsis, cut where that has no room. @param {string} line @param {number} size @param {number} width */
-function endedWith(line, size, width) {
-  const words = line.split(" ");
-  while (words.length > 1 && widthInFile(`${words.join(" ")} …`, size, 400) > width) words.pop();
-  return `${words.join(" ")} …`;
-}
-
-/** The width of a text as a file draws it: at a small size letters are moved to whole pixels. @param {string} text @param {number} size @param {number} weight */
-function widthInFile(text, size, weight) {
-  return textWidth(text, 10 * size, weight) / 10;
-}
-
-/** Draws paper, title, the view below it, and the legend last: its scale is that of what was drawn. @param {Surface} surface @param {Size} size */
-function drawFile(surface, size) {
-  surface.rect(0, 0, size.width, size.height, theme().paper);
-  let top = FRAME - 4;
-  for (const { text, size: letters, weight } of titleLines(size.width - 2 * FRAME)) {
-    surface.text(text, FRAME, top + letters / 2, { size: letters, weight });
-    top += letters * 1.4;
-  }
-  drawViewOn(surface, FRAME, top + 12);
-  if (hasPalette()) drawLegendOn(surface, FRAME, size.height - FRAME - 30);
-}
-
-/** The element that is drawn where the view is no stage. */
-function elementOfView() {
-  if (state.head === null && state.list === "maps" && !state.together) return one("overview");
-  return one("view").querySelector("table") ?? one("view");
-}
-
-/** @returns {Size} */
-function sizeOfView() {
-  const { width, height } = bareSize();
-  const wide = Math.max(360, Math.ceil(width)) + 2 * FRAME;
-  const title = titleLines(wide - 2 * FRAME).reduce((total, { size }) => total + 1.4 * size, 0);
-  return { width: wide, height: Math.ceil(height + 2 * FRAME + title + (hasPalette() ? 56 : 8)) };
-}
-
-/** Of the view itself. @returns {Size} */
-function bareSize() {
+/** The view in a format, or as it is seen. @param {Format | null} format @param {number} density pixels of the file in one of the layout @returns {Figure} */
+function figureOfView(format, density) {
   const { current } = scene;
-  if (current instanceof TextView) return current.wholeSize();
-  if (current?.stages) {
-    const { clientWidth, clientHeight } = one("view");
-    return { width: clientWidth, height: clientHeight };
+  const width = format ? format.drawn - 2 * FRAME : one("view").clientWidth;
+  const most = format?.height ? (format.drawn * format.height) / format.width - 4 * FRAME : Math.min(MAX_WHOLE, width);
+  if (current instanceof TextView) return current.figure(width);
+  if (current?.stages) return besideEachOther(current.stages, format, width, most, density);
+  if (current?.stage) {
+    const above = current.images?.figure(format ? width : current.stage.width) ?? { tree: [], width: 0, height: 0 };
+    const picture = current.stage.picture.inFile();
+    const figure = figureOfPicture(picture, areaOf(current.stage, picture, format, width, most - above.height), density);
+    return { ...figure, tree: [...above.tree, moved(0, above.height, ...figure.tree)], height: above.height + figure.height };
   }
-  if (!current?.stage) return sizeOfElement(elementOfView());
-  const { width, height } = areaOf(current.stage);
-  return { width, height: height + (current.images?.heightIn(width) ?? 0) };
+  if (state.head === null && state.list === "maps" && !state.together) return format ? headsInRows(width) : headsAsSeen();
+  one("view").querySelector(".scroll")?.scrollTo(0, 0);
+  const element = one("view").querySelector("table") ?? one("view");
+  const size = { width: Math.max(0, ...[...element.querySelectorAll(".note, td")].map((part) => part.getBoundingClientRect().right)) - element.getBoundingClientRect().left, height: element.scrollHeight };
+  const scale = format ? Math.min(1, width / size.width) : 1;
+  return { tree: [h("g", { transform: `scale(${scale})` }, ...textsIn(element))], width: scale * size.width, height: scale * size.height };
 }
 
-/** Returns the area of a stage that is saved: all of it, or the visible part if it is enlarged or very high. @param {Stage} stage @returns {Area} */
-function areaOf(stage) {
-  const { width, height } = stage.whole;
-  if (stage.picture.factor > 1.01 || height > MAX_WHOLE) return stage.area;
-  return { x: 0, y: 0, width: Math.ceil(Math.min(width, stage.width)), height: Math.ceil(height) };
+/** The part of a stage that is saved: all of it, or where it is enlarged or very high the part that is seen. @param {Stage} stage @param {Picture} picture of it, which is laid out for a format @param {Format | null} format @param {number} width @param {number} most @returns {Area} */
+function areaOf(stage, picture, format, width, most) {
+  const isPart = picture.factor > 1.01 || stage.whole.height > MAX_WHOLE;
+  if (isPart) return format ? picture.partFor(stage.area, width, most) : stage.area;
+  const whole = format ? picture.measure(width, most) : stage.whole;
+  return { x: 0, y: 0, width: Math.ceil(Math.min(whole.width, format ? width : stage.width)), height: Math.ceil(whole.height) };
 }
 
-/** Returns the size of an element: the width of its content, not of the window. @param {Element} element */
-function sizeOfElement(element) {
-  const { left } = element.getBoundingClientRect();
-  const parts = [...element.querySelectorAll(".thumb, .across, .note, td")];
-  const width = Math.max(0, ...parts.map((part) => part.getBoundingClientRect().right - left));
-  return { width, height: element.scrollHeight };
+/** @param {Picture} picture @param {Area} area @param {number} density @returns {Figure} */
+function figureOfPicture(picture, area, density) {
+  const { left, top } = picture.fixed;
+  const images = picture.images(area, density).flatMap(({ canvas, x, y, width, height }) => [rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvas, { x, y, width, height })]);
+  const cells = clipped({ x: left, y: top, width: area.width - left, height: area.height - top }, ...images);
+  const base = h("g", { opacity: picture.dimmed ? DIMMED : null }, ...picture.base(area));
+  return { tree: [cells, base, ...picture.marks(area)], width: area.width, height: area.height, scale: picture.scale ?? picture.shown.scale };
 }
 
-/** @param {Surface} surface @param {number} left @param {number} top */
-function drawViewOn(surface, left, top) {
-  const moved = new MovedSurface(surface, left, top);
-  const { current } = scene;
-  if (current instanceof TextView) current.drawOn(moved);
-  else if (current?.stages) drawStagesOn(moved, current.stages);
-  else if (current?.stage) {
-    const area = areaOf(current.stage);
-    current.images?.drawOn(moved, area.width);
-    drawStageOn(new MovedSurface(moved, 0, current.images?.heightIn(area.width) ?? 0), current.stage, area);
+/** Stages side by side, each under its title. @param {Stage[]} stages @param {Format | null} format @param {number} width @param {number} most @param {number} density @returns {Figure} */
+function besideEachOther(stages, format, width, most, density) {
+  const across = format ? mostAcross(stages.length, width, most) : (scene.current?.across ?? 1);
+  const side = (width + BESIDE_GAP) / across - BESIDE_GAP;
+  const room = most / Math.ceil(stages.length / across) - BESIDE_TITLE - BESIDE_GAP;
+  const copies = stages.map(({ picture }) => picture.inFile());
+  const areas = copies.map((copy, place) => areaOf(stages[place], copy, format, side, room));
+  copies.forEach((copy, place) => {
+    copy.peers = copies;
+    copy.images(areas[place], density); // so that all know the scale that they share
+  });
+  const figures = copies.map((copy, place) => figureOfPicture(copy, areas[place], density));
+  /** @type {Tree[]} */
+  const tree = [];
+  let height = 0;
+  for (let first = 0; first < figures.length; first += across) {
+    const row = figures.slice(first, first + across);
+    row.forEach((figure, place) => {
+      const x = place * (side + BESIDE_GAP);
+      const title = fitText(captionOf(copies[first + place].shown), 14, side, 650);
+      tree.push(textAt(title, x, height + 12, { size: 14, weight: 650 }), moved(x, height + BESIDE_TITLE, ...figure.tree));
+    });
+    height += BESIDE_TITLE + BESIDE_GAP + Math.max(...row.map((figure) => figure.height));
   }
-  else if (elementOfView() === one("overview")) drawOverviewOn(moved);
-  else {
-    one("view").querySelector(".scroll")?.scrollTo(0, 0);
-    drawTextOn(moved, elementOfView(), elementOfView().getBoundingClientRect());
-  }
+  return { tree, width, height: height - BESIDE_GAP, scale: figures[0].scale };
 }
 
-/** @param {Surface} surface @param {Stage} stage @param {Area} area */
-function drawStageOn(surface, { picture }, area) {
-  if (!picture.dimmed) picture.draw(surface, area);
-  picture.drawOver(surface, area);
-}
-
-/** Stages side by side, each under its title. @param {Surface} surface @param {Stage[]} stages */
-function drawStagesOn(surface, stages) {
-  const origin = one("view").getBoundingClientRect();
-  for (const stage of stages) {
-    const { left, top } = stage.element.getBoundingClientRect();
-    const [x, y] = [left - origin.left, top - origin.top];
-    surface.text(fitText(captionOf(stage.picture.shown), 14, stage.element.clientWidth, 650), x, y - 12, { size: 14, weight: 650 });
-    drawStageOn(new MovedSurface(surface, x, y), stage, stage.area);
-  }
-}
-
-/** @param {Surface} surface */
-function drawOverviewOn(surface) {
+/** All heads as they stand on the screen. @returns {Figure} */
+function headsAsSeen() {
   const overview = one("overview");
   const origin = overview.getBoundingClientRect();
-  drawTextOn(surface, overview, origin);
-  for (const thumb of overview.querySelectorAll(".thumb")) {
-    const canvas = canvasOf(/** @type {HTMLElement} */ (thumb));
-    const { left, top, width, height } = canvas.getBoundingClientRect();
-    const [x, y] = [left - origin.left, top - origin.top];
-    const color = effectColor(Number(/** @type {HTMLElement} */ (thumb).dataset.number));
-    const frame = EFFECT_FRAME / 2;
-    if (color) surface.frame(x - frame, y - frame, width + 2 * frame, height + 2 * frame, color, EFFECT_FRAME);
-    surface.rect(x, y, width, height, theme().absent);
-    surface.image(canvas, x, y, width, height, true);
-  }
+  const thumbs = [...overview.querySelectorAll(".thumb")];
+  const pictures = thumbs.flatMap((thumb) => {
+    const { left, top, width, height } = canvasOf(/** @type {HTMLElement} */ (thumb)).getBoundingClientRect();
+    return pictureOfHead(/** @type {HTMLElement} */ (thumb), { x: left - origin.left, y: top - origin.top, width, height });
+  });
+  const width = Math.max(0, ...[...thumbs, ...overview.querySelectorAll(".across, .note")].map((part) => part.getBoundingClientRect().right - origin.left));
+  return { tree: [...textsIn(overview), ...pictures], width, height: overview.scrollHeight };
 }
 
-/**
- * Every piece of text within an element, where it stands on the screen.
- *
- * @param {Surface} surface
- * @param {Element} view
- * @param {DOMRect} origin
- */
-function drawTextOn(surface, view, origin) {
+/** All heads in so many pixels: a layer a row where they are in their order, and below each what is said of it. @param {number} width @returns {Figure} */
+function headsInRows(width) {
+  const thumbs = [...one("overview").querySelectorAll(".thumb")].filter((thumb) => thumb instanceof HTMLElement);
+  /** @type {HTMLElement[][]} */
+  const rows = [];
+  const byLayer = !sortMetric() && thumbs.length === page.heads.length;
+  const layerOf = (/** @type {HTMLElement} */ thumb) => page.heads[Number(thumb.dataset.number)].layer;
+  for (const thumb of thumbs) {
+    const last = rows[rows.length - 1];
+    if (last && (!byLayer || layerOf(last[0]) === layerOf(thumb))) last.push(thumb);
+    else rows.push([thumb]);
+  }
+  const left = byLayer ? 18 : 0;
+  const most = Math.max(1, Math.floor((width - left + THUMB_GAP) / (LEAST_THUMB + THUMB_GAP)));
+  const across = Math.min(most, byLayer ? Math.max(...rows.map((row) => row.length)) : Math.ceil(Math.sqrt(1.6 * thumbs.length)));
+  const side = (width - left + THUMB_GAP) / across - THUMB_GAP;
+  /** @type {Tree[]} */
+  const tree = [];
+  let y = 0;
+  for (const row of rows) {
+    for (let first = 0; first < row.length; first += across) {
+      const some = row.slice(first, first + across);
+      const heights = some.map((thumb) => (side * canvasOf(thumb).height) / canvasOf(thumb).width);
+      some.forEach((thumb, place) => {
+        const x = left + place * (side + THUMB_GAP);
+        const name = page.heads[Number(thumb.dataset.number)].name;
+        const said = [name, ...(thumb.querySelector(".names")?.textContent?.trim().split(" ") ?? []).filter((word) => word !== name)].join(" ");
+        tree.push(...pictureOfHead(thumb, { x, y, width: side, height: heights[place] }));
+        tree.push(textAt(fitText(said, 9, side), x, y + heights[place] + 7, { size: 9, color: "var(--soft)" }));
+      });
+      if (byLayer && !first) tree.push(textAt(String(layerOf(row[0])), 0, y + heights[0] / 2, { size: 11, color: "var(--soft)" }));
+      y += Math.max(...heights) + 14 + THUMB_GAP;
+    }
+  }
+  return { tree, width, height: y };
+}
+
+/** @param {HTMLElement} thumb @param {Area} area */
+function pictureOfHead(thumb, area) {
+  const { x, y, width, height } = area;
+  const color = effectColor(Number(thumb.dataset.number));
+  const frame = EFFECT_FRAME / 2;
+  const around = color && h("rect", { x: x - frame, y: y - frame, width: width + 2 * frame, height: height + 2 * frame, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME });
+  return [...(around ? [around] : []), rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvasOf(thumb), area, true)];
+}
+
+/** Every piece of text within an element, where it stands on the screen. @param {Element} view */
+function textsIn(view) {
+  const origin = view.getBoundingClientRect();
   const walker = document.createTreeWalker(view, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
+  /** @type {Tree[]} */
+  const tree = [];
   while (walker.nextNode()) {
     const { parentElement, textContent } = walker.currentNode;
     if (!textContent?.trim() || !parentElement || parentElement.closest(".group, .unseen, caption, .plain:not(td .plain, th .plain)")) continue;
@@ -200,11 +186,85 @@ function drawTextOn(surface, view, origin) {
     const { left, top, height, width } = range.getBoundingClientRect();
     if (!width) continue; // what has no room is not shown
     const { fontSize, fontWeight, color } = getComputedStyle(parentElement);
-    const style = { size: parseFloat(fontSize), weight: fontWeight, color };
+    const size = parseFloat(fontSize);
     const cut = parentElement.matches(".does") && parentElement.scrollWidth > parentElement.clientWidth;
-    const text = cut ? fitText(textContent, style.size, parentElement.clientWidth) : textContent;
-    surface.text(text, left - origin.left, top - origin.top + height / 2, style);
+    const text = cut ? fitText(textContent, size, parentElement.clientWidth) : textContent;
+    tree.push(textAt(text, left - origin.left, top - origin.top + height / 2, { size, weight: fontWeight, color }));
   }
+  return tree;
+}
+
+/** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
+function titleLines(width) {
+  const open = titleOfFile();
+  const [large, small] = [{ size: 17, weight: 650 }, { size: 13, weight: 400 }];
+  const style = open ? small : large;
+  const whole = wrapped(page.title, style.size, width, style.weight);
+  const title = whole.slice(0, MAX_TITLE_LINES);
+  if (title.length < whole.length) {
+    const words = (title.pop() ?? "").split(" ");
+    while (words.length > 1 && widthInFile(`${words.join(" ")} …`, style.size, style.weight) > width) words.pop();
+    title.push(`${words.join(" ")} …`);
+  }
+  return [...(open ? wrapped(open, 17, width, 650).map((text) => ({ text, ...large })) : []), ...title.map((text) => ({ text, ...style }))];
+}
+
+/** The file of the view: paper, title, what is shown, and below it the legend, whose scale is that of what was drawn. @param {number} density @returns {{ tree: Tree[], frame: Area }} */
+function fileOfView(density) {
+  const format = chosenFormat();
+  const figure = figureOfView(format, density);
+  const width = format?.drawn ?? Math.max(LEAST_WIDTH, Math.ceil(figure.width)) + 2 * FRAME;
+  let y = FRAME - 4;
+  const title = titleLines(width - 2 * FRAME).map(({ text, size, weight }) => {
+    y += size * 1.4;
+    return textAt(text, FRAME, y - size * 0.9, { size, weight });
+  });
+  const shown = moved(FRAME, y + 12, ...figure.tree);
+  y += 12 + Math.ceil(figure.height) + (hasPalette() ? 20 : 0);
+  const legend = hasPalette() ? legendFigure(width - 2 * FRAME, figure.scale) : { tree: [], height: 0 };
+  const height = Math.ceil(y + legend.height + FRAME - 8);
+  const ratio = format?.height ? format.width / format.height : width / height; // the picture stands in the middle of its frame
+  const [across, down] = [Math.max(width, height * ratio), Math.max(height, width / ratio)];
+  const frame = { x: (width - across) / 2, y: (height - down) / 2, width: across, height: down };
+  const paper = rectangle(frame.x, frame.y, frame.width, frame.height, "var(--paper)");
+  return { tree: [paper, ...title, shown, moved(FRAME, y, ...legend.tree)], frame };
+}
+
+/** @param {ReturnType<typeof fileOfView>} file @param {string | number} width @param {string | number} height */
+function svgOf({ tree, frame }, width, height) {
+  const title = [titleOfFile(), page.title].filter(Boolean).join(" · ");
+  const viewBox = [frame.x, frame.y, frame.width, frame.height].map(short).join(" ");
+  const root = h("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox, role: "img", "font-family": FONT }, h("title", {}, title), h("desc", {}, page.caption), ...tree);
+  return `${written(root, (name) => theme()[name])}\n`;
+}
+
+/** The present view as SVG. */
+function svgOfView() {
+  const file = fileOfView(SVG_DENSITY);
+  const format = chosenFormat();
+  if (!format) return svgOf(file, Math.ceil(file.frame.width), Math.ceil(file.frame.height));
+  return svgOf(file, `${format.width}mm`, `${short((format.width * file.frame.height) / file.frame.width)}mm`);
+}
+
+/** The present view as pixels: of print 300 an inch, of a slide those of a screen. */
+async function canvasOfView() {
+  const format = chosenFormat();
+  const scale = format ? (format.width * format.pixels) / format.drawn : PNG_SCALE;
+  const file = fileOfView(scale);
+  const wide = format ? format.width * format.pixels : PNG_SCALE * file.frame.width;
+  const high = (wide * file.frame.height) / file.frame.width;
+  const fitting = Math.min(1, MAX_PNG_SIDE / Math.max(wide, high));
+  const canvas = newCanvas(Math.round(wide * fitting), Math.round(high * fitting));
+  const image = new Image();
+  image.src = `data:image/svg+xml,${encodeURIComponent(svgOf(file, canvas.width, canvas.height))}`;
+  await image.decode();
+  contextOf(canvas).drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas;
+}
+
+/** The format that was chosen; nothing for the size that is seen. */
+function chosenFormat() {
+  return state.size ? FORMATS[state.size] : null;
 }
 
 /** Hands a file to the browser to keep. @param {Blob} blob @param {string} suffix */
@@ -226,88 +286,10 @@ export function offerSizes() {
   select.onchange = () => set({ size: /** @type {FigureSize} */ (select.value) });
 }
 
-/** The format that was chosen; nothing for the size that is seen. */
-function chosenFormat() {
-  return state.size ? FORMATS[state.size] : null;
-}
-
-/**
- * Lays the open picture out for a format while a file is drawn.
- *
- * @template File
- * @param {() => File} drawn
- * @returns {File}
- */
-function laidOut(drawn) {
-  const format = chosenFormat();
-  const { stage, stages = stage ? [stage] : [] } = scene.current ?? {};
-  if (format && stages.length === 1 && stages[0].picture.factor <= 1.01) {
-    const [only] = stages;
-    only.width = format.drawn - 2 * FRAME;
-    const above = 4 * FRAME + (scene.current?.images?.heightIn(only.width) ?? 0);
-    const most = format.height ? (format.drawn * format.height) / format.width - above : MAX_WHOLE;
-    only.whole = only.picture.measure(only.width, format.height ? most : Math.min(most, only.width));
-  }
-  try {
-    return drawn();
-  } finally {
-    for (const each of stages) each.fit(); // in the pixels of the screen again
-  }
-}
-
-/** The present view as SVG. */
-function svgOfView() {
-  return laidOut(() => {
-    const size = sizeOfView();
-    const surface = new SvgSurface();
-    drawFile(surface, size);
-    const title = [titleOfFile(), page.title].filter(Boolean).join(" · ");
-    return surface.file(size.width, size.height, title, page.caption, chosenFormat());
-  });
-}
-
-function canvasOfView() {
-  return laidOut(() => {
-    const size = sizeOfView();
-    const format = chosenFormat();
-    const [wide, high] = format ? sizeOfPng(format, size) : [PNG_SCALE * size.width, PNG_SCALE * size.height];
-    const scale = Math.min(wide / size.width, high / size.height, MAX_PNG_SIDE / Math.max(size.width, size.height));
-    const canvas = newCanvas(format ? wide : size.width * scale, format ? high : size.height * scale);
-    const context = contextOf(canvas);
-    context.fillStyle = theme().paper;
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    context.translate((canvas.width - size.width * scale) / 2, (canvas.height - size.height * scale) / 2);
-    context.scale(scale, scale);
-    const surface = new CanvasSurface(context);
-    drawFile(surface, size);
-    return canvas;
-  });
-}
-
-/** The pixels of a PNG: of print 300 an inch, of a slide those of a screen. @param {Format} format @param {Size} size */
-function sizeOfPng({ width, height }, size) {
-  if (height) return [Math.round(width * PIXELS_OF_SLIDE), Math.round(height * PIXELS_OF_SLIDE)];
-  const wide = Math.round(width * PIXELS_OF_PRINT);
-  return [wide, Math.min(MAX_PNG_SIDE, Math.round((wide * size.height) / size.width))];
-}
-
-/** True if the open picture is laid out for a size: one stage is, seen whole; other views are drawn for it by the command line. */
-function isLaidOut() {
-  const stage = scene.current?.stage;
-  return !state.size || (Boolean(stage) && !scene.current?.stages && (stage?.picture.factor ?? 2) <= 1.01);
-}
-
-/** Shows the command that draws what is shown in the chosen size. */
-function commandInstead() {
-  openShare(`For a size, this page saves only one head, seen whole. This command draws what is shown for “${chosenFormat()?.name}”; choose “As seen” to save it as it is.`);
-}
-
 export function saveSvg() {
-  if (!isLaidOut()) return commandInstead();
   offer(new Blob([svgOfView()], { type: "image/svg+xml" }), "svg");
 }
 
-export function savePng() {
-  if (!isLaidOut()) return commandInstead();
-  canvasOfView().toBlob((blob) => blob && offer(blob, "png"), "image/png");
+export async function savePng() {
+  (await canvasOfView()).toBlob((blob) => blob && offer(blob, "png"), "image/png");
 }

@@ -1,18 +1,21 @@
 /** A stage: a part of a large picture that scrolls by itself, drawn only where it is seen, and zooms. */
 
 import { pin, pointTo } from "./actions.js";
-import { contextOf } from "./colors.js";
+import { contextOf, theme } from "./colors.js";
 import { isPrinting, make, openHeight } from "./elements.js";
+import { measureLetters } from "./figure.js";
 import { set, state } from "./state.js";
-import { CanvasSurface, measureLetters } from "./surface.js";
+import { h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
 
 /** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 
 const MIN_DRAG = 5; // pixels from which a press that moves is a drag
 const ROOM_BELOW = 12; // pixels left under it
 const MIN_HEIGHT = 280;
 const MAX_PRINTED = 12_000; // pixels of a picture that is printed whole
+export const DIMMED = 0.16; // opacity of what a marked token's own lines stand out from
 
 /** @typedef {(event: { clientX: number, clientY: number }) => [number, number]} PlaceOf */
 
@@ -32,13 +35,15 @@ export class PictureStage {
     /** @type {() => void} called after it moved or zoomed */
     this.moved = () => {};
     this.width = this.height = this.requested = 0;
-    /** @type {Set<HTMLCanvasElement>} those that nothing was drawn on yet */
-    this.empty = new Set();
+    /** @type {Tree[]} what lies over the cells, besides the marks */
+    this.base = [];
     this.whole = { width: 0, height: 0 };
     this.last = { x: 0, y: 0, width: 0, height: 0 };
     this.dragged = false;
-    this.canvases = ["stage-base", "stage-over"].map((className) => make("canvas", { className, ariaHidden: "true" }));
-    this.viewport = make("div", { className: "stage-view" }, ...this.canvases);
+    this.canvas = make("canvas", { className: "stage-base", ariaHidden: "true" });
+    this.viewport = make("div", { className: "stage-view" });
+    patch(this.viewport, [this.canvas, h("svg", { class: "stage-over", "aria-hidden": "true" })]);
+    this.over = /** @type {SVGElement} */ (this.viewport.lastChild);
     this.space = make("div", { className: "stage-space" }, this.viewport);
     this.element = make("div", { className: "stage", tabIndex: 0 }, this.space);
     this.element.setAttribute("role", "application");
@@ -95,12 +100,8 @@ export class PictureStage {
     this.viewport.style.width = `${this.width}px`;
     this.viewport.style.height = `${this.height}px`;
     const density = window.devicePixelRatio || 1;
-    for (const canvas of this.canvases) {
-      canvas.width = Math.round(this.width * density);
-      canvas.height = Math.round(this.height * density);
-      contextOf(canvas).setTransform(density, 0, 0, density, 0, 0);
-    }
-    this.empty = new Set(this.canvases);
+    this.canvas.width = Math.round(this.width * density);
+    this.canvas.height = Math.round(this.height * density);
     this.draw();
   }
 
@@ -119,23 +120,32 @@ export class PictureStage {
   }
 
   draw() {
-    this.last = this.area;
-    const context = this.cleared(this.canvases[0]);
-    this.picture.draw(new CanvasSurface(context), this.area);
+    const { area, picture, canvas } = this;
+    this.last = area;
+    const density = window.devicePixelRatio || 1;
+    const context = contextOf(canvas);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.setTransform(density, 0, 0, density, 0, 0);
+    context.save();
+    context.beginPath();
+    context.rect(picture.fixed.left, picture.fixed.top, area.width, area.height);
+    context.clip();
+    for (const { canvas: cells, x, y, width, height } of picture.images(area, density)) {
+      context.fillStyle = theme().absent;
+      context.fillRect(x, y, width, height);
+      context.imageSmoothingEnabled = width < cells.width;
+      context.drawImage(cells, x, y, width, height);
+    }
+    context.restore();
+    this.base = picture.base(area);
     this.drawOver();
   }
 
-  /** The context of a canvas without what was drawn before. On paper what clears one canvas clears those below it, too. @param {HTMLCanvasElement} canvas */
-  cleared(canvas) {
-    const context = contextOf(canvas);
-    if (!this.empty.delete(canvas)) context.clearRect(0, 0, this.width, this.height);
-    return context;
-  }
-
+  /** Draws the marks; what lies below them stays as it is. */
   drawOver() {
-    const context = this.cleared(this.canvases[1]);
-    this.canvases[0].style.opacity = this.picture.dimmed ? "0.16" : "1";
-    this.picture.drawOver(new CanvasSurface(context), this.area);
+    const { picture, area } = this;
+    patch(this.over, [h("g", { opacity: picture.dimmed ? DIMMED : null }, ...this.base), h("g", {}, ...picture.marks(area))]);
   }
 
   /**
@@ -212,7 +222,7 @@ export class PictureStage {
   }
 
   listen() {
-    const over = this.canvases[1];
+    const { over } = this;
     /** @type {PlaceOf} */
     const at = (event) => {
       const bounds = this.viewport.getBoundingClientRect();
@@ -222,7 +232,7 @@ export class PictureStage {
       if (event.pointerType !== "touch") pointTo(this.markAt(at(event)), ...at(event), this);
     });
     over.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && pointTo(null, 0, 0, this));
-    this.listenToDrag(over);
+    this.listenToDrag(over, at);
     over.addEventListener("click", (event) => {
       if (this.dragged) return;
       const mark = this.markAt(at(event));
@@ -252,42 +262,34 @@ export class PictureStage {
     return this.picture.pointAt(x, y, this.area);
   }
 
-  /** A mouse that is pressed and moved takes the picture along. @param {HTMLElement} over */
-  listenToDrag(over) {
-    /** @type {{ clientX: number, clientY: number, x: number, y: number } | null} */
+  /** A mouse that is pressed and moved takes the picture along, or keeps seconds of the sound that it was pressed on. @param {SVGElement} over @param {PlaceOf} at */
+  listenToDrag(over, at) {
+    const { picture } = this;
+    /** @type {{ place: [number, number], area: Area, isSound: boolean } | null} where the drag began */
     let from = null;
-    /** @type {number | null} where a drag over the envelope of a sound began */
-    let start = null;
-    over.addEventListener("pointerdown", ({ pointerType, button, clientX, clientY, offsetX, offsetY }) => {
+    over.addEventListener("pointerdown", (event) => {
+      const [x, y] = at(event);
+      const isSound = picture.isSound?.(x, y) ?? false;
       this.dragged = false;
-      start = !button && this.picture.isSound?.(offsetX, offsetY) ? offsetX : null;
-      from = pointerType === "mouse" && !button ? { clientX, clientY, ...this.area } : null;
+      from = !event.button && (isSound || event.pointerType === "mouse") ? { place: [x, y], area: this.area, isSound } : null;
     });
-    over.addEventListener("pointermove", ({ buttons, clientX, clientY, pointerId, offsetX }) => {
-      if (start !== null && buttons) return this.dragSeconds(over, pointerId, start, offsetX);
-      if (!from || !buttons) return;
-      const [x, y] = [from.clientX - clientX, from.clientY - clientY];
-      if (!this.dragged && Math.hypot(x, y) < MIN_DRAG) return;
-      if (!this.dragged) over.setPointerCapture(pointerId);
+    over.addEventListener("pointermove", (event) => {
+      if (!from || !event.buttons) return;
+      const [x, y] = at(event);
+      const [byX, byY] = [from.place[0] - x, from.place[1] - y];
+      if (!this.dragged && (from.isSound ? Math.abs(byX) : Math.hypot(byX, byY)) < MIN_DRAG) return;
+      if (!this.dragged) over.setPointerCapture(event.pointerId);
       this.dragged = true;
-      this.element.scrollTo(from.x + x, from.y + y);
+      if (!from.isSound || !picture.secondAt) return this.element.scrollTo(from.area.x + byX, from.area.y + byY);
+      const [first, last] = [from.place[0], x].map((pixel) => picture.secondAt?.(pixel, this.area) ?? 0).sort((one, two) => one - two);
+      picture.dragged = first < last ? [first, last] : null;
+      this.drawOver();
     });
     over.addEventListener("pointerup", () => {
-      const { dragged: interval } = this.picture;
-      this.picture.dragged = from = start = null;
+      const { dragged: interval } = picture;
+      picture.dragged = from = null;
       if (interval) set({ interval, mark: null });
     });
-  }
-
-  /** Takes the seconds between the press and the pointer. @param {HTMLElement} over @param {number} pointer @param {number} start @param {number} x */
-  dragSeconds(over, pointer, start, x) {
-    const { picture } = this;
-    if (!picture.secondAt || (!this.dragged && Math.abs(x - start) < MIN_DRAG)) return;
-    if (!this.dragged) over.setPointerCapture(pointer);
-    this.dragged = true;
-    const [first, last] = [start, x].map((pixel) => picture.secondAt?.(pixel, this.area) ?? 0).sort((one, two) => one - two);
-    picture.dragged = first < last ? [first, last] : null;
-    this.drawOver();
   }
 
   /** @param {PlaceOf} at */

@@ -1,22 +1,20 @@
 /** The text on top of the page: always shaded by what is pointed at, and where tokens are chosen. */
 
 import { keepToken, pin, pointTo } from "./actions.js";
-import { theme } from "./colors.js";
 import { page, textOf } from "./data.js";
 import { make, one } from "./elements.js";
+import { fitText, moved, textAt } from "./figure.js";
 import { scaleUpTo } from "./head_scales.js";
 import { drawMedium } from "./medium.js";
 import { withoutHidden } from "./shown.js";
-import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
-import { shadesOf } from "./shading.js";
 import { heardOf, intervalText, shareWithin } from "./seconds.js";
 import { hasShares } from "./patch_runs.js";
 import { scene, set, sideNumber, state } from "./state.js";
-import { fitText } from "./surface.js";
-import { largestOf, strongestOf } from "./values.js";
+import { averageOfKeys, largestOf, strongestOf } from "./values.js";
 
-/** @import { Axis, Mark, Shades, Surface, Text, View } from "./types.js" */
+/** @import { Axis, Figure, Mark, Shades, Shown, Text, View } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
 const MAX_SHORT_TEXT = 90; // tokens that fill a screen in larger letters
@@ -111,22 +109,23 @@ export class TextView {
     return `, ${shown.title.replace(/^(Heads?|Mean|Maximum|Rollout|Text|Picture) /, (word) => word.toLowerCase())}`;
   }
 
-  /** Returns the size of all lines, as a saved file needs it. */
-  wholeSize() {
-    const width = this.drawn.reduce((most, { words }) => Math.max(most, words.element.clientWidth), 0);
-    return { width, height: this.drawn.reduce((total, { words }) => total + words.wholeHeight + (this.drawn.length > 1 ? 24 : 6), NOTE_HEIGHT) };
-  }
-
-  /** All lines with their shades, and no word of the page's own. @param {Surface} surface */
-  drawOn(surface) {
+  /** All lines with their shades, and no word of the page's own. @param {number} width @returns {Figure} */
+  figure(width) {
+    /** @type {Tree[]} */
+    const tree = [];
     let top = 0;
     for (const { words, axis } of this.drawn) {
-      if (this.drawn.length > 1) surface.text(axis === "key" ? "keys" : "queries", 0, top + 8, { size: 12, color: theme().soft });
-      top += this.drawn.length > 1 ? 20 : 0;
-      words.drawOn(new MovedSurface(surface, 0, top));
-      top += words.wholeHeight + 4;
+      if (this.drawn.length > 1) {
+        tree.push(textAt(axis === "key" ? "keys" : "queries", 0, top + 8, { size: 12, color: "var(--soft)" }));
+        top += 20;
+      }
+      const figure = words.figure(width);
+      tree.push(moved(0, top, ...figure.tree));
+      top += figure.height + 4;
     }
-    surface.text(fitText(this.note.textContent?.replace(/ Point at.*$/, "") ?? "", 12, this.wholeSize().width), 0, top + 10, { size: 12, color: theme().soft });
+    const said = this.note.textContent?.replace(/ Point at.*$/, "") ?? "";
+    tree.push(textAt(fitText(said, 12, width), 0, top + 10, { size: 12, color: "var(--soft)" }));
+    return { tree, width, height: top + NOTE_HEIGHT };
   }
 
   /** @param {Mark} mark */
@@ -207,4 +206,31 @@ export function drawStrip(number) {
   if (scene.strip instanceof TextView && scene.strip.isOf(number)) return scene.strip.drawOver();
   one("text").replaceChildren();
   scene.strip = new TextView(one("text"), number, false);
+}
+
+/** @type {WeakMap<Shown, Float32Array>} */
+const averages = new WeakMap();
+
+/**
+ * What a mark shades; without one how much each key is attended to on average.
+ *
+ * @param {Shown} shown
+ * @param {Mark | null} mark
+ * @returns {Shades}
+ */
+function shadesOf(shown, mark) {
+  if (shown.shades) return shown.shades(mark);
+  if (mark?.query !== null && mark?.query !== undefined) {
+    return { query: null, key: shown.line("query", mark.query), said: `what ${labelOf(shown, mark)} attends to` };
+  }
+  if (mark) return { query: shown.line("key", mark.key ?? 0), key: null, said: `what attends to ${labelOf(shown, mark)}` };
+  if (!shown.values) return { query: null, key: null, said: "" };
+  const average = averages.get(shown) ?? averageOfKeys(shown);
+  averages.set(shown, average);
+  return { query: null, key: average, said: "how much each token is attended to on average" };
+}
+
+/** @param {Shown} shown @param {Mark} mark */
+function labelOf(shown, { query, key }) {
+  return `“${query !== null ? shown.queries.labels[query] : shown.keys.labels[key ?? 0]}”`;
 }

@@ -104,10 +104,7 @@ export class SideBySide {
     const top = this.grid.getBoundingClientRect().top + window.scrollY;
     const height = Math.max(320, openHeight() - Math.min(top, 300) - 20);
     const count = this.stages.length;
-    const sideOf = (/** @type {number} */ across) =>
-      Math.min(clientWidth / across - GAP, height / Math.ceil(count / across) - 34);
-    const choices = [...Array(count).keys()].map((place) => place + 1);
-    this.across = choices.reduce((best, across) => (sideOf(across) > sideOf(best) ? across : best), 1);
+    this.across = mostAcross(count, clientWidth, height);
     this.grid.style.gridTemplateColumns = `repeat(${this.across}, minmax(0, 1fr))`;
     const most = Math.max(220, height / Math.ceil(count / this.across) - 34);
     for (const stage of this.stages) {
@@ -125,6 +122,13 @@ export class SideBySide {
   reveal(mark) {
     this.stages[0].reveal(mark);
   }
+}
+
+/** How many of some pictures stand side by side, so that each is as large as possible. @param {number} count @param {number} width @param {number} height */
+export function mostAcross(count, width, height) {
+  const sideOf = (/** @type {number} */ across) => Math.min(width / across - GAP, height / Math.ceil(count / across) - 34);
+  const choices = [...Array(count).keys()].map((place) => place + 1);
+  return choices.reduce((best, across) => (sideOf(across) > sideOf(best) ? across : best), 1);
 }
 
 /**

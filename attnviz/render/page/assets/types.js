@@ -1,3 +1,5 @@
+/** @import { Tree } from "./tree.js" */
+
 /**
  * The shapes of the page's values, for the type checker alone: nothing of this file reaches the page.
  *
@@ -318,52 +320,15 @@
 
 /**
  * @typedef {{ x: number, y: number, width: number, height: number }} Area the part of a picture that is seen
- *
- * @typedef {object} TextStyle
- * @property {number} [size]
- * @property {string} [color]
- * @property {CanvasTextAlign} [align]
- * @property {number} [turned] degrees
- * @property {number | string} [weight]
- */
-
-/**
- * @callback DrawArc
- * @param {number} x1
- * @param {number} y1
- * @param {number} x2
- * @param {number} y2
- * @param {string} color
- * @param {number} thick
- * @param {number} opacity
- * @returns {void}
- *
- * @callback DrawImage
- * @param {HTMLCanvasElement} canvas
- * @param {number} x
- * @param {number} y
- * @param {number} width
- * @param {number} height
- * @param {boolean} [pixels] whether it stays pixels in a file
- * @returns {void}
- */
-
-/**
- * @typedef {object} Surface
- * @property {number} density pixels of the file or screen in one of the layout
- * @property {(x: number, y: number, width: number, height: number, fill: string, opacity?: number) => void} rect
- * @property {(x: number, y: number, width: number, height: number, color: string, thick?: number) => void} frame
- * @property {DrawArc} arc
- * @property {(text: string, x: number, y: number, style?: TextStyle) => void} text
- * @property {DrawImage} image
- * @property {(x: number, y: number, width: number, height: number, draw: () => void) => void} clip
+ * @typedef {{ tree: Tree[], width: number, height: number, scale?: Scale }} Figure elements, their size, and the scale of the cells in it
+ * @typedef {Area & { canvas: HTMLCanvasElement }} CellImage cells under the elements of a picture, in their place
  */
 
 /**
  * @typedef {object} Picture what a stage shows
  * @property {Shown} shown
  * @property {number} factor of the zoom
- * @property {boolean} dimmed
+ * @property {boolean} [dimmed] whether the lines of what is marked stand out
  * @property {{ left: number, top: number }} fixed what stays in place while the rest scrolls
  * @property {string} [note]
  * @property {Scale} [scale] where it is not the head's
@@ -371,8 +336,11 @@
  * @property {Picture[]} [peers] pictures side by side, which share a scale
  * @property {number} [cell] pixels of a cell's smaller side
  * @property {(width: number, height: number) => { width: number, height: number }} measure
- * @property {(surface: Surface, area: Area) => void} draw
- * @property {(surface: Surface, area: Area) => void} drawOver
+ * @property {(area: Area, density: number) => CellImage[]} images of the cells, for so many pixels in one of the layout
+ * @property {(area: Area) => Tree[]} base what lies over the cells, and around them
+ * @property {(area: Area) => Tree[]} marks what is marked
+ * @property {() => Picture} inFile a copy that is laid out for a file
+ * @property {(area: Area, width: number, most: number) => Area} partFor lays it out so that the same is seen in other pixels
  * @property {(x: number, y: number, area: Area) => Mark | null} pointAt
  * @property {(mark: Mark) => Area} placeOf
  * @property {(row: number) => Area} [rowPlace] where a row of a lens is
@@ -410,7 +378,8 @@
  * @property {() => void} fit
  * @property {Stage} [stage]
  * @property {Stage[]} [stages] where several stand side by side
- * @property {{ draw: () => void, heightIn: (width: number) => number, drawOn: (surface: Surface, width: number) => void }} [images] of a lens over images
+ * @property {number} [across] how many stages stand side by side
+ * @property {{ draw: () => void, figure: (width: number) => Figure }} [images] of a lens over images
  */
 
 /**

@@ -17,7 +17,7 @@ import { isMovedRead, takeMovedCodes } from "./moved.js";
 import { askMovedCodes, dropWindows, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
-import { overlaid, OverlayPicture } from "./overlay.js";
+import { overlaid } from "./overlay.js";
 import { cellAt } from "./seconds.js";
 import { cellsOf, shownHead, showsScores, unitsNow } from "./shown.js";
 import { PictureStage } from "./stage.js";
@@ -194,8 +194,7 @@ function writeSoon() {
 
 /** @param {Shown} shown @returns {Picture} */
 function newPicture(shown) {
-  if (shown.all) return new OverlayPicture(shown);
-  if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
+  if (shown.all || (state.view === "arcs" && !state.together)) return new ArcsPicture(shown);
   const redraw = () => redrawStages(picture);
   const [cells] = shown.source || shown.scale.scores ? [shown] : cellsOf([shown]); // several were made before, over one scale
   /** @type {Picture} */

@@ -1,19 +1,20 @@
 /** A sound over the weights of one token: its envelope, the words that are said, and seconds; dragging keeps an interval. */
 
-import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
-import { drawEnvelope, drawHeardWords, drawSeconds } from "./envelope.js";
+import { envelopeOf, secondsAlong, wordsHeard } from "./envelope.js";
+import { letters, rectangle, short, textAt, textWidth } from "./figure.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { cellAt, extentOf, heardWords, intervalOf, startOf } from "./seconds.js";
-import { CanvasSurface, letters, textWidth } from "./surface.js";
+import { h, patch } from "./tree.js";
 
-/** @import { Surface, Text } from "./types.js" */
+/** @import { Figure, Text } from "./types.js" */
 /** @import { Interval } from "./seconds.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
 const MIN_INTERVAL = 4; // pixels from which a press that moves keeps an interval
 const HEIGHTS = { strip: [34, 14], large: [110, 40] }; // pixels of envelope and weights
-const DIMMED = 0.72; // opacity of the paper over what is outside of the interval
+const SHADES_OF_BARS = 60;
+const PALED = 0.72; // opacity of the paper over what is outside of the interval
 
 export class Waveform {
   /**
@@ -30,8 +31,9 @@ export class Waveform {
     /** @type {Interval | null} the seconds between the press and the pointer */
     this.dragged = null;
     this.width = 0;
-    this.canvas = make("canvas", { className: "waveform-canvas" });
-    this.element = make("div", { className: "waveform", tabIndex: 0 }, this.canvas);
+    this.element = make("div", { className: "waveform", tabIndex: 0 });
+    patch(this.element, [h("svg", { class: "waveform-canvas" })]);
+    this.picture = /** @type {SVGElement} */ (this.element.firstChild);
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", `${label}; drag to keep an interval`);
     parent.append(this.element);
@@ -47,38 +49,35 @@ export class Waveform {
     return Math.round(14 * letters.scale);
   }
 
-  get wholeHeight() {
-    return 2 * this.line + this.tall + this.low + 4;
-  }
-
   listen() {
     const { point, choose, keepInterval } = this.marking;
-    const { canvas } = this;
+    const { picture } = this;
+    const at = (/** @type {MouseEvent} */ { clientX }) => clientX - picture.getBoundingClientRect().left;
     /** @type {number | null} */
     let pressed = null;
-    canvas.addEventListener("pointerdown", ({ offsetX, button }) => (pressed = button ? null : offsetX));
-    canvas.addEventListener("pointermove", (event) => {
-      if (pressed === null || !event.buttons || !keepInterval) return event.pointerType === "touch" ? undefined : point(this.placeAt(event.offsetX));
-      if (!this.dragged && Math.abs(event.offsetX - pressed) < MIN_INTERVAL) return;
-      if (!this.dragged) canvas.setPointerCapture(event.pointerId);
-      const ends = [this.secondAt(pressed), this.secondAt(event.offsetX)].sort((one, two) => one - two);
+    picture.addEventListener("pointerdown", (event) => (pressed = event.button ? null : at(event)));
+    picture.addEventListener("pointermove", (event) => {
+      if (pressed === null || !event.buttons || !keepInterval) return event.pointerType === "touch" ? undefined : point(this.placeAt(at(event)));
+      if (!this.dragged && Math.abs(at(event) - pressed) < MIN_INTERVAL) return;
+      if (!this.dragged) picture.setPointerCapture(event.pointerId);
+      const ends = [this.secondAt(pressed), this.secondAt(at(event))].sort((one, two) => one - two);
       this.dragged = [ends[0], ends[1]];
       this.paint();
     });
-    canvas.addEventListener("pointerup", ({ offsetX, shiftKey }) => {
+    picture.addEventListener("pointerup", (event) => {
       const { dragged } = this;
       this.dragged = null;
       if (dragged) keepInterval?.(dragged[1] > dragged[0] ? dragged : null);
-      else if (pressed !== null) choose(this.placeAt(offsetX), shiftKey);
+      else if (pressed !== null) choose(this.placeAt(at(event)), event.shiftKey);
       pressed = null;
     });
-    canvas.addEventListener("pointercancel", () => {
+    picture.addEventListener("pointercancel", () => {
       pressed = this.dragged = null;
       this.paint();
     });
-    canvas.addEventListener("pointerleave", () => point(null));
-    canvas.addEventListener("dblclick", ({ offsetX }) => {
-      const second = this.secondAt(offsetX);
+    picture.addEventListener("pointerleave", () => point(null));
+    picture.addEventListener("dblclick", (event) => {
+      const second = this.secondAt(at(event));
       const word = heardWords(this.text).find(({ start, end }) => second >= start && second < end);
       if (word) keepInterval?.(intervalOf(word));
     });
@@ -96,11 +95,7 @@ export class Waveform {
   }
 
   fit() {
-    const density = window.devicePixelRatio || 1;
     this.width = Math.max(60, this.element.clientWidth);
-    [this.canvas.width, this.canvas.height] = [this.width, this.wholeHeight].map((side) => Math.round(side * density));
-    this.canvas.style.height = `${this.wholeHeight}px`;
-    contextOf(this.canvas).setTransform(density, 0, 0, density, 0, 0);
     this.paint();
   }
 
@@ -111,27 +106,48 @@ export class Waveform {
   }
 
   paint() {
-    const context = contextOf(this.canvas);
-    context.clearRect(0, 0, this.width, this.wholeHeight);
-    this.drawOn(new CanvasSurface(context));
+    const { tree, height } = this.figure(this.width);
+    this.picture.style.height = `${height}px`;
+    patch(this.picture, tree);
   }
 
-  /** @param {Surface} surface */
-  drawOn(surface) {
-    const { text, width, line, tall, low } = this;
+  /** The envelope with its words, weights below it, what is kept and marked, and seconds. @param {number} width @returns {Figure} */
+  figure(width) {
+    const { text, line, tall, low, marking } = this;
     const size = 11 * letters.scale;
-    drawEnvelope(surface, text, { x: 0, y: line, width, height: tall });
-    drawHeardWords(surface, text, { x: 0, y: 0, width, height: line + tall }, size);
-    this.drawWeights(surface, line + tall + 2);
-    this.drawInterval(surface);
-    this.drawHeard(surface);
-    this.drawMarks(surface);
+    const whole = line + tall + low + 2;
+    const x = (/** @type {number} */ second) => xOf(text, second, width);
+    const tree = [
+      envelopeOf(text, { x: 0, y: line, width, height: tall }),
+      ...wordsHeard(text, { x: 0, y: 0, width, height: line + tall }, size),
+      rectangle(0, line + tall + 2, width, low, "var(--line)", 0.5),
+      ...this.weights(line + tall + 2, width),
+    ].filter((part) => part !== null);
+
+    const interval = this.dragged ?? marking.interval?.();
+    if (interval) { // what is outside of it is paled
+      const [from, end] = interval.map(x);
+      tree.push(rectangle(0, 0, from, whole, "var(--paper)", PALED), rectangle(end, 0, width - end, whole, "var(--paper)", PALED));
+      tree.push(...[from, end].map((side) => rectangle(side - 1, 0, 2, whole, "var(--accent)")));
+    }
+    const heard = marking.heard?.();
+    if (heard) { // the word that is pointed at elsewhere
+      const [from, end] = [heard.start, heard.end].map(x);
+      tree.push(rectangle(from, 0, end - from, line + tall, "var(--accent)", 0.16));
+      tree.push(h("rect", { x: from, y: 1, width: Math.max(2, end - from), height: line + tall, fill: "none", stroke: "var(--accent)", "stroke-width": 1.5 }));
+    }
+    for (const place of this.marks()) {
+      const [from, end] = [place, place + 1].map((edge) => x(startOf(text, edge)));
+      tree.push(rectangle(from, 0, Math.max(1.5, end - from), whole, marking.isChosen(place) ? "var(--accent)" : "var(--ink)", 0.8));
+    }
+
     const y = tall + low + line + 2 + line / 2;
     const [words, second] = this.wordsNow();
     const half = textWidth(words, size, 650) / 2 + 4;
-    const middle = Math.max(half, Math.min(width - half, this.xOf(second)));
-    drawSeconds(surface, text, 0, y, width, size, words ? [middle - half, middle + half] : [0, 0]);
-    surface.text(words, middle, y, { size, color: theme().accent, align: "center", weight: 650 });
+    const middle = Math.max(half, Math.min(width - half, x(second)));
+    tree.push(...secondsAlong(text, 0, y, width, size, words ? [middle - half, middle + half] : [0, 0]));
+    tree.push(textAt(words, middle, y, { size, color: "var(--accent)", align: "middle", weight: 650 }));
+    return { tree, width, height: 2 * line + tall + low + 4 };
   }
 
   /** The words in the line of seconds, and the second that they stand at: of a drag, a frame or a word. @returns {[string, number]} */
@@ -155,60 +171,35 @@ export class Waveform {
     return places.sort((one, two) => Number(isMarked(one)) - Number(isMarked(two)));
   }
 
-  /** The weights under the envelope: of each pixel the frame with the largest. @param {Surface} surface @param {number} y */
-  drawWeights(surface, y) {
-    const { text, width, low, shading } = this;
-    surface.rect(0, y, width, low, theme().line, 0.5);
-    if (!shading?.values) return;
+  /** The weights under the envelope: of each pixel the frame with the largest. @param {number} y @param {number} width */
+  weights(y, width) {
+    const { text, low, shading } = this;
+    if (!shading?.values) return [];
     const { values, scale } = shading;
-    const [from, to] = extentOf(text);
-    const at = (/** @type {number} */ cell) => ((startOf(text, cell) - from) / (to - from)) * width;
+    const at = (/** @type {number} */ cell) => xOf(text, startOf(text, cell), width);
+    /** @type {Map<string, { hue: string, opacity: number, path: string }>} one path for all bars of a shade */
+    const shades = new Map();
     for (let cell = 0, end = 0; cell < values.length; cell = end) {
       const x = at(cell);
       let largest = cell;
       for (end = cell + 1; end < values.length && at(end) - x < 1; end++) {
         if (Math.abs(values[end]) > Math.abs(values[largest])) largest = end;
       }
-      const strength = strengthOf(values[largest], scale);
-      if (strength > 0.004) surface.rect(x, y, at(end) - x + 0.3, low, theme()[hueOf(values[largest], scale)], strength);
+      const [hue, opacity] = [hueOf(values[largest], scale), Math.ceil(SHADES_OF_BARS * strengthOf(values[largest], scale) - 0.2) / SHADES_OF_BARS];
+      if (opacity <= 0) continue;
+      const shade = shades.get(`${hue} ${opacity}`) ?? { hue, opacity, path: "" };
+      shade.path += `M${short(x)} ${y}h${short(at(end) - x + 0.3)}v${low}h${short(x - at(end) - 0.3)}z`;
+      shades.set(`${hue} ${opacity}`, shade);
     }
-  }
-
-  /** A frame around the word that is pointed at elsewhere. @param {Surface} surface */
-  drawHeard(surface) {
-    const heard = this.marking.heard?.();
-    if (!heard) return;
-    const [x, end] = [heard.start, heard.end].map((second) => this.xOf(second));
-    surface.rect(x, 0, end - x, this.line + this.tall, theme().accent, 0.16);
-    surface.frame(x, 1, Math.max(2, end - x), this.line + this.tall, theme().accent, 1.5);
-  }
-
-  /** Pales what is outside of the interval. @param {Surface} surface */
-  drawInterval(surface) {
-    const interval = this.dragged ?? this.marking.interval?.();
-    if (!interval) return;
-    const [x, end] = interval.map((second) => this.xOf(second));
-    const height = this.line + this.tall + this.low + 2;
-    surface.rect(0, 0, x, height, theme().paper, DIMMED);
-    surface.rect(end, 0, this.width - end, height, theme().paper, DIMMED);
-    for (const side of [x, end]) surface.rect(side - 1, 0, 2, height, theme().accent);
-  }
-
-  /** A line at the frames that are chosen and pointed at. @param {Surface} surface */
-  drawMarks(surface) {
-    for (const place of this.marks()) {
-      const [x, end] = [place, place + 1].map((edge) => this.xOf(startOf(this.text, edge)));
-      const color = this.marking.isChosen(place) ? theme().accent : theme().ink;
-      surface.rect(x, 0, Math.max(1.5, end - x), this.line + this.tall + this.low + 2, color, 0.8);
-    }
-  }
-
-  /** The pixel of a second. @param {number} second */
-  xOf(second) {
-    const [from, to] = extentOf(this.text);
-    return Math.min(1, Math.max(0, (second - from) / (to - from))) * this.width;
+    return Array.from(shades.values(), ({ hue, opacity, path }) => h("path", { d: path, fill: `var(--${hue})`, "fill-opacity": opacity }));
   }
 
   /** All of a sound is seen, so that nothing needs to scroll. */
   reveal() {}
+}
+
+/** The pixel of a second, where the axis takes so many. @param {Text} text @param {number} second @param {number} width */
+function xOf(text, second, width) {
+  const [from, to] = extentOf(text);
+  return Math.min(1, Math.max(0, (second - from) / (to - from))) * width;
 }

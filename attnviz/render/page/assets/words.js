@@ -2,13 +2,15 @@
 
 import { contextOf, theme } from "./colors.js";
 import { make, whenIdle } from "./elements.js";
+import { textAt, textWidth } from "./figure.js";
 import { lineWith, linesOf } from "./flow.js";
 import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
-import { textWidth } from "./surface.js";
+import { h } from "./tree.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Heard, Interval } from "./seconds.js" */
-/** @import { Scale, Surface, Text } from "./types.js" */
+/** @import { Figure, Scale, Text } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
 
 /**
  * What a reader does with the tokens, and which of them are marked.
@@ -197,37 +199,34 @@ export class Words {
     token.look = token.element.className = look;
   }
 
-  /** Of all lines that a file holds. */
-  get wholeHeight() {
-    return Math.min(MAX_SAVED_LINES + 1, this.starts.length - 1) * this.step;
-  }
-
-  /** Draws all lines with their shades, of very many the first ones. @param {Surface} surface */
-  drawOn(surface) {
+  /** All lines with their shades in so many pixels, of very many the first ones. @param {number} width @returns {Figure} */
+  figure(width = this.room) {
     const size = parseFloat(getComputedStyle(this.element).fontSize);
     const widths = widthsOf(this.text, size);
-    for (let line = 0; line < Math.min(MAX_SAVED_LINES, this.starts.length - 1); line++) {
+    const starts = linesOf(widths, this.text.spaces, size * SPACE, width);
+    const { values, scale, colors } = this.shading ?? UNSHADED;
+    const lines = Math.min(MAX_SAVED_LINES, starts.length - 1);
+    /** @type {Tree[]} */
+    const tree = [];
+    for (let line = 0; line < lines; line++) {
       let x = 0;
-      for (let place = this.starts[line]; place < this.starts[line + 1]; place++) {
+      for (let place = starts[line]; place < starts[line + 1]; place++) {
         if (x && this.text.spaces[place] === " ") x += size * SPACE;
-        this.drawTokenOn(surface, place, x, line * this.step, widths[place], size);
+        const value = values ? values[place] : 0;
+        const [opacity, hue] = [OPACITY * strengthOf(value, scale), hueOf(value, scale)];
+        const chosen = this.marking.isChosen(place);
+        const shade = { x, y: line * this.step + SHADE_MARGIN, width: widths[place], height: this.step - 2 * SHADE_MARGIN, rx: CORNER };
+        if (opacity > 0.004 || chosen) {
+          tree.push(h("rect", { ...shade, fill: colors?.[place] ?? `var(--${hue})`, "fill-opacity": opacity, stroke: chosen ? "var(--accent)" : null, "stroke-width": chosen ? 2 : null }));
+        }
+        const color = `var(--${turnsInk(hue, opacity) ? "paper" : value === ABSENT ? "soft" : "ink"})`;
+        tree.push(textAt(this.text.labels[place], x + (PADDING * size) / 2, (line + 0.5) * this.step, { size, color }));
         x += widths[place];
       }
     }
-    const left = this.starts.length - 1 - MAX_SAVED_LINES;
-    if (left > 0) surface.text(`… and ${left} more lines`, 0, (MAX_SAVED_LINES + 0.5) * this.step, { size, color: theme().soft });
-  }
-
-  /** @param {Surface} surface @param {number} place @param {number} x @param {number} y @param {number} width @param {number} size */
-  drawTokenOn(surface, place, x, y, width, size) {
-    const { values, scale, colors } = this.shading ?? UNSHADED;
-    const value = values ? values[place] : 0;
-    const opacity = OPACITY * strengthOf(value, scale);
-    const hue = colors?.[place] ?? theme()[hueOf(value, scale)];
-    if (opacity > 0.004) surface.rect(x, y + 2, width, this.step - 4, hue, opacity);
-    const color = turnsInk(hueOf(value, scale), opacity) ? theme().paper : value === ABSENT ? theme().soft : theme().ink;
-    const weight = this.marking.isChosen(place) ? 700 : 400;
-    surface.text(this.text.labels[place], x + (PADDING * size) / 2, y + this.step / 2, { size, color, weight });
+    const left = starts.length - 1 - lines;
+    if (left > 0) tree.push(textAt(`… and ${left} more lines`, 0, (lines + 0.5) * this.step, { size, color: "var(--soft)" }));
+    return { tree, width, height: (lines + Math.sign(left)) * this.step };
   }
 
   /** Scrolls to a token. @param {number} place */
