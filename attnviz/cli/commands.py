@@ -15,7 +15,6 @@ import typer
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.base.printable import remark
-from attnviz.base.progress import working
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
@@ -245,9 +244,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
         remark(
             f"the {survey.example_noun} are shaded with the model in {survey.model_folder!r}, which the survey names"
         )
-    with working("reading the numbers of the survey"):
-        report = survey_card_report(survey, fit_options(options, output))
-    deliver(report, output)
+    deliver(survey_card_report(survey, fit_options(options, output)), output)
 
 
 @command()

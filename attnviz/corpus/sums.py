@@ -110,18 +110,28 @@ def bin_of(numbers: Float64Array, unit: str) -> IntArray:
     return np.asarray(np.clip(bins, 0, HISTOGRAM_BINS - 1), dtype=np.int64)
 
 
-def quantile(counts: IntArray, unit: str, share: float) -> float:
-    """Returns a quantile of the counted numbers, interpolated evenly within a bin; NaN if nothing was counted."""
-    total = int(counts.sum())
-    if not total:
-        return float("nan")
-    rank = share * total
-    edges, counts_below = histogram_edges(unit), np.concatenate([[0], np.cumsum(counts)])
-    bin_index = min(int(np.searchsorted(counts_below, rank, side="right")) - 1, HISTOGRAM_BINS - 1)
-    while not counts[bin_index]:  # for share 1, or where the share ends at an empty bin
-        bin_index -= 1
-    share_of_bin = min((rank - counts_below[bin_index]) / counts[bin_index], 1.0)
-    return float(edges[bin_index] + share_of_bin * (edges[bin_index + 1] - edges[bin_index]))
+def quantiles(counts: IntArray, unit: str, shares: Sequence[float]) -> Float64Array:
+    """Returns quantiles of the counted numbers, ``(..., shares)``; NaN if nothing was counted.
+
+    A quantile is interpolated evenly within its bin.
+
+    Args:
+        counts: ``(..., bins)``, of histograms of one unit.
+    """
+    edges, bins = histogram_edges(unit), np.arange(HISTOGRAM_BINS)
+    counts_below = np.cumsum(counts, axis=-1) - counts
+    total = counts.sum(axis=-1)
+    filled_bins = np.maximum.accumulate(np.where(counts > 0, bins, 0), axis=-1)  # the last filled one up to each bin
+    found = []
+    for share in shares:
+        rank = share * total
+        last_bin = (counts_below <= rank[..., None]).sum(axis=-1, keepdims=True) - 1
+        bin_index = np.take_along_axis(filled_bins, last_bin, axis=-1)
+        count, below = (np.take_along_axis(array, bin_index, axis=-1)[..., 0] for array in (counts, counts_below))
+        low, high = edges[bin_index[..., 0]], edges[bin_index[..., 0] + 1]
+        share_of_bin = np.minimum((rank - below) / np.maximum(count, 1), 1.0)
+        found.append(np.where(total > 0, low + share_of_bin * (high - low), np.nan))
+    return np.stack(found, axis=-1)
 
 
 @cache

@@ -11,7 +11,7 @@ import numpy as np
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
-from attnviz.corpus.sums import VARIOUS_SINKS, Tallies, TextNumbers, quantile
+from attnviz.corpus.sums import VARIOUS_SINKS, Tallies, TextNumbers, quantiles
 from attnviz.metrics.measure import example_noun, margin_of_means
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.settings import ModelSettings
@@ -328,15 +328,15 @@ class Survey:
         """Half the width of the 95 % confidence interval of each mean, ``(heads, metrics)``; NaN below two texts."""
         return margin_of_means(self.spreads, self.tallies.count)
 
-    def deciles(self, head: int, metric: int) -> tuple[float, ...]:
+    def deciles(self, head: int | list[int], metric: int) -> Float64Array:
         """Returns the minimum, the nine deciles and the maximum over texts; NaN if no text has the metric.
 
         Args:
-            head: the index of the head.
+            head: the index of a head, ``(11,)``, or of several, ``(heads, 11)``.
             metric: the index of the metric.
         """
         counts = self.tallies.histogram[head, metric]
-        return tuple(quantile(counts, self.metrics[metric].unit, tenth / 10) for tenth in DECILES)
+        return quantiles(counts, self.metrics[metric].unit, [tenth / 10 for tenth in DECILES])
 
 
 def merge_surveys(first: Survey | None, second: Survey | None) -> Survey | None:

@@ -44,8 +44,8 @@ Row = dict[str, Any]
 
 def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
     """Returns the means over texts of every metric, with standard deviations, margins, counts and deciles."""
-    head_indices, metric_indices = list(indices), range(len(survey.metrics))
-    deciles = [[survey.deciles(head, metric) for metric in metric_indices] for head in head_indices]
+    head_indices = list(indices)
+    deciles = [survey.deciles(head_indices, metric) for metric in range(len(survey.metrics))]
     rows, names = list[HeadRow](), [metric.name for metric in survey.metrics]
     mean_length = survey.tokens // max(1, survey.texts)  # 0 for a survey without texts
     with np.errstate(invalid="ignore"):
@@ -68,7 +68,7 @@ def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
         spreads=survey.spreads[head_indices],
         margins=survey.margins[head_indices],
         counts=survey.tallies.count[head_indices],
-        deciles=np.array(deciles).reshape(len(head_indices), len(metric_indices), len(DECILES)),
+        deciles=np.stack(deciles, axis=1),
         texts=survey.texts,
     )
 

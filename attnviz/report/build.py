@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import working
 from attnviz.maps.heads import HeadKey, chosen_heads, head_key
 from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
@@ -15,6 +16,7 @@ from attnviz.text.selection import Grouping
 ALL = (None, None)  # queries or keys
 
 
+@working("drawing")
 def build_report(recording: Recording, options: ReportOptions) -> Report:
     """Builds the report of a recording: of single heads, or of one map that combines heads if ``reduce`` is given.
 

@@ -1,9 +1,15 @@
+import importlib
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from attnviz.base import progress
 from attnviz.cli.commands import main
+from attnviz.corpus.saved import save_survey
 from tests.cli.streams import Streams
+from tests.corpus.surveys import numbers_of, survey_of
 
 
 @pytest.mark.parametrize(("command", "suffix"), [("show", "svg"), ("show", "png"), ("heads", "csv"), ("explain", "md")])
@@ -116,3 +122,33 @@ def test_words_json_of_a_text_holds_the_numbers_of_its_maps(tmp_path: Path) -> N
     for name in ("words.json", "numbers.json"):
         assert main(["show", "a cat", "-o", str(tmp_path / name)]) == 0
     assert (tmp_path / "words.json").read_bytes() == (tmp_path / "numbers.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "inner", "said"),
+    [
+        (["heads", "SURVEY", "-o", "OUT.svg"], "survey.survey_heads.survey_frame", "reading the numbers of the survey"),
+        (["show", "SURVEY", "-o", "OUT.svg"], "survey.survey_card.survey_frame", "reading the numbers of the survey"),
+        (["compare", "SURVEY", "--with", "SURVEY"], "survey.survey_heads.survey_changes", "comparing the surveys"),
+        (["heads", "a b c"], "heads.head_atlas.measurable_heads", "measuring heads"),
+        (["show", "a b c"], "maps.head_panels.head_panels", "drawing"),
+        (["compare", "a b c", "--causal"], "maps.comparison.compare", "comparing"),
+    ],
+)
+def test_a_slow_report_says_what_it_does(
+    line: list[str], inner: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_survey(survey_of(numbers_of(5, 0), 0), tmp_path / "survey.safetensors")
+    lines = list[str]()
+    module, _, name = f"attnviz.report.{inner}".rpartition(".")
+    function = getattr(importlib.import_module(module), name)
+
+    def heard(*arguments: Any, **options: Any) -> Any:
+        lines.extend(progress.active_lines)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(f"{module}.{name}", heard)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    places = {"SURVEY": str(tmp_path / "survey.safetensors"), "OUT.svg": str(tmp_path / "out.svg")}
+    assert main([places.get(word, word) for word in line]) == 0
+    assert set(lines) == {f"attnviz: {said} …"}

@@ -129,7 +129,7 @@ def test_a_row_holds_each_number_offset_and_position_of_each_head(survey: Survey
     number = [metric.name for metric in survey.metrics].index("entropy")
     assert entropy["mean"] == survey.means[2, number]
     assert entropy["margin_95"] == survey.margins[2, number]
-    assert [entropy[f"decile_{tenth}"] for tenth in range(11)] == list(survey.deciles(2, number))
+    assert [entropy[f"decile_{tenth}"] for tenth in range(11)] == survey.deciles(2, number).tolist()
     place = sums.offset_spans().index((-1, -1))
     [before] = [row for row in rows if row["kind"] == "offset" and row["layer"] == 1 and row["last"] == -1]
     assert before["count"] == survey.tallies.pairs[2, place]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import working
 from attnviz.maps.heads import chosen_heads, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -63,6 +64,7 @@ class About:
     about: dict[str, Any] = field(default_factory=dict)  # its origin, as JSON values
 
 
+@working("measuring heads")
 def heads_report(
     recordings: tuple[Recording, ...],
     options: ReportOptions,

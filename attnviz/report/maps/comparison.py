@@ -9,6 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import working
 from attnviz.maps.grouped import block_cells, regroup
 from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
@@ -100,6 +101,7 @@ def refuse_incomparable(options: ReportOptions) -> None:
         refuse_filter(options.filter, ("change",))
 
 
+@working("comparing")
 def comparison_report(
     a: Recording, b: Recording, change: str, options: ReportOptions
 ) -> Heatmaps | Thumbnails | ExactNumbers:

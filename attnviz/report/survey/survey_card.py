@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import working
 from attnviz.corpus.sums import offset_spans
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
@@ -54,6 +55,7 @@ HOW = (
 )
 
 
+@working("reading the numbers of the survey")
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
     """Returns the report of the chosen heads, or of token pairs if ``options.table`` is ``pairs``.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import working
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_changes, survey_frame
 from attnviz.maps.recording import silence_remarks
@@ -40,6 +41,7 @@ MAX_PANELS = 6  # metrics that a picture shows, those that change most clearly
 CLEAR = NORMAL_95  # standard errors of a significant change
 
 
+@working("reading the numbers of the survey")
 def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
     """Returns the report of the chosen heads of a survey."""
     refuse_style(options.look, "a table of heads")
@@ -85,6 +87,7 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
     return (*remarks, *silence_remarks(survey.silent_layers))
 
 
+@working("comparing the surveys")
 def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> HeadsReport:
     """Returns a report of changes: a list, the clearest first, or maps of layers by heads of the clearest metrics."""
     refuse_style(options.look, "a comparison")

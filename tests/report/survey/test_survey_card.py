@@ -79,7 +79,7 @@ def test_the_table_of_a_survey_has_means_intervals_and_deciles() -> None:
     place = [head.name for head in SURVEY.heads].index(row.name)
     assert table.value(row.name, "previous") == SURVEY.means[:, PREVIOUS].max() == SURVEY.means[place, PREVIOUS]
     assert table.column("previous", "margins")[0] == SURVEY.margins[place, PREVIOUS]
-    assert tuple(table.column("previous", "deciles")[0]) == SURVEY.deciles(place, PREVIOUS)
+    assert table.column("previous", "deciles")[0].tolist() == SURVEY.deciles(place, PREVIOUS).tolist()
     assert table.column("previous", "counts")[0] == SURVEY.tallies.count[place, PREVIOUS]
 
 
