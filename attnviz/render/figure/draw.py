@@ -112,6 +112,11 @@ def _save(
     if suffix == ".png":
         refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.pixels_per_inch)
     matplotlib_figure.letters = letters
+    metadata: dict[str, Any] = {"Title": picture.title}
+    metadata["Subject" if suffix == ".pdf" else "Description"] = " ".join((picture.caption, *picture.remarks))
+    # Without what differs between two files of the same picture, or names matplotlib.
+    metadata |= {"Software": None} if suffix == ".png" else {"Creator": "attnviz"}
+    metadata |= {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a remark in the picture names them
         buffer = io.BytesIO()  # so that a full disk raises its own error and not one of matplotlib's
@@ -119,7 +124,7 @@ def _save(
             buffer,
             format=suffix[1:],
             dpi=picture.look.pixels_per_inch,
-            metadata=_metadata(picture, suffix),
+            metadata=metadata,
             transparent=picture.look.transparent,
             **png_settings,
         )
@@ -326,12 +331,3 @@ def _label_axis(
         return
     style: dict[str, Any] = {"fontsize": points, "color": theme["ink"], "rotation": 90 if labels.is_turned else 0}
     axis.set_ticks(labels.places, labels.texts, **style)
-
-
-def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
-    description = " ".join((picture.caption, *picture.remarks))
-    if suffix == ".png":
-        return {"Title": picture.title, "Description": description, "Software": None}
-    if suffix == ".svg":
-        return {"Title": picture.title, "Description": description, "Date": None, "Creator": "attnviz"}
-    return {"Title": picture.title, "Subject": description, "CreationDate": None, "Creator": "attnviz"}

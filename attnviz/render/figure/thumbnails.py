@@ -394,7 +394,7 @@ def _thumbnail_frame(
             raise AttnvizError(f"1 head does not fit that {option('size')}; use a larger one")
         advice = f"use a larger one, or fewer heads with {option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(shapes)} heads do not fit that {option('size')}; {advice}")
-    width_per_size = _title_width(panels, ruler)
+    width_per_size = ruler.longest_width((panel.title for panel in panels), POINTS_PER_INCH)  # of titles
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
     height = max(size[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
@@ -418,14 +418,9 @@ def _thumbnail_frame(
     )
 
 
-def _title_width(panels: Sequence[Panel], ruler: Ruler) -> float:
-    """Returns the width of the widest title, in font sizes."""
-    return ruler.longest_width((panel.title for panel in panels), POINTS_PER_INCH)
-
-
 def _frame_for_titles(panels: Sequence[Panel], size: tuple[int, int], frame: _Frame, ruler: Ruler) -> _Frame:
     """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles."""
-    width_per_size = _title_width(panels, ruler)
+    width_per_size = ruler.longest_width((panel.title for panel in panels), POINTS_PER_INCH)  # of titles
     free_width = size[1] // frame.columns - frame.gap
     # Titles may be higher than `NUMBER_SHARE` of a thumbnail rather than too small to read.
     min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0

@@ -48,20 +48,15 @@ def share_scales(
     if shows_lift(drawn_panels, look, max_ratio):
         drawn_panels = _with_lift(drawn_panels)
     if look.color_limits == "head":
-        scaled_panels = [
-            replace(panel, scale=shared_scale(panel.color_quantity, [panel], look)) for panel in drawn_panels
-        ]
-        if not title_limits:
-            return tuple(scaled_panels)
-        return tuple(with_limits(panel) for panel in scaled_panels)
-    panels_of_quantity: dict[Quantity, list[Panel]] = {}
-    for panel in drawn_panels:
-        panels_of_quantity.setdefault(panel.color_quantity, []).append(panel)
-    scales = {
-        quantity: shared_scale(quantity, quantity_panels, look)
-        for quantity, quantity_panels in panels_of_quantity.items()
-    }
-    return tuple(replace(panel, scale=scales[panel.color_quantity]) for panel in drawn_panels)
+        scales = [shared_scale(panel.color_quantity, [panel], look) for panel in drawn_panels]
+    else:
+        sharing: dict[Quantity, list[Panel]] = {}
+        for panel in drawn_panels:
+            sharing.setdefault(panel.color_quantity, []).append(panel)
+        scale_of = {quantity: shared_scale(quantity, group, look) for quantity, group in sharing.items()}
+        scales = [scale_of[panel.color_quantity] for panel in drawn_panels]
+    scaled_panels = (replace(panel, scale=scale) for panel, scale in zip(drawn_panels, scales, strict=True))
+    return tuple(map(with_limits, scaled_panels) if look.color_limits == "head" and title_limits else scaled_panels)
 
 
 def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = None) -> ColorScale:
