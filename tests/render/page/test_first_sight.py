@@ -8,12 +8,16 @@ import pytest
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
+from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opener
 from tests.render.page.examples import report_of
 
 LABELS = ("[CLS]", "the", "fox", "saw", "it", "and", "ran", "[SEP]")
 COLUMNS = """[...document.querySelectorAll('.main .thumb canvas')].map((canvas) => {
-  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const copy = Object.assign(document.createElement('canvas'), { width: canvas.width, height: canvas.height });
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
   const [rows, columns] = [canvas.height, canvas.width].map((count) => [...Array(count).keys()]);
   return columns.filter((column) => rows.every((row) => !data[4 * (row * canvas.width + column) + 3]));
 })"""
@@ -69,6 +73,50 @@ def test_open_head_shows_every_key_though_small_maps_leave_some_out(show: Opener
     assert opened.evaluate("[scene.shown.rows, scene.shown.columns]") == [8, 8]
     opened.press("t")
     opened.until("scene.current.stage.picture.shown.columns === 6")
+
+
+def shaped(layers: int, heads: int, tokens: int = 12) -> Recording:
+    """A recording of so many layers and heads."""
+    text = Tokens.numbered(tokens)
+    maps = [random_maps(text, layer=layer, heads=heads, seed=layer) for layer in range(layers)]
+    return Recording(maps=tuple(maps), model="a test")
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "least"), [(18, 4, 72), (12, 12, 44), (6, 12, 60), (2, 72, 44), (48, 3, 44)]
+)
+def test_up_to_144_heads_are_seen_at_once_in_every_shape(show: Opener, layers: int, heads: int, least: int) -> None:
+    opened = show(report_of(shaped(layers, heads)), viewport={"width": 1440, "height": 900})
+    opened.settle()
+    boxes = opened.evaluate("""[...document.querySelectorAll('.main .picture')].map((picture) => {
+      const { left, right, top, bottom } = picture.getBoundingClientRect();
+      return { left, right, top, bottom };
+    })""")
+    assert len(boxes) == layers * heads
+    assert max(box["bottom"] for box in boxes) <= 900
+    assert max(box["right"] for box in boxes) <= 1440
+    assert min(box["right"] - box["left"] for box in boxes) >= least
+    corners = {(box["left"], box["top"]) for box in boxes}
+    assert len(corners) == len(boxes)
+
+
+def test_word_under_the_pointer_lights_its_row_in_every_small_map_and_shades_what_it_looks_at(show: Opener) -> None:
+    recording = resting()
+    opened = show(report_of(recording))
+    opened.evaluate("pointTo({ query: 4, key: null })")
+    lit = "getComputedStyle(document.querySelector('.thumb:nth-of-type(3) .picture'), '::after').backgroundImage"
+    opened.until("document.querySelector('#overview.lit')")
+    assert "50%" in opened.evaluate(lit)  # the fifth of eight rows begins there
+    assert "62.5%" in opened.evaluate(lit)
+    means = dense(recording).weights[:, 4].mean(axis=0)
+    shaded = opened.evaluate("[...scene.strip.drawn[0].words.shading.values]")
+    assert shaded[1:7] == pytest.approx(means[1:7].tolist(), abs=0.01)
+    assert shaded[0] < 0  # left out, as in the maps
+    assert opened.text("#keys-hint").startswith("“it” looks at “saw” 14.62%, “fox” 11.48%")
+    opened.evaluate("pointTo(null)")
+    opened.until("!document.querySelector('#overview.lit')")
+    assert opened.evaluate(lit) == "none"
+    assert opened.evaluate("scene.strip.drawn[0].words.shading.values") is None
 
 
 def test_phrases_of_the_first_sentence_lead_to_what_they_say(show: Opener) -> None:

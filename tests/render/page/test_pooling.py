@@ -153,7 +153,7 @@ def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
 ) -> None:
     many.show_maps()
     many.resize(width, height)
-    many.until("painted.canvases.size === page.heads.length")
+    many.until("painted.numbers.size === page.heads.length")
     drawn = many.evaluate(
         "[...document.querySelectorAll('.thumb canvas')].map((canvas) => ({ cells: canvas.width,"
         " pixels: canvas.getBoundingClientRect().width,"

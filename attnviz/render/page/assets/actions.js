@@ -38,8 +38,8 @@ export function drawMarks() {
  */
 export function pointTo(mark, x, y, stage = scene.current?.stage) {
   const { shown } = scene;
-  if (!shown) return;
   if (!isSameMark(mark, state.mark)) set({ mark });
+  if (!shown) return;
   const tip = mark && x !== undefined ? tipOf(stage?.picture.shown ?? shown, mark, stage?.picture) : null;
   stage?.showTip(mark, tip, x, y); // last, since it measures: the browser lays out once
 }

@@ -1,15 +1,22 @@
-/** Heads as thumbnails in a grid: layers down, heads across, or one after the other; keys walk among them. */
+/** Heads as thumbnails in a grid that fills its room: a row for each layer, in as many blocks side by side as make the thumbnails largest. */
 
-import { itemName, page } from "./data.js";
-import { make, one, whenIdle } from "./elements.js";
+import { haveSameTexts, itemName, page } from "./data.js";
+import { one, whenIdle } from "./elements.js";
 import { state } from "./state.js";
+import { h, patch } from "./tree.js";
+
+/** @import { Given, Tree } from "./tree.js" */
 
 const MIN_USED = 0.8; // of a thumbnail's place, that whole pixels for each cell leave
 const MAX_THUMB = 200; // pixels a side
-const MAX_ACROSS = 20; // thumbnails of a single layer, which goes on below
 const MIN_NAMED_THUMB = 64; // pixels of a thumbnail that has room for what its head does
-const MIN_SPREAD = 6; // thumbnails across, from which on columns are wider than they, for names
 const MIN_NAMED_COLUMN = 92; // pixels
+const GRID_GAP = 0.1; // between thumbnails, of their side
+const MIN_GAP = 2; // pixels
+const SPREAD = 2; // times a thumbnail's side that its column is wide at most
+const NAMES_HEIGHT = 18; // pixels under a thumbnail
+const MAX_TOP = 320; // pixels above the grid that are counted: a page that begins lower is scrolled
+const SIDE_PART = 0.34; // of the window's height, beside what is open
 const LONG_TOUCH = 450; // milliseconds
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
 
@@ -17,69 +24,212 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * What stands in the grid for a head.
  *
  * @typedef {object} GridParts
- * @property {(number: number, named: boolean) => HTMLElement} thumbOf a thumbnail, with its head's name where no row or column says it
- * @property {(thumbs: HTMLElement[]) => void} paint
+ * @property {(number: number) => number} ratioOf width of a thumbnail for a height of 1
+ * @property {(number: number) => number} cellsAcross
+ * @property {(number: number, named: boolean) => ThumbAbout} aboutThumb with its head's name where no row or column says it
+ * @property {(number: number) => void} open what a click does
+ * @property {((number: number) => void) | null} toggle what chooses a head
+ * @property {(numbers: number[]) => void} paint
  * @property {(pixels: number) => boolean} [fit] takes the pixels that the narrowest thumbnail has; true if all are to be painted again
+ *
+ * @typedef {{ title: string, label: string, names: Given[], frame?: string, isOut?: boolean }} ThumbAbout
+ * @typedef {{ name: string, numbers: number[] }} Row heads beside each other, and what stands left of them
  */
 
-/** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers */
+const grid = {
+  name: "",
+  /** @type {number[]} */
+  order: [],
+  isRun: false,
+  /** @type {GridParts | null} */
+  parts: null,
+  walked: -1, // the head that Tab reaches
+};
+
+/** @type {Map<number, HTMLCanvasElement>} */
+const canvases = new Map();
+
+/**
+ * Draws heads into the overview, and paints them where they show something else than before.
+ *
+ * @param {string} name of everything that the thumbnails show
+ * @param {number[]} order
+ * @param {boolean} isRun whether they stand one after the other, and not by layers
+ * @param {GridParts} parts
+ */
+export function drawGrid(name, order, isRun, parts) {
+  const isOther = name !== grid.name;
+  if (isOther || !order.includes(grid.walked)) grid.walked = order[0] ?? -1;
+  if (state.head !== null && order.includes(state.head)) grid.walked = state.head;
+  Object.assign(grid, { name, order, isRun, parts });
+  fitGrid(isOther);
+}
+
+/** Gives thumbnails the room that there is, and paints them where they are new or have other pixels. */
+export function fitGrid(isOther = false) {
+  const { order, parts } = grid;
+  if (!parts) return;
+  const overview = one("overview");
+  const focused = overview.contains(document.activeElement) ? document.activeElement : null;
+  const plans = [...groupsOf(order)].map(([title, numbers]) => ({ title, ...planOf(numbers, parts) }));
+  const isRepainted = parts.fit?.(Math.min(...plans.map(({ side }) => side)) * (window.devicePixelRatio || 1));
+  const nothing = h("p", { class: "note" }, "No head passes the filter; change its words.");
+  patch(overview, plans.length ? plans.flatMap((plan) => [...(plan.title ? [h("h3", {}, plan.title)] : []), gridTree(plan, parts)]) : [nothing]);
+  if (focused instanceof HTMLElement && document.activeElement !== focused) focusThumbnail(Number(focused.dataset.number)); // it was moved
+  if (!isOther && !isRepainted) return;
+  const top = overview.getBoundingClientRect().top;
+  const isSeen = ({ side, ratio, gap, placeOf }, /** @type {number} */ number) => placeOf(number).row * (side / ratio + gap) < window.innerHeight - top;
+  const seen = plans.flatMap((plan) => plan.numbers.filter((number) => plans.length > 1 || isSeen(plan, number)));
+  parts.paint(seen);
+  const rest = order.filter((number) => !new Set(seen).has(number));
+  const { name } = grid;
+  if (rest.length) whenIdle(() => name === grid.name && parts.paint(rest));
+}
+
+/** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers @returns {Map<string, number[]>} */
 function groupsOf(numbers) {
-  /** @type {Map<string, number[]>} */
+  const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
+  return grouped(numbers, titleOf);
+}
+
+/** @template Name @param {number[]} numbers @param {(number: number) => Name} nameOf @returns {Map<Name, number[]>} */
+function grouped(numbers, nameOf) {
+  /** @type {Map<Name, number[]>} */
   const groups = new Map();
-  for (const number of numbers) {
-    const { kind } = page.heads[number];
-    const name = [kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
-    groups.set(name, [...(groups.get(name) ?? []), number]);
-  }
+  for (const number of numbers) groups.set(nameOf(number), [...(groups.get(nameOf(number)) ?? []), number]);
   return groups;
 }
 
 /**
- * The heads of a group by their layers, in the order given; and whether every layer has the same ones.
+ * How heads stand so that all are seen and as large as can be: layers under each other, in blocks side by side or each
+ * in several rows; heads in an order of their own as those of one layer.
  *
  * @param {number[]} numbers
- */
-function layersOf(numbers) {
-  /** @type {Map<number, number[]>} */
-  const layers = new Map();
-  for (const number of numbers) {
-    const { layer } = page.heads[number];
-    layers.set(layer, [...(layers.get(layer) ?? []), number]);
-  }
-  const names = [...layers.values()].map((row) => row.map((number) => page.heads[number].head).join());
-  return { layers, regular: names.every((name) => name === names[0]) && layers.size > 1 };
-}
-
-const built = { name: "" };
-
-/**
- * Draws heads into the overview: what is there already stays where its name is the same.
- *
- * @param {string} name of everything that the thumbnails show
- * @param {number[]} order
- * @param {boolean} run whether they stand one after the other, and not by layers
  * @param {GridParts} parts
  */
-export function drawGrid(name, order, run, parts) {
-  const changed = name !== built.name;
-  if (changed) buildOverview(order, run, parts);
-  built.name = name;
-  markCurrent();
-  fitGrid(parts, changed);
+function planOf(numbers, parts) {
+  const overview = one("overview");
+  const isCompact = overview.parentElement === one("side");
+  const ratio = parts.ratioOf(numbers[0]);
+  const layers = grouped(numbers, (number) => (grid.isRun ? 0 : page.heads[number].layer));
+  const byLayer = layers.size > 1;
+  const heads = [...layers.values()].map((row) => row.map((number) => page.heads[number].head).join());
+  const isAlike = byLayer && heads.every((row) => row === heads[0]);
+  const longest = Math.max(...[...layers.values()].map((row) => row.length));
+
+  const { top } = overview.getBoundingClientRect();
+  const em = parseFloat(getComputedStyle(overview).fontSize) / 15;
+  const width = overview.clientWidth - 8;
+  const height = isCompact ? SIDE_PART * window.innerHeight - 8 : window.innerHeight - Math.min(MAX_TOP, top + window.scrollY) - 12 - (isAlike ? 22 * em : 0);
+  const longestName = Math.max(...[...layers.keys()].map((layer) => String(layer).length));
+  const namesWidth = grid.isRun ? 0 : Math.ceil((7 * (isAlike ? Math.max(5, longestName) : 6 + longestName) + 8) * em);
+
+  // Blocks of layers side by side, or rows that one layer takes: those of the largest thumbnails.
+  const counts = (/** @type {number} */ most) => Array.from({ length: most }, (_, place) => place + 1);
+  const shapes = [
+    ...(byLayer ? counts(layers.size).map((blocks) => ({ blocks, wraps: 1 })) : []),
+    ...counts(longest).slice(byLayer ? 1 : 0).map((wraps) => ({ blocks: 1, wraps })),
+  ];
+  const sizes = shapes.map(({ blocks, wraps }) => {
+    const across = blocks * Math.ceil(longest / wraps);
+    const down = Math.ceil(layers.size / blocks) * wraps;
+    const place = (width - blocks * namesWidth) / across;
+    const spread = isCompact ? 0 : GRID_GAP;
+    const sideWith = (/** @type {number} */ names) => Math.floor(Math.min(MAX_THUMB, place / (1 + spread), (height / down - names) / (1 / ratio + spread)) - (isCompact ? MIN_GAP : 0));
+    const named = isCompact ? 0 : sideWith(NAMES_HEIGHT * em);
+    const isNamed = named >= MIN_NAMED_THUMB;
+    const side = isNamed ? named : sideWith(0);
+    return { blocks, wraps, across, down, gap: Math.max(MIN_GAP, Math.floor(spread * side)), place, isNamed, side };
+  });
+  const least = isCompact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
+  const inWidth = sizes.filter(({ place }) => place >= least * (1 + GRID_GAP));
+  const best = (inWidth.length ? inWidth : sizes.slice(0, 1)).reduce((first, second) => (second.side > first.side ? second : first));
+  const { side, isSmooth } = wholeBlocks(Math.max(least, best.side), parts.cellsAcross(numbers[0]), least);
+  const wide = isCompact ? side : Math.max(best.isNamed ? MIN_NAMED_COLUMN : 0, side < MAX_THUMB ? Math.round(SPREAD * side) : side); // room for what heads do
+  const column = Math.max(side, Math.min(wide, Math.floor(best.place - best.gap)));
+
+  const isRegular = isAlike && best.wraps === 1;
+  const inRow = best.across / best.blocks;
+  /** @type {Row[]} */
+  const rows = [];
+  for (const [layer, row] of layers) {
+    const name = grid.isRun ? "" : isRegular ? String(layer) : `layer ${layer}`;
+    for (let first = 0; first < row.length; first += inRow) rows.push({ name: first ? "" : name, numbers: row.slice(first, first + inRow) });
+  }
+  const blockWidth = best.across / best.blocks + (namesWidth ? 1 : 0);
+  const firstColumn = (/** @type {number} */ row) => 1 + Math.floor(row / best.down) * blockWidth;
+  /** @type {Map<number, { row: number, column: number }>} */
+  const places = new Map();
+  rows.forEach((row, place) => row.numbers.forEach((number, index) => places.set(number, { row: place % best.down, column: firstColumn(place) + (namesWidth ? 1 : 0) + index })));
+  const placeOf = (/** @type {number} */ number) => places.get(number) ?? { row: 0, column: 1 };
+  return { ...best, numbers, rows, ratio, side, isSmooth, column, namesWidth, isRegular, isCompact, firstColumn, placeOf };
 }
 
-/** Gives thumbnails the size that there is room for, and paints them where they are new or have other pixels. @param {GridParts} parts */
-export function fitGrid(parts, isNew = false) {
-  const isOther = parts.fit?.(sizeThumbnails());
-  if (isNew || isOther) drawThumbnails(parts);
+/** The side with which every cell has as many pixels, where that uses most of the place; if not, cells of a pixel are smoothed. @param {number} side @param {number} cells @param {number} least */
+function wholeBlocks(side, cells, least) {
+  const density = window.devicePixelRatio || 1;
+  const pixels = Math.floor((side * density) / cells);
+  const whole = (pixels * cells) / density;
+  const isWasteful = whole < MIN_USED * side; // cells of one and of two pixels then cost less than the place
+  return { side: pixels < 1 || isWasteful ? side : Math.max(least, whole), isSmooth: isWasteful && pixels === 1 };
 }
 
-/** Listens to keys that walk among heads, and to what chooses them. @param {((number: number) => void) | null} toggle what Space does */
-export function listenToGrid(toggle) {
-  one("overview").addEventListener("keydown", (event) => moveAmongHeads(event, toggle));
-  if (!toggle) return;
-  listenToTick(toggle);
-  listenToLongTouch(toggle);
+/** @param {ReturnType<typeof planOf>} plan @param {GridParts} parts @returns {Tree} */
+function gridTree(plan, parts) {
+  const { rows, blocks, across, down, gap, side, column, namesWidth, isRegular, isNamed, isCompact, isSmooth, firstColumn, placeOf } = plan;
+  const template = `${namesWidth ? `${namesWidth}px ` : ""}repeat(${across / blocks}, ${column}px)`;
+  const header = isRegular && !isCompact ? 1 : 0;
+  /** @type {Given} */
+  const names = [];
+  for (let block = 0; header && block < blocks && block * down < rows.length; block++) {
+    const first = firstColumn(block * down);
+    names.push(h("span", { class: "name corner", style: `grid-area: 1 / ${first}` }, "layer"));
+    rows[0].numbers.forEach((number, index) => names.push(h("span", { class: "name across", style: `grid-area: 1 / ${first + 1 + index}` }, index ? page.heads[number].head : `head ${page.heads[number].head}`)));
+  }
+  const thumbs = rows.flatMap(({ name, numbers }, row) => [
+    name && h("span", { key: `row ${row}`, class: "name", style: `grid-area: ${(row % down) + 1 + header} / ${firstColumn(row)}` }, name),
+    ...numbers.map((number) => {
+      const place = placeOf(number);
+      return thumbTree(number, parts, !isRegular, `grid-area: ${place.row + 1 + header} / ${place.column}`);
+    }),
+  ]);
+  const className = ["grid", isNamed ? "" : "tiny", isSmooth ? "smooth" : ""].filter(Boolean).join(" ");
+  return h("div", { class: className, style: `--thumb: ${side}px; --gap: ${gap}px; grid-template-columns: ${Array(blocks).fill(template).join(" ")}` }, ...names, ...thumbs);
+}
+
+/** @param {number} number @param {GridParts} parts @param {boolean} named @param {string} style @returns {Tree} */
+function thumbTree(number, parts, named, style) {
+  const { title, label, names, frame, isOut } = parts.aboutThumb(number, named);
+  const canvas = canvasOf(number);
+  canvas.style.aspectRatio = String(parts.ratioOf(number));
+  const isOpen = number === state.head;
+  const className = ["thumb", state.chosen.includes(number) && parts.toggle ? "taken" : "", isOut ? "out" : "", haveSameTexts(grid.order[0], number) ? "" : "other"];
+  return h(
+    "button",
+    {
+      key: number,
+      type: "button",
+      class: className.filter(Boolean).join(" "),
+      title,
+      style,
+      tabindex: number === grid.walked ? 0 : -1,
+      "aria-label": label,
+      "aria-current": isOpen,
+      "data-number": number,
+      onclick: (/** @type {MouseEvent} */ event) => (parts.toggle && (event.shiftKey || event.ctrlKey || event.metaKey) ? parts.toggle(number) : parts.open(number)),
+    },
+    h("span", { class: "picture", style: frame ? `box-shadow: ${frame}` : "" }, canvas),
+    parts.toggle && h("span", { class: "tick", title: "Choose, to show several heads together" }),
+    names.length > 0 && h("span", { class: "names" }, ...names.flatMap((name) => [name, " "])),
+  );
+}
+
+/** The canvas of a head's thumbnail. @param {number} number */
+export function canvasOf(number) {
+  const canvas = canvases.get(number) ?? document.createElement("canvas");
+  if (!canvases.has(number)) [canvas.width, canvas.height] = [1, 1];
+  canvases.set(number, canvas);
+  return canvas;
 }
 
 /** The head of the thumbnail that an event is on; none beside them. @param {Event} event */
@@ -88,28 +238,30 @@ export function headAt({ target }) {
   return thumb instanceof HTMLElement ? Number(thumb.dataset.number) : null;
 }
 
-/** Shows a tick on the thumbnail under the mouse, which chooses its head: one element for all of them. @param {(number: number) => void} toggle */
-function listenToTick(toggle) {
-  const tick = make("span", { className: "tick", title: "Choose, to show several heads together" }, "✓");
-  one("overview").addEventListener("pointerover", ({ target, pointerType }) => {
-    const thumb = target instanceof Element ? target.closest(".grid:not(.tiny) .thumb") : null;
-    if (thumb === tick.parentElement) return; // to move what is pressed would lose the click
-    if (thumb && pointerType === "mouse") thumb.append(tick);
-    else tick.remove();
-  });
-  one("overview").addEventListener("pointerleave", () => tick.remove());
-  one("overview").addEventListener("click", (event) => event.target === tick && chooseInstead(event, toggle), { capture: true });
+/** @returns {HTMLElement[]} */
+function thumbs() {
+  return [...one("overview").querySelectorAll(".thumb")].filter((thumb) => thumb instanceof HTMLElement);
 }
 
-/** A finger that stays on a thumbnail chooses its head; then a touch chooses further ones, until none is left. @param {(number: number) => void} toggle */
-function listenToLongTouch(toggle) {
-  const touch = { timer: 0, chose: false, touched: false };
+/** @param {number} number */
+export function focusThumbnail(number) {
+  thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus({ preventScroll: true });
+}
+
+/**
+ * Listens to keys that walk among heads, and to what chooses them: a tick under the mouse, and a finger that stays on a
+ * thumbnail; then touches choose further ones, until none is left.
+ */
+export function listenToGrid() {
   const overview = one("overview");
+  const touch = { timer: 0, chose: false, touched: false };
+  const toggle = (/** @type {number | null} */ number) => number !== null && grid.parts?.toggle?.(number);
+  overview.addEventListener("keydown", moveAmongHeads);
   overview.addEventListener("pointerdown", (event) => {
     const number = headAt(event);
     Object.assign(touch, { chose: false, touched: event.pointerType === "touch" });
     clearTimeout(touch.timer);
-    if (!touch.touched || number === null) return;
+    if (!touch.touched || number === null || !grid.parts?.toggle) return;
     touch.timer = setTimeout(() => {
       touch.chose = true;
       toggle(number);
@@ -118,232 +270,34 @@ function listenToLongTouch(toggle) {
   for (const name of ["pointerup", "pointercancel", "pointermove"]) overview.addEventListener(name, () => clearTimeout(touch.timer));
   overview.addEventListener("contextmenu", (event) => touch.touched && event.preventDefault());
   overview.addEventListener("click", (event) => {
-    if (touch.chose) event.stopPropagation(); // the finger that chose goes up
-    else if (touch.touched && state.chosen.length && state.head === null && !state.together) chooseInstead(event, toggle);
+    const chooses = touch.touched && state.chosen.length > 0 && state.head === null && !state.together;
+    const isTick = event.target instanceof Element && event.target.matches(".tick");
+    if (touch.chose || chooses || isTick) event.stopPropagation(); // the finger that chose goes up
+    if (!touch.chose && (chooses || isTick)) toggle(headAt(event));
   }, { capture: true });
 }
 
-/** Chooses the head that a click would open. @param {Event} event @param {(number: number) => void} toggle */
-function chooseInstead(event, toggle) {
-  const number = headAt(event);
-  if (number === null) return;
-  event.stopPropagation();
-  toggle(number);
-}
-
-/**
- * A thumbnail: its picture, which is painted later, and what is said of its head.
- *
- * @param {number} number
- * @param {number} cells from left to right
- * @param {number} ratio of its width to its height
- * @param {string} title
- * @param {string} label
- * @param {HTMLCanvasElement} canvas
- */
-export function newThumb(number, cells, ratio, title, label, canvas = make("canvas", { width: 1, height: 1 })) {
-  const thumb = make("button", { type: "button", className: "thumb", tabIndex: -1, title }, canvas);
-  canvas.style.aspectRatio = String(ratio);
-  canvas.dataset.cells = String(cells);
-  thumb.dataset.number = String(number);
-  thumb.setAttribute("aria-label", label);
-  return thumb;
-}
-
-/** @param {number[]} order @param {boolean} run @param {GridParts} parts */
-function buildOverview(order, run, parts) {
-  const overview = one("overview");
-  const focused = overview.contains(document.activeElement) ? document.activeElement : null;
-  const kept = focused instanceof HTMLElement ? focused.dataset.number : undefined;
-  overview.replaceChildren();
-  overview.classList.add("unsized"); // thumbnails are laid out once, after their size is known
-  for (const [name, numbers] of groupsOf(order)) {
-    if (name) overview.append(make("h3", {}, name));
-    overview.append(run ? buildRun(numbers, parts) : buildGrid(numbers, parts));
-  }
-  if (!order.length) overview.append(make("p", { className: "note" }, "No head passes the filter; change its words."));
-  sizeThumbnails();
-  overview.classList.remove("unsized");
-  const [first] = thumbs();
-  if (first) first.tabIndex = 0;
-  if (kept !== undefined) focusThumbnail(Number(kept));
-}
-
-/** Heads by layers: layers down, heads across. @param {number[]} numbers @param {GridParts} parts */
-function buildGrid(numbers, { thumbOf }) {
-  const { layers, regular } = layersOf(numbers);
-  const longest = Math.max(...[...layers.values()].map((row) => row.length));
-  const most = layers.size > 1 ? longest : Math.min(longest, MAX_ACROSS);
-  const grid = newGrid(most, Math.max(layers.size, Math.ceil(longest / most)), "auto ");
-  if (regular) {
-    grid.append(make("span", { className: "name across corner" }, "layer \\ head"));
-    for (const number of [...layers.values()][0]) {
-      grid.append(make("span", { className: "name across" }, String(page.heads[number].head)));
-    }
-  }
-  for (const [layer, row] of layers) {
-    row.forEach((number, place) => {
-      if (place % most === 0) grid.append(make("span", { className: "name" }, rowName(layer, place, regular)));
-      grid.append(thumbOf(number, !regular));
-    });
-    for (let place = row.length; place % most; place++) grid.append(make("span"));
-  }
-  return grid;
-}
-
-/** Heads one after the other, in their order. @param {number[]} numbers @param {GridParts} parts */
-function buildRun(numbers, { thumbOf }) {
-  const grid = newGrid(1, numbers.length, "");
-  grid.dataset.run = String(numbers.length);
-  for (const number of numbers) grid.append(thumbOf(number, true));
-  return grid;
-}
-
-/** @param {number} most @param {number} rows @param {string} before columns before the thumbnails */
-function newGrid(most, rows, before) {
-  const grid = make("div", { className: "grid" });
-  for (const [name, value] of [["--thumb", "5px"], ["--gap", "2px"], ["--column", "max-content"]]) grid.style.setProperty(name, value);
-  setAcross(grid, most, rows, before);
-  return grid;
-}
-
-/** @param {HTMLElement} grid @param {number} most @param {number} rows @param {string} before columns before the thumbnails */
-function setAcross(grid, most, rows, before) {
-  grid.dataset.most = String(most);
-  grid.dataset.rows = String(rows);
-  grid.style.gridTemplateColumns = `${before}repeat(${most}, minmax(var(--thumb), var(--column)))`;
-}
-
-/** Gives a run of heads as many columns as leave room for their names. @param {HTMLElement} grid @param {boolean} compact */
-function arrangeRun(grid, compact) {
-  const count = Number(grid.dataset.run);
-  const wanted = Math.max(4, Math.ceil(Math.sqrt(1.6 * count)));
-  const named = compact ? wanted : Math.max(1, Math.floor((one("overview").clientWidth - 8) / (MIN_NAMED_THUMB + 8)));
-  const most = Math.min(count, wanted, named);
-  setAcross(grid, most, Math.ceil(count / most), "");
-}
-
-/**
- * What stands left of a row: its layer; nothing where it goes on with a layer.
- *
- * @param {number} layer
- * @param {number} place
- * @param {boolean} regular
- */
-function rowName(layer, place, regular) {
-  if (place) return "";
-  return regular ? String(layer) : `layer ${layer}`;
-}
-
-/** Paints every thumbnail in its colours: those that are seen at once, and the others after they are shown. @param {GridParts} parts */
-function drawThumbnails({ paint }) {
-  const [all, count] = [thumbs(), countSeen()];
-  paint(all.slice(0, count));
-  const name = built.name;
-  if (count < all.length) whenIdle(() => name === built.name && paint(all.slice(count)));
-}
-
-/** Returns the largest number of thumbnails that the window can show. */
-function countSeen() {
-  const grids = one("overview").querySelectorAll(".grid");
-  const [grid] = grids;
-  return grids.length === 1 && grid instanceof HTMLElement ? Number(grid.dataset.seen) : Infinity;
-}
-
-/** @returns {HTMLElement[]} */
-function thumbs() {
-  return [...one("overview").querySelectorAll(".thumb")].filter((thumb) => thumb instanceof HTMLElement);
-}
-
-/** @param {HTMLElement} thumb */
-export function canvasOf(thumb) {
-  return /** @type {HTMLCanvasElement} */ (thumb.firstChild);
-}
-
-/** @param {number} number */
-export function focusThumbnail(number) {
-  thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus({ preventScroll: true });
-}
-
-/** Gives thumbnails the size that there is room for; returns the pixels that the narrowest have. */
-export function sizeThumbnails() {
-  const grids = [...one("overview").querySelectorAll(".grid")].filter((grid) => grid instanceof HTMLElement);
-  return Math.min(...grids.map(sizeGrid)) * (window.devicePixelRatio || 1);
-}
-
-/** @param {HTMLElement} grid */
-function sizeGrid(grid) {
-  const compact = one("overview").parentElement === one("side");
-  if (grid.dataset.run) arrangeRun(grid, compact);
-  const most = Number(grid.dataset.most);
-  const room = one("overview").clientWidth - widthOfNames(grid) - 8;
-  const gap = compact ? 2 : Math.max(2, Math.min(14, Math.round(room / most / 12)));
-  const inWidth = Math.floor((room - gap * most) / most);
-  const column = Math.min(inWidth, Math.max(MIN_NAMED_COLUMN, MAX_THUMB));
-  const { top } = one("overview").getBoundingClientRect();
-  const inHeight = Math.floor((window.innerHeight - Math.min(320, top + window.scrollY) - 76) / Number(grid.dataset.rows)) - gap - 18;
-  const ratio = Math.max(1, Number(grid.querySelector("canvas")?.style.aspectRatio.split("/")[0]) || 1); // of width to height
-  const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(ratio * inHeight, Math.min(inWidth, MIN_NAMED_THUMB + 8)));
-  const least = compact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
-  const side = Math.max(least, fitting);
-  const whole = wholeBlocks(grid, side, least);
-  grid.dataset.seen = String(Math.ceil((window.innerHeight - top) / (whole / ratio + gap)) * most);
-  grid.classList.toggle("tiny", side < MIN_NAMED_THUMB || compact);
-  grid.style.setProperty("--thumb", `${whole}px`);
-  grid.style.setProperty("--gap", `${gap}px`);
-  grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : `${Math.min(column, Math.max(MIN_NAMED_COLUMN, Math.round(1.25 * side)))}px`);
-  return whole;
-}
-
-/** The side with which every cell has as many pixels, where that uses most of the place. @param {HTMLElement} grid @param {number} side @param {number} least */
-function wholeBlocks(grid, side, least) {
-  const cells = Number(grid.querySelector("canvas")?.dataset.cells ?? 1);
-  const density = window.devicePixelRatio || 1;
-  const pixels = Math.floor((side * density) / cells);
-  const whole = (pixels * cells) / density;
-  const wasteful = whole < MIN_USED * side; // cells of one and of two pixels then cost less than the place
-  grid.classList.toggle("smooth", wasteful && pixels === 1);
-  return pixels < 1 || wasteful ? side : Math.max(least, whole);
-}
-
-/** @param {HTMLElement} grid */
-function widthOfNames(grid) {
-  const names = [...grid.querySelectorAll(".name:not(.across), .corner")];
-  return Math.max(0, ...names.map((name) => (name instanceof HTMLElement ? name.offsetWidth : 0)));
-}
-
-/** Marks the open head's thumbnail, and those that are chosen. */
-function markCurrent() {
-  for (const thumb of thumbs()) {
-    const number = Number(thumb.dataset.number);
-    const current = number === state.head;
-    thumb.setAttribute("aria-current", String(current));
-    thumb.classList.toggle("taken", state.chosen.includes(number));
-    if (state.head !== null) thumb.tabIndex = current ? 0 : -1;
-  }
-}
-
-/** Arrows walk the grid; left and right also from row to row; Space chooses. @param {KeyboardEvent} event @param {((number: number) => void) | null} toggle */
-function moveAmongHeads(event, toggle) {
+/** Arrows walk the grid; left and right also from row to row; Space chooses. @param {KeyboardEvent} event */
+function moveAmongHeads(event) {
   const all = thumbs();
   const here = all.findIndex((thumb) => thumb === document.activeElement);
   if (here < 0 || event.ctrlKey || event.metaKey || event.altKey || state.noting) return;
-  const next = event.key === " " && toggle ? all[here] : thumbBeside(all, here, event.key);
+  const toggle = grid.parts?.toggle;
+  const inColumn = (/** @type {HTMLElement} */ thumb) => Math.abs(thumb.offsetLeft - all[here].offsetLeft) < 4;
+  const next = {
+    ArrowRight: all[here + 1],
+    ArrowLeft: all[here - 1],
+    ArrowDown: all.slice(here + 1).find(inColumn),
+    ArrowUp: all.slice(0, here).reverse().find(inColumn),
+    Home: all[0],
+    End: all[all.length - 1],
+    ...(toggle ? { " ": all[here] } : {}),
+  }[event.key];
   if (!next) return;
   event.preventDefault();
   event.stopPropagation();
-  if (event.key === " ") return toggle?.(Number(next.dataset.number));
+  grid.walked = Number(next.dataset.number);
+  if (event.key === " ") return toggle?.(grid.walked);
   for (const thumb of all) thumb.tabIndex = thumb === next ? 0 : -1;
   next.focus();
-}
-
-/** @param {HTMLElement[]} all @param {number} here @param {string} key */
-function thumbBeside(all, here, key) {
-  const { offsetLeft } = all[here];
-  const inColumn = (/** @type {HTMLElement} */ thumb) => Math.abs(thumb.offsetLeft - offsetLeft) < 4;
-  if (key === "ArrowRight") return all[here + 1];
-  if (key === "ArrowLeft") return all[here - 1];
-  if (key === "ArrowDown") return all.slice(here + 1).find(inColumn);
-  if (key === "ArrowUp") return all.slice(0, here).reverse().find(inColumn);
-  return { Home: all[0], End: all[all.length - 1] }[key];
 }

@@ -6,9 +6,9 @@ import { hasSpecial } from "./controls.js";
 import { comparing, headTitle, page, textOf } from "./data.js";
 import { h, patch } from "./tree.js";
 import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./thumbnails.js";
-import { make, one, say } from "./elements.js";
+import { one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
-import { canvasOf, drawGrid, fitGrid, listenToGrid, newThumb } from "./head_grid.js";
+import { canvasOf, drawGrid, fitGrid } from "./head_grid.js";
 import { sharedScale, thumbnailScale } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { effectOf, metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
@@ -18,24 +18,26 @@ import { faded } from "./scales.js";
 import { drawSmallOverview, isOneCanvas } from "./small_overview.js";
 import { hidesSpecial, set, state } from "./state.js";
 
+/** @import { ThumbAbout } from "./head_grid.js" */
 /** @import { Scale } from "./types.js" */
 
 export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
 const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign is seen
 
-/** Painted thumbnails by head: another order of the heads moves them, and other colours and sizes empty this. */
-const painted = { look: "", sizes: "", canvases: /** @type {Map<number, HTMLCanvasElement>} */ (new Map()) };
+/** The heads whose thumbnails are painted: another order moves them, and other colours and sizes empty this. */
+const painted = { look: "", sizes: "", numbers: /** @type {Set<number>} */ (new Set()) };
 
 /** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
 export function drawOverview(open) {
   const overview = one("overview");
   const asCanvas = open && isOneCanvas();
   overview.hidden = page.heads.length === 1 || asCanvas || (!open && state.list !== "maps");
-  const home = open && !asCanvas ? one("side") : one("main");
-  if (overview.parentElement !== home) home.prepend(overview);
+  const isBeside = open && !asCanvas;
+  if (isBeside && overview.parentElement !== one("side")) one("side").prepend(overview);
+  if (!isBeside && overview.parentElement !== one("main")) one("maps-head").after(overview);
   const order = listedHeads();
   const look = [state.of, hidesSpecial(), state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
-  if (look !== painted.look) Object.assign(painted, { look, canvases: new Map() });
+  if (look !== painted.look) Object.assign(painted, { look, numbers: new Set() });
   const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
   drawLeftOut(!open && state.list === "maps" && hasSpecial());
@@ -53,11 +55,11 @@ function drawLeftOut(isShown) {
   patch(one("over-maps"), [h("span", {}, hides ? page.leftOut : page.leftOut?.replace(" left out:", " shown:")), " ", button]);
 }
 
-const PARTS = { thumbOf: buildThumb, paint: paintThumbnails, fit: fitPainted };
+const PARTS = { ratioOf, cellsAcross, aboutThumb, open: openHead, toggle: toggleChosen, paint: paintThumbnails, fit: fitPainted };
 
 /** Takes the room that there is now. */
 export function fitOverview() {
-  if (!one("overview").hidden) fitGrid(PARTS);
+  if (!one("overview").hidden) fitGrid();
 }
 
 /** Lets thumbnails be painted for so many pixels; true if they have to be again. @param {number} pixels */
@@ -65,38 +67,30 @@ function fitPainted(pixels) {
   fitThumbnails(pixels);
   const sizes = drawnSizes();
   if (sizes === painted.sizes) return false;
-  Object.assign(painted, { sizes, canvases: new Map() });
+  Object.assign(painted, { sizes, numbers: new Set() });
   return true;
 }
 
-/** Listens to keys that walk among heads. */
-export function listenToOverview() {
-  listenToGrid(toggleChosen);
-}
-
-/** @param {number} number @param {boolean} named */
-function buildThumb(number, named) {
-  const head = page.heads[number];
+/** @param {number} number @param {boolean} named @returns {ThumbAbout} */
+function aboutThumb(number, named) {
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
   const measured = metric && metric !== effect?.name ? metricText(metric, numbersOf(number)[metric]) : "";
   const said = measured && `${metric} ${measured}`;
-  const title = [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · ");
-  const label = [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", ");
-  const thumb = newThumb(number, cellsAcross(number), ratioOf(number), title, label, painted.canvases.get(number));
   const color = effectColor(number);
-  if (color) canvasOf(thumb).style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
-  thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? toggleChosen(number) : openHead(number)));
   const [does, value] = measured ? ["", measured] : effect ? ["", ""] : wordsAndNumber(shortNoteOf(number)); // no room for both
-  const words = [
-    named ? make("b", {}, head.name) : "",
-    effect ? make("span", { className: effect.part < 0 ? "less" : "more" }, effect.text) : "",
-    does ? make("span", { className: "does" }, does) : "",
-    value ? make("span", {}, value) : "",
-  ].filter(Boolean);
-  if (words.length) thumb.append(make("span", { className: "names" }, ...words.flatMap((word) => [word, " "])));
-  return thumb;
+  return {
+    title: [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · "),
+    label: [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", "),
+    frame: color && `0 0 0 ${EFFECT_FRAME}px ${color}`,
+    names: [
+      named && h("b", {}, page.heads[number].name),
+      effect && h("span", { class: effect.part < 0 ? "less" : "more" }, effect.text),
+      does && h("span", { class: "does" }, does),
+      value && h("span", {}, value),
+    ].filter(Boolean),
+  };
 }
 
 /** Returns the words and the number of a note separately: only the words may be cut. @param {string} note */
@@ -127,13 +121,12 @@ function peakSaid(number) {
   return `, largest ${state.of} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
-/** @param {HTMLElement[]} some */
-function paintThumbnails(some) {
+/** @param {number[]} numbers */
+function paintThumbnails(numbers) {
   const shared = state.limits === "head" ? null : sharedScale();
-  for (const thumb of some) {
-    const [number, canvas] = [Number(thumb.dataset.number), canvasOf(thumb)];
-    if (painted.canvases.get(number) !== canvas) paintHead(number, canvas, shared);
-    painted.canvases.set(number, canvas);
+  for (const number of numbers) {
+    if (!painted.numbers.has(number)) paintHead(number, canvasOf(number), shared);
+    painted.numbers.add(number);
   }
 }
 

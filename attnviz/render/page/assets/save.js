@@ -119,7 +119,7 @@ function headsAsSeen() {
   const origin = overview.getBoundingClientRect();
   const thumbs = [...overview.querySelectorAll(".thumb")];
   const pictures = thumbs.flatMap((thumb) => {
-    const { left, top, width, height } = canvasOf(/** @type {HTMLElement} */ (thumb)).getBoundingClientRect();
+    const { left, top, width, height } = canvasOf(Number(/** @type {HTMLElement} */ (thumb).dataset.number)).getBoundingClientRect();
     return pictureOfHead(/** @type {HTMLElement} */ (thumb), { x: left - origin.left, y: top - origin.top, width, height });
   });
   const width = Math.max(0, ...[...thumbs, ...overview.querySelectorAll(".across, .note")].map((part) => part.getBoundingClientRect().right - origin.left));
@@ -148,7 +148,7 @@ function headsInRows(width) {
   for (const row of rows) {
     for (let first = 0; first < row.length; first += across) {
       const some = row.slice(first, first + across);
-      const heights = some.map((thumb) => (side * canvasOf(thumb).height) / canvasOf(thumb).width);
+      const heights = some.map((thumb) => (side * canvasOf(Number(thumb.dataset.number)).height) / canvasOf(Number(thumb.dataset.number)).width);
       some.forEach((thumb, place) => {
         const x = left + place * (side + THUMB_GAP);
         const name = page.heads[Number(thumb.dataset.number)].name;
@@ -169,7 +169,7 @@ function pictureOfHead(thumb, area) {
   const color = effectColor(Number(thumb.dataset.number));
   const frame = EFFECT_FRAME / 2;
   const around = color && h("rect", { x: x - frame, y: y - frame, width: width + 2 * frame, height: height + 2 * frame, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME });
-  return [...(around ? [around] : []), rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvasOf(thumb), area, true)];
+  return [...(around ? [around] : []), rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvasOf(Number(thumb.dataset.number)), area, true)];
 }
 
 /** Every piece of text within an element, where it stands on the screen. @param {Element} view */

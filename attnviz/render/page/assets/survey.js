@@ -7,7 +7,7 @@ import { closing, copied } from "./dialogs.js";
 import { fillChoices, make, one, say } from "./elements.js";
 import { scaleBar } from "./figure.js";
 import { drawFilter, listenToFilter } from "./filter_field.js";
-import { canvasOf, drawGrid, listenToGrid, newThumb, sizeThumbnails } from "./head_grid.js";
+import { canvasOf, drawGrid, fitGrid, listenToGrid } from "./head_grid.js";
 import { headTable } from "./head_table.js";
 import { listenToKeys, openHelp } from "./keyboard.js";
 import { listedHeads } from "./listing.js";
@@ -19,8 +19,9 @@ import { addressOfView, followAddress, set, state } from "./state.js";
 import { drawCard, fitCard } from "./survey_card.js";
 import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
 import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
-import { patch } from "./tree.js";
+import { h, patch } from "./tree.js";
 
+/** @import { ThumbAbout } from "./head_grid.js" */
 /** @import { ListName, State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
 
 /** @typedef {{ numbers: SurveyNumbers, texts: SurveyText[], examples: SurveyExample[][] }} ReadSurvey */
@@ -45,7 +46,7 @@ async function start() {
   };
   listenToFilter();
   listenToKeys(actionOf);
-  listenToGrid(null);
+  listenToGrid();
   one("plot").addEventListener("keydown", moveAmongPoints);
   for (const [name, act] of Object.entries({ "help-open": openHelp, "notes-open": openNotes, "share-open": openLink })) one(name).addEventListener("click", act);
   window.addEventListener("resize", () => fitAll(survey));
@@ -107,7 +108,7 @@ function drawHeads({ numbers }) {
 /** Takes the room that there is now. @param {ReadSurvey} survey */
 function fitAll({ numbers }) {
   if (state.list === "points") drawPlot(numbers, choose, brush);
-  sizeThumbnails();
+  if (state.list === "maps") fitGrid();
   fitCard();
 }
 
@@ -190,26 +191,21 @@ function chooseAxis(axis, name) {
 function drawLayers() {
   const heads = page.heads.map((_, head) => head).sort((one, two) => page.heads[one].layer - page.heads[two].layer || page.heads[one].head - page.heads[two].head);
   const [ends, listed] = [endsOfAll(state.colour), new Set(listedHeads())];
-  const paint = (/** @type {HTMLElement[]} */ thumbs) => {
-    for (const thumb of thumbs) {
-      const context = contextOf(canvasOf(thumb));
-      context.fillStyle = colourOf(Number(thumb.dataset.number), ends);
+  const paint = (/** @type {number[]} */ numbers) => {
+    for (const number of numbers) {
+      const context = contextOf(canvasOf(number));
+      context.fillStyle = colourOf(number, ends);
       context.fillRect(0, 0, 1, 1);
     }
   };
+  /** @returns {ThumbAbout} */
+  const aboutThumb = (/** @type {number} */ head, /** @type {boolean} */ named) => {
+    const value = metricText(state.colour, numberOf(head, state.colour));
+    const title = [headTitle(head), `${state.colour} ${value}`, patternOf(head)].join(" · ");
+    return { title, label: title.replaceAll(" · ", ", "), names: [named && h("b", {}, page.heads[head].name), value].filter(Boolean), isOut: !listed.has(head) };
+  };
   const name = [heads.join(), state.colour, [...listed].join(), theme().paper].join(" ");
-  drawGrid(name, heads, false, { thumbOf: (head, named) => thumbOf(head, named, listed.has(head)), paint });
-}
-
-/** @param {number} head @param {boolean} named @param {boolean} listed */
-function thumbOf(head, named, listed) {
-  const value = metricText(state.colour, numberOf(head, state.colour));
-  const title = [headTitle(head), `${state.colour} ${value}`, patternOf(head)].join(" · ");
-  const thumb = newThumb(head, 1, 1, title, title.replaceAll(" · ", ", "));
-  thumb.classList.toggle("out", !listed);
-  thumb.addEventListener("click", () => choose(head));
-  thumb.append(make("span", { className: "names" }, ...(named ? [make("b", {}, page.heads[head].name), " "] : []), value));
-  return thumb;
+  drawGrid(name, heads, false, { ratioOf: () => 1, cellsAcross: () => 1, aboutThumb, open: choose, toggle: null, paint });
 }
 
 /** Draws the list of heads: in the numbers of the points, or in all. */

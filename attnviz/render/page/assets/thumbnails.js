@@ -8,7 +8,7 @@ import { cellAt } from "./seconds.js";
 import { hidesSpecial, sideNumber, state } from "./state.js";
 import { ABSENT, changeOf, largestOf } from "./values.js";
 
-/** @import { Coded, DrawnThumbnail, Pooled } from "./types.js" */
+/** @import { Axis, Coded, DrawnThumbnail, Pooled } from "./types.js" */
 
 const MOST_RATIO = 3; // of a thumbnail's width to its height, or the other way around
 
@@ -24,6 +24,11 @@ page.heads.forEach(({ thumbnail: [rows, columns] }, number) => {
   firsts[number + 1] = firsts[number] + 2 * rows * columns * page.sides.length;
 });
 
+/** The block that holds a token. @param {number} token @param {number} blocks @param {number} tokens */
+function blockOf(token, blocks, tokens) {
+  return Math.floor(((token + 1) * blocks - 1) / tokens);
+}
+
 /** Returns the codes of a head’s thumbnail and what they stand for. @param {number} number @param {number} [side] @param {boolean} [hides] whether keys that overviews leave out are absent @returns {Coded} */
 function codedThumbnail(number, side = sideNumber(), hides = false) {
   const [moved, { pool }] = [showsMoved(), state];
@@ -35,7 +40,7 @@ function codedThumbnail(number, side = sideNumber(), hides = false) {
   const codes = moved ? movedCodes().slice(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
   const keys = textOf(number, "key", side);
   for (const key of hides ? (keys.leftOut ?? []) : []) {
-    const column = Math.min(columns - 1, Math.floor(((key + 1) * columns - 1) / keys.labels.length)); // the block that holds it
+    const column = blockOf(key, columns, keys.labels.length);
     for (let row = 0; row < rows; row++) codes[row * columns + column] = page.thumbnailLargest + 1; // as if masked
   }
   const highs = moved ? (page.moved?.thumbnailHighs[number] ?? [1, 1]) : page.heads[number].thumbnailHighs[side];
@@ -57,6 +62,31 @@ export function thumbnailValues(number, hides = false) {
     return decode(codes, weights);
   });
   return second ? changeOf(first, second) : first;
+}
+
+/** The part of a drawn thumbnail that a token has, from 0 to 1. @param {number} number @param {Axis} axis @param {number} place */
+export function tokenPart(number, axis, place) {
+  const [first, end] = shownPart(number, axis);
+  const count = textOf(number, axis, sideNumber()).labels.length;
+  return [place, place + 1].map((edge) => Math.min(1, Math.max(0, (edge / count - first) / (end - first))));
+}
+
+/**
+ * A token's row or column on average over heads of the same tokens, as precisely as their thumbnails hold it.
+ *
+ * @param {number[]} numbers
+ * @param {Axis} axis
+ * @param {number} place
+ */
+export function meanLine(numbers, axis, place) {
+  const [rows, columns] = page.heads[numbers[0]].thumbnail;
+  const [queries, keys] = shapeOf(numbers[0], sideNumber());
+  const own = axis === "query" ? blockOf(place, rows, queries) : blockOf(place, columns, keys);
+  const all = numbers.map((number) => thumbnailValues(number, hidesSpecial()));
+  return Float32Array.from({ length: axis === "query" ? keys : queries }, (_, other) => {
+    const cell = axis === "query" ? own * columns + blockOf(other, columns, keys) : blockOf(other, rows, queries) * columns + own;
+    return all[0][cell] === ABSENT ? ABSENT : all.reduce((total, values) => total + values[cell], 0) / all.length;
+  });
 }
 
 /** True if a thumbnail has fewer cells than its head has tokens. */

@@ -126,7 +126,7 @@ function drawFrame() {
   one("legend").hidden = !hasPalette();
   drawOverview(open);
   if (open) one("side").insertBefore(one("legend"), one("inspector"));
-  else one("main").append(one("legend"));
+  else one("maps-head").append(one("legend"));
   placeColours(open);
 }
 
