@@ -10,7 +10,7 @@ const { Pool } = await load("pooling.js");
 const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
 const { Store } = await load("store.js");
 const { nameOfPlace, placeNamed } = await load("places.js");
-const { Factors, ROWS } = await load("factors.js");
+const { factorsOf, ROWS } = await load("factors.js");
 const { factoredWeights, keptWeights } = await load("grids.js");
 const { averageOfKeys, changeOf, largestOf, lineOf, quantileOf, strongestCells, strongestOf } = await load("values.js");
 
@@ -65,7 +65,7 @@ async function sideFrom(given) {
   const store = storeOf(given);
   const numbers = await (await store.side(0, 0, false)).numbers();
   const about = { queries, keys };
-  const side = given.about ? factoredWeights(about, new Factors({ ...numbers, keys: await store.keys(0, 0) })) : keptWeights(about, numbers);
+  const side = given.about ? factoredWeights(about, factorsOf({ ...numbers, keys: await store.keys(0, 0) })) : keptWeights(about, numbers);
   const unread = { query: storeOf(given), key: storeOf(given) };
   return { side, alone: async (axis, place) => (await unread[axis].side(0, 0, false)).line(axis, place) };
 }

@@ -126,8 +126,8 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
     assert [name for name, _, _ in thumbs[:3]] == ["1.2", "2.3", "0.1"]
     more, little, less, none = (frame for _, frame, _ in thumbs[:4])
     assert [round(float(frame.split(",")[3].split(")")[0]), 2) for frame in (little, less)] == [0.15, 0.3]
-    assert "rgb(177, 24, 43)" in more
-    assert "rgba(32, 101, 171" in less
+    assert "rgb(176, 36, 58)" in more
+    assert "rgba(29, 91, 158" in less
     assert none == ""
     assert thumbs[2][2].endswith("effect −0.7500")
     legend = "frames: change of loss without the head, red is more, blue is less"

@@ -4,32 +4,49 @@ import { ABSENT } from "./values.js";
 
 /** @import { GivenFactors } from "./types.js" */
 
-/** Queries that are computed at once. */
+/** Queries that are computed at once: a key that is read once for four of them takes half the time. */
 export const ROWS = 4;
 
-/** The factors of one head of one recording, and what follows from them. */
-export class Factors {
-  /** @param {GivenFactors} given */
-  constructor(given) {
-    this.queries = given.queries;
-    this.keys = given.keys;
-    this.features = given.features;
-    this.unit = given.unit;
-    this.rounding = given.rounding;
-    this.softcap = given.softcap;
-    this.mask = given.mask;
-    this.sums = given.sums;
-    this.relative = given.relative;
-    this.byKey = given.byKey;
-    this.real = given.real;
-    this.moved = given.moved;
-    this.rows = this.queries.length / this.features;
-    this.columns = this.keys.length / this.features;
+const sums = new Float64Array(ROWS); // the latest products of four rows
+
+/**
+ * Multiplies a row of features by four others, whose sums do not wait for each other.
+ *
+ * @param {Float32Array} one
+ * @param {number} place of its first feature
+ * @param {Float32Array} others
+ * @param {number} first place of the first feature of each
+ * @param {number} second
+ * @param {number} third
+ * @param {number} fourth
+ * @param {number} features
+ */
+function multiply(one, place, others, first, second, third, fourth, features) {
+  let sum1 = 0;
+  let sum2 = 0;
+  let sum3 = 0;
+  let sum4 = 0;
+  for (let feature = 0; feature < features; feature++) {
+    const number = one[place + feature];
+    sum1 += number * others[first + feature];
+    sum2 += number * others[second + feature];
+    sum3 += number * others[third + feature];
+    sum4 += number * others[fourth + feature];
   }
+  sums[0] = sum1;
+  sums[1] = sum2;
+  sums[2] = sum3;
+  sums[3] = sum4;
+}
+
+/** The weights and scores of one head of one recording. @param {GivenFactors} given */
+export function factorsOf({ queries, keys, features, unit, rounding, softcap, mask, sums: logSums, relative, byKey, real, moved }) {
+  const [rows, columns] = [queries.length / features, keys.length / features];
+  const prefix = Math.max(0, Math.min(columns, mask.prefix - mask.firstKey)); // keys that every query may see
 
   /** The run of keys that causal, window and chunk leave a query. @param {number} row */
-  spanOf(row) {
-    const { causal, window, chunk, firstQuery, firstKey } = this.mask;
+  function spanOf(row) {
+    const { causal, window, chunk, firstQuery, firstKey } = mask;
     const place = row + firstQuery;
     let [start, stop] = [0, Infinity];
     if (causal) stop = place + 1;
@@ -38,150 +55,80 @@ export class Factors {
       const first = Math.floor(place / chunk) * chunk;
       [start, stop] = [Math.max(start, first), Math.min(stop, first + chunk)];
     }
-    const within = (/** @type {number} */ key) => Math.min(this.columns, Math.max(0, key - firstKey));
+    const within = (/** @type {number} */ key) => Math.min(columns, Math.max(0, key - firstKey));
     return [within(start), within(stop)];
   }
 
   /** True if the query may look at the key. @param {number} row @param {number} column */
-  sees(row, column) {
-    const [start, stop] = this.spanOf(row);
-    const allowed = (column >= start && column < stop) || column + this.mask.firstKey < this.mask.prefix;
-    return allowed && (!this.real || this.real[column] > 0);
+  function sees(row, column) {
+    const [start, stop] = spanOf(row);
+    return ((column >= start && column < stop) || column < prefix) && (!real || real[column] > 0);
   }
 
-  /** The score, before the mask. @param {number} row @param {number} column */
-  score(row, column) {
-    return this.scoreOf(this.product(row, column) * this.unit, row, column);
-  }
-
-  /** The query times the key, in no unit. @param {number} row @param {number} column */
-  product(row, column) {
-    const { queries, keys, features } = this;
+  /** @param {number} row @param {number} column */
+  function product(row, column) {
     let total = 0;
-    let [query, key] = [row * features, column * features];
-    for (const stop = query + features; query < stop; ) total += queries[query++] * keys[key++];
+    for (let feature = 0; feature < features; feature++) total += queries[row * features + feature] * keys[column * features + feature];
     return total;
   }
 
-  /**
-   * The score of a product, capped and biased.
-   *
-   * @param {number} product
-   * @param {number} row
-   * @param {number} column
-   */
-  scoreOf(product, row, column) {
-    const { softcap, relative, byKey } = this;
-    let score = softcap === null ? product : softcap * Math.tanh(product / softcap);
-    if (relative) score += relative[column - row + this.rows - 1];
+  /** The score of a product, capped and biased, before the mask. @param {number} product @param {number} row @param {number} column */
+  function scoreOf(product, row, column) {
+    const scaled = product * unit;
+    let score = softcap === null ? scaled : softcap * Math.tanh(scaled / softcap);
+    if (relative) score += relative[column - row + rows - 1];
     if (byKey) score += byKey[column];
     return score;
   }
 
-  /**
-   * The most by which the score may differ for the rounding of queries and keys.
-   *
-   * @param {number} row
-   * @param {number} column
-   */
-  errorOf(row, column) {
-    const { queries, keys, features } = this;
+  /** The weight of a product where the mask lets the query look, if the key is no padding. @param {number} product @param {number} row @param {number} column */
+  function weightOf(product, row, column) {
+    if (real && !real[column]) return ABSENT;
+    const weight = Math.min(1, Math.exp(scoreOf(product, row, column) - logSums[row]));
+    return moved ? weight * moved[column] : weight;
+  }
+
+  /** The most by which the score may differ for the rounding of queries and keys. @param {number} row @param {number} column */
+  function errorOf(row, column) {
     let size = 0;
-    for (let place = 0; place < features; place++) {
-      size += Math.abs(queries[row * features + place] * keys[column * features + place]);
-    }
-    return size * Math.abs(this.unit) * this.rounding;
-  }
-
-  /** The weight; absent where the query may not look. @param {number} row @param {number} column */
-  weight(row, column) {
-    return this.sees(row, column) ? this.cell(row, column) : ABSENT;
+    for (let feature = 0; feature < features; feature++) size += Math.abs(queries[row * features + feature] * keys[column * features + feature]);
+    return size * Math.abs(unit) * rounding;
   }
 
   /**
-   * The weights of a query, and of the next three where there are so many, for the keys from start to stop into `out`,
-   * ROWS rows of them: a key that is read once for four queries takes half the time.
+   * Calls `take` with the product of one row of features and each of others.
    *
+   * @param {Float32Array} one
    * @param {number} row
-   * @param {number} start
-   * @param {number} stop
-   * @param {Float32Array} out
-   */
-  fillRows(row, start, stop, out) {
-    const width = stop - start;
-    const rows = Array.from({ length: ROWS }, (_, more) => Math.min(row + more, this.rows - 1));
-    const spans = rows.map((each) => this.spanOf(each));
-    const prefix = this.mask.prefix - this.mask.firstKey;
-    const first = prefix > 0 ? start : Math.max(start, Math.min(...spans.map(([begin]) => begin)));
-    const last = Math.min(stop, Math.max(prefix, ...spans.map(([, end]) => end)));
-    out.fill(ABSENT);
-    this.fillProducts(rows[0], rows[ROWS - 1], start, first, last, out);
-    rows.forEach((each, more) => {
-      const [begin, end] = spans[more];
-      for (let column = first; column < last; column++) {
-        const seen = ((column >= begin && column < end) || column < prefix) && (!this.real || this.real[column] > 0);
-        const place = more * width + column - start;
-        const weight = seen ? Math.min(1, Math.exp(this.scoreOf(out[place], each, column) - this.sums[each])) : ABSENT;
-        out[place] = seen && this.moved ? weight * this.moved[column] : weight;
-      }
-    });
-    return out;
-  }
-
-  /**
-   * The products of four queries (fewer at the end of the text: the last again) with the keys from first to last.
-   *
-   * @param {number} row
-   * @param {number} lastRow
-   * @param {number} start
+   * @param {Float32Array} others
    * @param {number} first
    * @param {number} last
-   * @param {Float32Array} out
+   * @param {(product: number, other: number) => void} take
    */
-  fillProducts(row, lastRow, start, first, last, out) {
-    const { queries, keys, features, unit } = this;
-    const width = out.length / ROWS;
-    const [one, two, three, four] = [0, 1, 2, 3].map((more) => Math.min(row + more, lastRow) * features);
-    for (let column = first; column < last; column++) {
-      const key = column * features;
-      let sum1 = 0;
-      let sum2 = 0;
-      let sum3 = 0;
-      let sum4 = 0;
-      for (let place = 0; place < features; place++) {
-        const number = keys[key + place];
-        sum1 += queries[one + place] * number;
-        sum2 += queries[two + place] * number;
-        sum3 += queries[three + place] * number;
-        sum4 += queries[four + place] * number;
-      }
-      const place = column - start;
-      out[place] = sum1 * unit;
-      out[place + width] = sum2 * unit;
-      out[place + 2 * width] = sum3 * unit;
-      out[place + 3 * width] = sum4 * unit;
+  function multiplyAll(one, row, others, first, last, take) {
+    for (let four = first; four < last; four += ROWS) {
+      const [first1, second, third, fourth] = [0, 1, 2, 3].map((more) => Math.min(four + more, last - 1) * features);
+      multiply(one, row * features, others, first1, second, third, fourth, features);
+      for (let more = 0; more < ROWS && four + more < last; more++) take(sums[more], four + more);
     }
   }
 
   /** The weights of a query. @param {number} row */
-  row(row) {
-    const line = new Float32Array(this.columns).fill(ABSENT);
-    const [start, stop] = this.spanOf(row);
-    const prefix = Math.max(0, Math.min(this.columns, this.mask.prefix - this.mask.firstKey));
-    const query = this.queries.subarray(row * this.features, (row + 1) * this.features);
+  function rowAt(row) {
+    const line = new Float32Array(columns).fill(ABSENT);
+    const [start, stop] = spanOf(row);
     for (const [first, last] of [[0, prefix], [Math.max(start, prefix), stop]]) {
-      const products = productsOf(query, this.keys, first, last);
-      for (let column = first; column < last; column++) line[column] = this.cellOf(products[column - first], row, column);
+      multiplyAll(queries, row, keys, first, last, (product, column) => (line[column] = weightOf(product, row, column)));
     }
     return line;
   }
 
   /** The first row whose run of keys has come so far: its ends never go back. @param {(start: number, stop: number) => boolean} hasCome */
-  firstRow(hasCome) {
-    let [low, high] = [0, this.rows];
+  function firstRow(hasCome) {
+    let [low, high] = [0, rows];
     while (low < high) {
       const middle = Math.floor((low + high) / 2);
-      const [start, stop] = this.spanOf(middle);
+      const [start, stop] = spanOf(middle);
       if (hasCome(start, stop)) high = middle;
       else low = middle + 1;
     }
@@ -189,66 +136,44 @@ export class Factors {
   }
 
   /** The weights of a key. @param {number} column */
-  column(column) {
-    const line = new Float32Array(this.rows).fill(ABSENT);
-    const prefixed = column + this.mask.firstKey < this.mask.prefix;
-    const first = prefixed ? 0 : this.firstRow((_, stop) => stop > column);
-    const last = prefixed ? this.rows : this.firstRow((start) => start > column);
-    const products = productsOf(this.keys.subarray(column * this.features, (column + 1) * this.features), this.queries, first, last);
-    for (let row = first; row < last; row++) line[row] = this.cellOf(products[row - first], row, column);
+  function columnAt(column) {
+    const line = new Float32Array(rows).fill(ABSENT);
+    const first = column < prefix ? 0 : firstRow((_, stop) => stop > column);
+    const last = column < prefix ? rows : firstRow((start) => start > column);
+    multiplyAll(keys, column, queries, first, last, (product, row) => (line[row] = weightOf(product, row, column)));
     return line;
   }
 
-  /** The weight where the mask lets the query look, if the key is no padding. @param {number} row @param {number} column */
-  cell(row, column) {
-    return this.cellOf(this.product(row, column), row, column);
-  }
-
-  /** Returns the weight of a cell, given the product of its query and key before scaling. @param {number} product @param {number} row @param {number} column */
-  cellOf(product, row, column) {
-    if (this.real && !this.real[column]) return ABSENT;
-    const weight = Math.min(1, Math.exp(this.scoreOf(product * this.unit, row, column) - this.sums[row]));
-    return this.moved ? weight * this.moved[column] : weight;
-  }
-}
-
-/**
- * One query or key times the rows of others from first to last: four at once, which do not wait for each other's sums.
- *
- * @param {Float32Array} one features
- * @param {Float32Array} others rows of features
- * @param {number} first
- * @param {number} last
- */
-function productsOf(one, others, first, last) {
-  const features = one.length;
-  const products = new Float64Array(Math.max(0, last - first));
-  const fours = products.length - (products.length % 4);
-  let place1 = first * features;
-  for (let place = 0; place < fours; place += 4) {
-    const place2 = place1 + features;
-    const place3 = place2 + features;
-    const place4 = place3 + features;
-    let sum1 = 0;
-    let sum2 = 0;
-    let sum3 = 0;
-    let sum4 = 0;
-    for (let feature = 0; feature < features; feature++) {
-      const number = one[feature];
-      sum1 += number * others[place1 + feature];
-      sum2 += number * others[place2 + feature];
-      sum3 += number * others[place3 + feature];
-      sum4 += number * others[place4 + feature];
+  /**
+   * The weights of a query, and of the next three where there are so many, for the keys from start to stop.
+   *
+   * @param {number} row
+   * @param {number} start
+   * @param {number} stop
+   * @param {Float32Array} out ROWS rows
+   */
+  function fillRows(row, start, stop, out) {
+    const four = [0, 1, 2, 3].map((more) => Math.min(row + more, rows - 1));
+    const spans = four.map(spanOf);
+    const first = prefix ? start : Math.max(start, Math.min(...spans.map(([begin]) => begin)));
+    const last = Math.min(stop, Math.max(prefix, ...spans.map(([, end]) => end)));
+    const [first1, second, third, fourth] = four.map((each) => each * features);
+    out.fill(ABSENT);
+    for (let column = first; column < last; column++) {
+      multiply(keys, column * features, queries, first1, second, third, fourth, features);
+      for (let more = 0; more < ROWS; more++) {
+        const seen = (column >= spans[more][0] && column < spans[more][1]) || column < prefix;
+        if (seen) out[more * (stop - start) + column - start] = weightOf(sums[more], four[more], column);
+      }
     }
-    products[place] = sum1;
-    products[place + 1] = sum2;
-    products[place + 2] = sum3;
-    products[place + 3] = sum4;
-    place1 = place4 + features;
+    return out;
   }
-  for (let place = fours; place < products.length; place++) {
-    for (let feature = 0; feature < features; feature++) products[place] += one[feature] * others[place1 + feature];
-    place1 += features;
-  }
-  return products;
+
+  return {
+    queries, keys, features, unit, rounding, sees, errorOf, fillRows,
+    row: rowAt,
+    column: columnAt,
+    score: (/** @type {number} */ row, /** @type {number} */ column) => scoreOf(product(row, column), row, column),
+    weight: (/** @type {number} */ row, /** @type {number} */ column) => (sees(row, column) ? weightOf(product(row, column), row, column) : ABSENT),
+  };
 }

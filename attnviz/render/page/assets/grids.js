@@ -7,7 +7,7 @@ import { combinedOf } from "./combining.js";
 import { ABSENT, lineOf } from "./values.js";
 
 /** @import { Grid, GridAbout, Mark, Score, Text } from "./types.js" */
-/** @import { Factors } from "./factors.js" */
+/** @import { factorsOf } from "./factors.js" */
 
 const MAX_KEPT_LINES = 6; // of a grid whose cells are computed: text, lists and arcs ask for the same
 
@@ -84,7 +84,7 @@ export function keptWeights(about, { weights, high, largest, moved, scores, sums
   return heldGrid(about, weights, { score, errorAt, maxima });
 }
 
-/** The weights of one head of one recording, from its queries and keys. @param {GridAbout} about @param {Factors} factors */
+/** The weights of one head of one recording, from its queries and keys. @param {GridAbout} about @param {ReturnType<typeof factorsOf>} factors */
 export function factoredWeights(about, factors) {
   return computedGrid(about, {
     factors,

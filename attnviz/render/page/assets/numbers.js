@@ -1,7 +1,7 @@
 /** The page's side of the store of numbers: it asks workers for heads, windows, one token's lines, and several heads as one. */
 
 import { headTitle, page, seenBy, shapeOf, textOf } from "./data.js";
-import { Factors } from "./factors.js";
+import { factorsOf } from "./factors.js";
 import { factoredWeights, keptWeights } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
@@ -19,9 +19,9 @@ const stored = {
   heads: page.heads.map(({ layer, highs, factors }, number) => ({ layer, highs, factors, shapes: page.sides.map((_, side) => shapeOf(number, side)) })),
 };
 
-const asked = { last: 0, lines: 0, map: 0 }; // numbers of what was asked for last
-/** @type {Map<number, (found: any, number: number) => void>} */
-const receivers = new Map();
+const asked = { last: 0 }; // the number of the latest question
+/** @type {Map<number, { kind: string, receive: (found: any, number: number) => void }>} who waits for answers, by the question */
+const questions = new Map();
 
 /** A worker, and the elements that it was given. @type {{ worker: Worker, given: Set<string> }[]} */
 const workers = [];
@@ -43,7 +43,7 @@ const contentOf = (id) => document.getElementById(id)?.textContent ?? "";
 function send(place, ids, message) {
   if (!workers[place]) {
     const worker = new Worker(URL.createObjectURL(new Blob([contentOf("worker")], { type: "text/javascript" })));
-    worker.onmessage = ({ data }) => receivers.get(data.id)?.(data.found, data.number);
+    worker.onmessage = ({ data }) => questions.get(data.id)?.receive(data.found, data.number);
     worker.postMessage({ page: stored, texts: {} });
     workers[place] = { worker, given: new Set() };
   }
@@ -60,22 +60,24 @@ function elementsOf(number) {
   return [...page.sides.map((_, side) => `head-${number}-${side}`), ...keys, ...(showsMoved() ? ["moved"] : [])];
 }
 
-/** The one answer to what is asked of the first worker. @param {string[]} ids @param {object} question @returns {Promise<any>} */
+/** The one answer to what is asked of the first worker. @param {string[]} ids @param {{ ask: string, [name: string]: unknown }} question @returns {Promise<any>} */
 async function answerTo(ids, question) {
-  const id = ++asked.last;
   if (![...ids, "worker"].every(isRead)) await documentRead();
+  const id = ++asked.last;
   return new Promise((resolve) => {
-    receivers.set(id, (found) => {
-      receivers.delete(id);
-      resolve(found);
-    });
+    questions.set(id, { kind: question.ask, receive: (found) => questions.delete(id) && resolve(found) });
     send(0, ids, { ...question, id });
   });
 }
 
-/** Lets go of what is asked for. @param {number} id */
+/** Lets go of a question. @param {number} id */
 function drop(id) {
-  if (receivers.delete(id)) workers.forEach((_, place) => send(place, [], { dropped: id }));
+  if (questions.delete(id)) workers.forEach((_, place) => send(place, [], { dropped: id }));
+}
+
+/** Lets go of all questions of a kind. @param {"window" | "lines" | "map"} wanted */
+export function dropAll(wanted) {
+  for (const [id, { kind }] of questions) if (kind === wanted) drop(id);
 }
 
 /** @type {Map<number, Promise<Grid[]>>} */
@@ -110,7 +112,7 @@ async function readSide(number, side) {
   const found = await answerTo(elementsOf(number), { ask: "side", ...of });
   if (!factors) return keptWeights(about, found);
   const keys = await keep(keptKeys, factors.keys, () => answerTo(elementsOf(number), { ask: "keys", ...of }));
-  return factoredWeights(about, new Factors({ ...found, keys }));
+  return factoredWeights(about, factorsOf({ ...found, keys }));
 }
 
 /**
@@ -143,19 +145,9 @@ function keep(kept, number, read) {
 export function askWindow(of, part, receive, before = 0) {
   const id = ++asked.last;
   drop(before);
-  receivers.set(id, receive);
-  windows.add(id);
+  questions.set(id, { kind: "window", receive });
   send(0, of.numbers.flatMap(elementsOf), { ask: "window", ...of, moved: showsMoved(), part, id });
   return id;
-}
-
-/** @type {Set<number>} */
-const windows = new Set();
-
-/** Lets go of all windows. */
-export function dropWindows() {
-  for (const id of windows) drop(id);
-  windows.clear();
 }
 
 /**
@@ -167,12 +159,12 @@ export function dropWindows() {
  * @param {(lines: Float32Array[], number: number) => void} receive lines, by side
  */
 export async function askLines(numbers, axis, place, receive) {
-  drop(asked.lines);
-  const id = (asked.lines = ++asked.last);
-  receivers.set(id, receive);
+  dropAll("lines");
+  const id = ++asked.last;
+  questions.set(id, { kind: "lines", receive });
   await documentRead();
   for (const number of numbers) {
-    if (receivers.has(id)) send(workerOf(number), elementsOf(number), { ask: "lines", id, number, axis, place, moved: showsMoved() });
+    if (questions.has(id)) send(workerOf(number), elementsOf(number), { ask: "lines", id, number, axis, place, moved: showsMoved() });
   }
 }
 
@@ -184,8 +176,7 @@ function workerOf(number) {
 
 /** The mean, the largest, or the rollout of heads whose weights are kept, as one map. @param {Omit<OfHeads, "moved">} of @returns {Promise<Float32Array>} */
 export function askMap(of) {
-  drop(asked.map);
-  asked.map = asked.last + 1;
+  dropAll("map");
   return answerTo(of.numbers.flatMap(elementsOf), { ask: "map", ...of, moved: showsMoved() });
 }
 

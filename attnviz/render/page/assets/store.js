@@ -2,7 +2,7 @@
 
 import { Combined, CombinedRows, Rollout } from "./combining.js";
 import { bytesOf, inflate, ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
-import { Factors } from "./factors.js";
+import { factorsOf } from "./factors.js";
 import { heldRows, joined } from "./pooling.js";
 import { timesMoved } from "./values.js";
 
@@ -124,14 +124,14 @@ export class Store {
       if (axis === "query") {
         const mask = { ...about.mask, firstQuery: about.mask.firstQuery + place };
         const own = { mask, sums: sums.subarray(place, place + 1), relative: relative?.subarray(rows - 1 - place), byKey, real, moved };
-        return new Factors({ ...about, ...own, queries: await rowOf(queries, place), keys: await this.halves(keys) }).row(0);
+        return factorsOf({ ...about, ...own, queries: await rowOf(queries, place), keys: await this.halves(keys) }).row(0);
       }
       const mask = { ...about.mask, firstKey: about.mask.firstKey + place };
       const own = { mask, sums, relative: relative?.subarray(place), byKey: only(byKey), real: only(real), moved: only(moved) };
-      return new Factors({ ...about, ...own, queries: await this.halves(queries), keys: await rowOf(keys, place) }).column(0);
+      return factorsOf({ ...about, ...own, queries: await this.halves(queries), keys: await rowOf(keys, place) }).column(0);
     };
     const own = async () => ({ ...about, ...(await parts()), moved, queries: await this.halves(queries) });
-    return { line, numbers: own, rows: async () => new Factors({ ...(await own()), keys: await this.halves(keys) }) };
+    return { line, numbers: own, rows: async () => factorsOf({ ...(await own()), keys: await this.halves(keys) }) };
   }
 
   /** All keys of a head whose weights are computed. @param {number} number @param {number} side */

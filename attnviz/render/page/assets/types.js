@@ -250,7 +250,7 @@
  * @property {Grid[]} sides the weights of each recording, where cells are of one head
  * @property {Grid} [source] of tokens, where this is of units
  * @property {Float32Array} [maxima] of blocks
- * @property {GivenFactors} [factors]
+ * @property {ScoreFactors} [factors]
  * @property {PartOf} [partOf] what its parts are computed of, where not of one head
  * @property {Grid[]} [all] heads over each other
  * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head

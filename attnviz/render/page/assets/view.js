@@ -14,7 +14,7 @@ import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
 import { isMovedRead, takeMovedCodes } from "./moved.js";
-import { askMovedCodes, dropWindows, forgetHeads, loadHead } from "./numbers.js";
+import { askMovedCodes, dropAll, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { overlaid } from "./overlay.js";
@@ -64,7 +64,7 @@ export function followState() {
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
 export async function draw(zoom = null) {
   const id = ++drawn.id;
-  dropWindows();
+  dropAll("window");
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
   scene.pointed = null;
