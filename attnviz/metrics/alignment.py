@@ -80,10 +80,8 @@ def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
     groups, span = frames.groups.get(WORDS), _text_span(tokens)
     if groups is None or not isinstance(frames.canvas, Sound) or isinstance(tokens.canvas, Sound):
         return []
-    words = list(dict.fromkeys(tokens.words[span.start : span.stop].tolist()))
     word_ranges = []
-    for index, word in enumerate(words):
-        positions = [position for position in span if tokens.words[position] == word]
+    for index, positions in enumerate(_positions_of_words(tokens, span)):
         word_frames = np.flatnonzero(groups.numbers == 2 * index + 1)  # even groups are pauses
         if len(word_frames):
             first, last = int(word_frames[0]), int(word_frames[-1])
@@ -115,8 +113,7 @@ def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ..
     weights = np.concatenate([cell_maps(maps).window((head,), all_rows, frames).weights for maps, head in heads])
     tokens, starts = first_maps.query_tokens, times[first_frames(weights, rows)]
     words = []
-    for word_number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
-        positions = [position for position in span if tokens.words[position] == word_number]
+    for positions in _positions_of_words(tokens, span):
         lettered_positions = [position for position in positions if _letters(_text_of(tokens, position, position))]
         spoken_positions = lettered_positions or positions
         start, end = starts[spoken_positions[0] - span.start], starts[spoken_positions[-1] + 1 - span.start]
@@ -236,6 +233,15 @@ def _text_span(tokens: Tokens) -> range:
     """Returns the positions from the first to the last token that is not special."""
     positions = np.flatnonzero(~tokens.special)
     return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
+
+
+def _positions_of_words(tokens: Tokens, span: range) -> list[list[int]]:
+    """Returns the positions of each word's tokens in a span; blanks and marks belong to no word."""
+    positions: dict[int, list[int]] = {}
+    for position in span:
+        if tokens.words[position] >= 0:
+            positions.setdefault(int(tokens.words[position]), []).append(position)
+    return list(positions.values())
 
 
 def _text_of(tokens: Tokens, first: int, last: int) -> str:

@@ -13,11 +13,13 @@ import torch
 import transformers as t
 
 from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
+from attnviz.media.timed_words import read_words
 from attnviz.models.huggingface.sound_places import measured_spans
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -305,3 +307,64 @@ def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech:
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(AttnvizError, match="so it reads no sound"):
         record(folder, speech)
+
+
+@pytest.fixture(scope="module")
+def real_whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Whisper with a byte-level vocabulary and the marks of OpenAI's, which hears two seconds."""
+    folder = tmp_path_factory.mktemp("real_whisper")
+    marks = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>", "<|0.00|>", "<|0.02|>"]
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, show_progress=False)
+    model.train_from_iterator([SPOKEN] * 3, trainer)
+    model.add_special_tokens(marks)
+    model.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{marks[1]} {marks[2]} $A {marks[0]}",
+        special_tokens=[(mark, model.token_to_id(mark)) for mark in marks[:3]],
+    )
+    names = {"eos_token": marks[0], "bos_token": marks[0], "unk_token": marks[0]}
+    T.PreTrainedTokenizerFast(tokenizer_object=model, **names).save_pretrained(folder)
+    end, start, no_times = map(model.token_to_id, marks[:3])
+    ids = {"eos_token_id": end, "bos_token_id": end, "pad_token_id": end, "decoder_start_token_id": start}
+    torch.manual_seed(0)
+    config = T.WhisperConfig(**LISTENER, vocab_size=model.get_vocab_size(), **ids)
+    module = T.WhisperForConditionalGeneration(config)
+    module.generation_config = T.GenerationConfig(
+        **ids, no_timestamps_token_id=no_times, is_multilingual=False, alignment_heads=[[1, 0], [1, 3]], max_length=40
+    )
+    module.save_pretrained(folder)
+    T.WhisperFeatureExtractor(feature_size=16, chunk_length=2).save_pretrained(folder)
+    return folder
+
+
+SPOKEN = "And so, my fellow Américains: ask — not <what> & why."
+
+
+@pytest.mark.parametrize("name", ["out.vtt", "words.json"])
+def test_the_words_of_a_sound_are_written_in_time(
+    real_whisper: Path, speech: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    model, saved = ["--model", str(real_whisper)], str(tmp_path / "run.safetensors")
+    assert main(["show", SPOKEN, str(speech), *model, "-o", str(tmp_path / name)]) == 0
+    words = read_words(tmp_path / name)
+    assert [word.text for word in words] == SPOKEN.split()
+    assert all(0 <= word.start <= word.end <= 1.51 for word in words)
+    assert [word.start for word in words] == sorted(word.start for word in words)
+
+    assert main(["show", SPOKEN, str(speech), *model, "-o", saved]) == 0
+    assert main(["show", saved, "-o", str(tmp_path / f"again.{name}")]) == 0
+    assert (tmp_path / f"again.{name}").read_bytes() == (tmp_path / name).read_bytes()
+    assert main(["show", saved, "--heads", "0.1", "-o", str(tmp_path / f"other.{name}")]) == 0
+    assert read_words(tmp_path / f"other.{name}") != words
+
+    assert main(["show", str(speech), *model, "-o", str(tmp_path / f"heard.{name}")]) == 0  # what the model writes
+    heard = (tmp_path / f"heard.{name}").read_text()
+    assert heard.startswith("WEBVTT" if name.endswith(".vtt") else "{")
+    capsys.readouterr()
+    reference = ["--reference", str(tmp_path / f"other.{name}")]
+    assert main(["heads", saved, "--sort", "alignment", *reference, "--top", "1", "--json"]) == 0
+    [head] = json.loads(capsys.readouterr().out)["heads"]
+    assert (head["head"], head["values"]["alignment"]) == ("0.1", pytest.approx(0, abs=1e-3))
