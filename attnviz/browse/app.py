@@ -13,7 +13,6 @@ from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen as TextualScreen
-from textual.widget import Widget
 from textual.widgets import OptionList
 
 from attnviz.base.errors import AttnvizError, flag
@@ -26,7 +25,6 @@ from attnviz.browse.moves.layout import (
     has_two_panes,
     lens_heads,
     listed_lines,
-    map_lines,
     open_lens_pane,
     side_width,
     tiles,
@@ -42,6 +40,7 @@ from attnviz.browse.view.parts import Drawing, Parts, words
 from attnviz.browse.view.screen import described, draw
 from attnviz.maps.heads import head_name
 from attnviz.render.terminal.lines import wrap
+from attnviz.report.picture.structure import first_sentence
 from attnviz.report.words.notes import read_names, write_name
 
 Save = Callable[[Screen, State, Path], None]
@@ -63,8 +62,10 @@ def _bindings() -> Iterator[Binding]:
     """Yields what keys are bound to: first their hints in the footer, which each place has of its own."""
     for key in KEYS:
         for places in (key.places, "") if key.places else ("",):
-            action = f"press('{key.first}', '{places}')"
-            yield Binding(key.keys, action, key.hint, show=bool(places), tooltip=key.more, priority=True)
+            action, keys = f"press('{key.names[0]}', '{places}')", ",".join(key.names)
+            hint = key.hint if places else key.sentence
+            more = key.sentence.removeprefix(hint).strip()
+            yield Binding(keys, action, hint, show=bool(places), tooltip=more, priority=True)
     for name, part in COPIED_PARTS.items():
         yield Binding(name, f"copy('{part}')", part, priority=True)
     yield Binding("escape", "copy('')", "back", priority=True)
@@ -77,8 +78,9 @@ class Browser(Application[int], inherit_bindings=False):
         Application.CSS
         + """
     #main, #body { height: 1fr; }
-    #title, #status, #legend { height: 1; }
-    #map { width: 1fr; }
+    #main Pane { height: auto; }
+    #main #map { width: 1fr; height: 1fr; }
+    #main #legend { dock: bottom; }
     #side { border-left: solid $foreground; dock: right; }
     #side.at-left { border-left: none; border-right: solid $foreground; dock: left; }
     #heads { border-bottom: solid $foreground; }
@@ -97,10 +99,10 @@ class Browser(Application[int], inherit_bindings=False):
         self.panes = {name: Pane(name) for name in ("title", "map", "numbers", "minimap", "legend", "text", "status")}
         self.lists = {name: Listing(name) for name in ("heads", "keys")}
         self.main, self.side = _Main(id="main"), Vertical(id="side")
-        self.sizes: dict[Widget, int] = {}  # heights that were set last
         self.protocol = protocol_of_environment(os.environ)
         self.background = Background(self.call_later)
-        self.last_key_time = 0.0
+        self.last_key_time = 0.0  # 0 until the first key
+        self.sentence = ""  # on what stands out among all heads
         self.slice_is_scheduled = False
         self.frame_is_due = False  # True while a timer runs for the next step that is played
         self.copying = False  # True while the user chooses what to copy
@@ -121,8 +123,8 @@ class Browser(Application[int], inherit_bindings=False):
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
         """Yields the entries of the palette: every key."""
         for key in KEYS:
-            if key.first != "colon":
-                yield SystemCommand(key.sentence, f"key {key.first}", partial(self.action_press, key.first))
+            if key.names[0] != "colon":
+                yield SystemCommand(key.sentence, f"key {key.names[0]}", partial(self.action_press, key.names[0]))
 
     @property
     def current_screen(self) -> Screen:
@@ -146,13 +148,17 @@ class Browser(Application[int], inherit_bindings=False):
             self.protocol = "sixel"
             self.call_later(self.redraw)
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Draws the screen again whenever the process resumes after Ctrl-Z."""
         self.app_resume_signal.subscribe(self, lambda app: self.refresh(repaint=True, layout=True))
 
     async def show_at_new_size(self) -> None:
         """Draws the screen for a new size; first the place to begin at, and then what was typed before."""
+        size = self.current_screen.size
         self.main.screen.set_class(self.size.width < 2 * MIN_SCREEN_SIZE[0], "narrow")
+        self.side.set_class(has_two_panes(size), "at-left")
+        self.side.styles.width = side_width(size) + 1  # with its edge
+        self.lists["heads"].display, self.lists["heads"].styles.height = listed_lines(size) > 0, listed_lines(size)
         self.show(self.state if self.early_keys is None else start_state(self.current_screen))
         await self.answer_early_keys()
 
@@ -187,7 +193,7 @@ class Browser(Application[int], inherit_bindings=False):
         for name, part in drawn.items():
             self.panes[name].show(part, surface)
         self.footer.display = len(status) == 1 and not self.asked
-        self.lay_out(size, parts, len(status))
+        self.side.display = side is not None
         if self.asked:
             self.explain_prompt(self.prompt.value)
         if place_of(self.state) != old_place:
@@ -196,30 +202,6 @@ class Browser(Application[int], inherit_bindings=False):
         if self.state.playing and not self.frame_is_due:
             self.frame_is_due = True
             self.set_timer(SECONDS_A_STEP, self.show_next_frame)
-
-    def lay_out(self, size: Size, parts: Parts, status_lines: int) -> None:
-        """Gives the parts of the screen their sizes, where these have changed."""
-        side = parts.side
-        numbers_lines = map_lines(size) - listed_lines(size) - 1  # one for the legend
-        heights: dict[Widget, int] = {
-            self.panes["text"]: len(parts.text.lines),
-            self.panes["status"]: status_lines,
-            self.side: 0 if side is None else side_width(size),
-            self.lists["heads"]: listed_lines(size),
-            self.lists["keys"]: 0 if side is None else len(side.keys.rows),
-            self.panes["numbers"]: 0 if side is None else min(len(side.numbers), max(0, numbers_lines)),
-            self.panes["minimap"]: 0 if side is None else len(side.minimap.lines),
-        }
-        for widget, height in heights.items():
-            if self.sizes.get(widget) == height:
-                continue
-            widget.display = height > 0
-            if widget is self.side:
-                widget.styles.width = height + 1
-                widget.set_class(has_two_panes(size), "at-left")
-            elif widget is not self.lists["keys"]:
-                widget.styles.height = height
-        self.sizes = heights
 
     def show_next_frame(self) -> None:
         """Shows the next step if steps are still played; after the last step they are no longer played."""
@@ -426,10 +408,24 @@ class Browser(Application[int], inherit_bindings=False):
     def show_patterns(self) -> None:
         """Draws the heads with their new patterns; if these were the last, applies the filter."""
         view = self.state.view
-        if view.filter and self.session.ranking.next_unnamed_call(view) is None:
+        is_last = self.session.ranking.next_unnamed_call(view) is None
+        if view.filter and is_last:
             self.show(filter_heads(self.current_screen, self.state, view.filter))
         else:
             self.redraw()
+        if is_last and not self.last_key_time:
+            self.background.start("sentence", self.find_sentence, self.show_sentence)
+
+    def find_sentence(self) -> None:
+        """Finds the sentence on what stands out among all heads; runs in a thread."""
+        session = self.session
+        frame = session.ranking.frame
+        self.sentence = "".join(phrase.text for phrase in first_sentence(session.chosen_heads, frame, session.left_out))
+
+    def show_sentence(self) -> None:
+        """Says what stands out, unless the user did something already."""
+        if not self.last_key_time and not self.state.has_open_head and not self.state.message:
+            self.show(replace(self.state, message=self.sentence))
 
     def measure(self, metric: str) -> None:
         """Measures a metric in a thread, and then chooses the first head in its order if heads are still sorted by it.

@@ -111,7 +111,7 @@ def key_times(
 
         browser.show = show_and_note  # type: ignore[method-assign]
         for pane in browser.panes.values():
-            pane.render_lines = noting(pane.render_lines)  # type: ignore[method-assign]
+            setattr(pane, "render_lines", noting(pane.render_lines))  # noqa: B010
         for number, key in enumerate(keys):
             painted.clear()
             start = clock()

@@ -271,14 +271,11 @@ def test_palette_does_what_its_lines_say(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("colon")
         await pilot.pause()
-        await pilot.press(*"inalltoken")
+        await pilot.press(*"tokeninall")
         found: Any = browser.screen.query_one(CommandList)
         await until(
             pilot,
-            lambda: (
-                found.highlighted == 0
-                and found.get_option_at_index(0).hit.text == "in all heads the token of the cursor"
-            ),
+            lambda: found.highlighted == 0 and found.get_option_at_index(0).hit.text == "the chosen token in all heads",
         )
         await pilot.press("enter")
         await until(pilot, lambda: browser.state.lens)

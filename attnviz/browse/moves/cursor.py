@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from attnviz.browse.moves.layout import (
-    Tiles,
     lens_heads,
     open_lens_pane,
     open_map_levels,
@@ -13,6 +12,7 @@ from attnviz.browse.moves.layout import (
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
 
+FAR = 10**9  # cells, further than any map reaches
 SHIFT_STEP = 10  # cells that an arrow with Shift moves
 MAX_TILE_ZOOM = 8  # steps from the usual size of tiles, larger or smaller
 
@@ -136,61 +136,42 @@ def with_first_ranked_head(screen: Screen, state: State) -> State:
 
 
 def move(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after an arrow key: on another cell, which may lie off the map, another head, or token."""
-    directions = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+    """Returns the state after an arrow, a page or an end key: on another cell, which may lie off the map, or head.
+
+    Home and End go to the first and the last key of an open map, else to the first and the last head.
+    """
+    session, size = screen.session, screen.size
     step = SHIFT_STEP if key.startswith("shift+") else 1
-    rows_down, columns_right = (step * direction for direction in directions[key.removeprefix("shift+")])
+    ways = {
+        "up": (-step, 0),
+        "down": (step, 0),
+        "left": (0, -step),
+        "right": (0, step),
+        "home": (0, -FAR),
+        "end": (0, FAR),
+    }
     if state.shows_lens:
-        return _move_in_lens(screen, state, rows_down, columns_right)
+        heads, lens = lens_heads(session, state), open_lens_pane(session, state, size)
+        ways |= {"pageup": (-lens.lines, 0), "pagedown": (lens.lines, 0), "home": (-FAR, 0), "end": (FAR, 0)}
+        rows_down, columns_right = ways[key.removeprefix("shift+")]
+        line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
+        other_token = lens.axis.shifted_unit(state.other_token, columns_right)
+        return replace(state, head=heads[line]).with_other_token(other_token)
     if not state.has_open_head:
-        return _move_head(tiles(screen.session, state, screen.size), state, rows_down, columns_right)
-    pane = open_map_pane(screen.session, state, screen.size, screen.colors)
-    return replace(
-        state,
-        query=pane.queries.shifted_unit(state.query, rows_down),
-        key=pane.keys.shifted_unit(state.key, columns_right),
-    )
-
-
-def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: int) -> State:
-    """Returns the state with the cursor on another head of the lens, or on another token of its row."""
-    heads = lens_heads(screen.session, state)
-    line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
-    axis = open_lens_pane(screen.session, state, screen.size).axis
-    other_token = axis.shifted_unit(state.other_token, columns_right)
-    return replace(state, head=heads[line]).with_other_token(other_token)
-
-
-def _move_head(grid: Tiles, state: State, rows_down: int, columns_right: int) -> State:
-    """Returns the state with another head of the overview chosen."""
-    if columns_right:
-        order = [head for row in grid.rows for head in row]
-        return replace(state, head=order[min(max(order.index(state.head) + columns_right, 0), len(order) - 1)])
-    row, column = grid.position(state.head)
-    heads = grid.rows[min(max(row + rows_down, 0), len(grid.rows) - 1)]
-    return replace(state, head=heads[min(column, len(heads) - 1)])
-
-
-def page(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the cursor a screenful up or down: on another query, or in overview and lens a head."""
-    sign = -1 if key == "pageup" else 1
-    if state.shows_lens:
-        line_count = open_lens_pane(screen.session, state, screen.size).lines
-        return _move_in_lens(screen, state, rows_down=sign * line_count, columns_right=0)
-    if not state.has_open_head:
-        grid = tiles(screen.session, state, screen.size)
-        return _move_head(grid, state, rows_down=sign * grid.shown_row_count, columns_right=0)
-    query_axis = open_map_pane(screen.session, state, screen.size, screen.colors).queries
-    return replace(state, query=state.query + sign * (query_axis.stop - query_axis.start))
-
-
-def go_to_end(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the cursor on the first or last key of an open map, or the first or last head chosen."""
-    if state.has_open_head:
-        _, key_units = screen.session.units(state.head, state.view)
-        return replace(state, key=0 if key == "home" else len(key_units) - 1)
-    order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
-    return replace(state, head=order[0 if key == "home" else -1])
+        grid = tiles(session, state, size)
+        ways |= {"pageup": (-grid.shown_row_count, 0), "pagedown": (grid.shown_row_count, 0)}
+        rows_down, columns_right = ways[key.removeprefix("shift+")]
+        if columns_right:
+            order = [head for row in grid.rows for head in row]
+            return replace(state, head=order[min(max(order.index(state.head) + columns_right, 0), len(order) - 1)])
+        row, column = grid.position(state.head)
+        heads = grid.rows[min(max(row + rows_down, 0), len(grid.rows) - 1)]
+        return replace(state, head=heads[min(column, len(heads) - 1)])
+    pane = open_map_pane(session, state, size, screen.colors)
+    ways |= {"pageup": (-pane.queries.cells, 0), "pagedown": (pane.queries.cells, 0)}
+    rows_down, columns_right = ways[key.removeprefix("shift+")]
+    query, unit = pane.queries.shifted_unit(state.query, rows_down), pane.keys.shifted_unit(state.key, columns_right)
+    return replace(state, query=query, key=unit)
 
 
 def enter(screen: Screen, state: State, key: str) -> State:

@@ -1,114 +1,134 @@
 """Holds the table of keys: what each key does, from which follow the footer, the list of keys and the palette."""
 
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.browse.moves.cursor import (
     Screen,
     enter,
-    go_to_end,
     go_to_next_strongest,
     leave,
     move,
     next_head,
     open_lens,
-    page,
     settle,
     zoom,
 )
 from attnviz.browse.moves.finding import find_again
 from attnviz.browse.moves.place import go_in_history, with_history
 from attnviz.browse.moves.showing import (
-    combine_marked,
     mark,
     next_theme,
-    open_side_by_side,
     sort,
-    subtract,
+    together,
     toggle,
     toggle_tokens,
     toggle_why,
 )
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
 from attnviz.browse.session.state import State
+from attnviz.report.words.choices import Choice, rows_of
 
 STEP_KEYS = (NEXT, PREVIOUS, "P")
 EVERYWHERE = "heads head lens marked"
+Does = Callable[[Screen, State, str], State] | str  # leads to another state, or is an action of the application
 
 
 class Key(NamedTuple):
-    """Keys that do the same."""
+    """A key, under all names that textual has for those that do the same."""
 
-    keys: str  # textual's names, with commas between them
-    hint: str  # what they do in a word or two, for the footer
-    more: str  # continues the hint to a sentence, for the list of keys and the palette
-    does: Callable[[Screen, State, str], State] | str  # leads to another state, or is an action of the application
+    names: tuple[str, ...]
+    hint: str  # what it does in a word or two, for the footer
+    sentence: str  # what it does, for the list of keys and the palette
+    does: Does
     places: str = ""  # where the footer has the hint
 
-    @property
-    def first(self) -> str:
-        """The first of the keys."""
-        return self.keys.split(",")[0]
 
-    @property
-    def sentence(self) -> str:
-        """What the keys do."""
-        return f"{self.hint} {self.more}".strip()
+# What the rows of the table of choices and actions do here, with the hint of the first key and where the footer has it;
+# in the order of the footer, which is cut at the end where the screen is narrow.
+ROWS: dict[str, tuple[Does, str, str]] = {
+    "help": ("keys", "keys", EVERYWHERE),
+    "quit": ("leave", "quit", EVERYWHERE),
+    "together": (together, "", "marked"),
+    "open": (enter, "open", "heads lens"),
+    "zoom": (zoom, "zoom in", "head"),
+    "find": ("ask('query')", "find", "heads head lens"),
+    "lens": (open_lens, "in all heads", "heads head"),
+    "strongest": (go_to_next_strongest, "strongest", "head"),
+    "step": (next_head, "next head", "head"),
+    "sort": (sort, "sort", "heads lens"),
+    "direction": (sort, "who looks at it", "lens"),
+    "filter": ("ask('filter')", "filter", "heads lens"),
+    "choose": (mark, "mark", EVERYWHERE),
+    "why": (toggle_why, "why", "head"),
+    "copy": ("copy_what", "copy", "heads head lens"),
+    "save": ("ask('save')", "save", "heads head"),
+    "back": (leave, "back", "head lens marked"),
+    "actions": ("command_palette", "actions", "heads head lens"),
+    "scores": (toggle, "", ""),
+    "steps": (toggle, "", ""),
+    "limits": (toggle, "", ""),
+    "pool": (toggle, "", ""),
+    "by": (toggle_tokens, "", ""),
+    "special": (toggle_tokens, "", ""),
+    "theme": (next_theme, "", ""),
+    "find key": ("ask('key')", "", ""),
+    "find again": (find_again, "", ""),
+    "written": (step, "", ""),
+    "play": (play, "", ""),
+    "name": ("ask('name')", "", ""),
+    "history": (go_in_history, "", ""),
+    "move": (move, "", ""),
+    "move far": (move, "", ""),
+    "page": (move, "", ""),
+    "end": (move, "", ""),
+}
+OTHER_NAMES = {
+    "escape": "backspace",
+    "right_square_bracket": "tab",
+    "left_square_bracket": "shift+tab",
+    "b": "ctrl+o",
+    "question_mark": "f1",
+    "q": "ctrl+c ctrl+q",
+    "colon": "ctrl+p",
+}
 
 
-# In the order of the footer, which is cut at the end where the screen is narrow.
-KEYS = (
-    Key("question_mark,f1", "keys", "that can be pressed", "keys", EVERYWHERE),
-    Key("q,ctrl+c,ctrl+q", "quit", "", "leave", EVERYWHERE),
-    Key("equals_sign", "side by side", "for marked heads", open_side_by_side, "marked"),
-    Key("d", "difference", "of two marked heads, or of two recordings", subtract, "marked"),
-    Key("m", "mean", "of the marked heads, or of all listed ones", combine_marked, "marked"),
-    Key("M", "maximum", "of the marked heads, or of all listed ones", combine_marked, "marked"),
-    Key("R", "rollout", "of the marked heads, or of all listed ones", combine_marked, "marked"),
-    Key("enter", "open", "the head, then zoom in", enter, "heads lens"),
-    Key("plus", "zoom in", "", zoom, "head"),
-    Key("minus", "zoom out", "", zoom),
-    Key("0", "whole map", "", zoom),
-    Key("slash", "find", "a query, a head or a metric", "ask('query')", "heads head lens"),
-    Key("backslash", "find key", "", "ask('key')"),
-    Key("n", "next match", "of what was found", find_again),
-    Key("N", "previous match", "of what was found", find_again),
-    Key("a", "in all heads", "the token of the cursor", open_lens, "heads head"),
-    Key("g", "strongest", "key of the query, then the next", go_to_next_strongest, "head"),
-    Key("tab,right_square_bracket", "next head", "", next_head, "head"),
-    Key("shift+tab,left_square_bracket", "previous head", "", next_head),
-    Key("o", "sort", "by the next metric; a token in all heads by its weight on another", sort, "heads lens"),
-    Key("O", "sort back", "by the previous metric", sort),
-    Key("r", "reverse", "the order; of a token in all heads show who looks at it", sort, "lens"),
-    Key("f", "filter", "heads, such as sink>0.5", "ask('filter')", "heads lens"),
-    Key("space", "mark", "the head", mark, EVERYWHERE),
-    Key("x", "why", "this weight: q·k by feature", toggle_why, "head"),
-    Key(NEXT, "next step:", "what the next written token looked at", step),
-    Key(PREVIOUS, "previous step:", "what the previous written token looked at", step),
-    Key("P", "play", "step by step", play),
-    Key("v", "scores", "or weights", toggle),
-    Key("l", "colour steps:", "square root, linear, log", toggle),
-    Key("c", "colour scale:", "shared, or one per head", toggle),
-    Key("p", "pool", "by maximum or mean", toggle),
-    Key("w", "words", "or tokens", toggle_tokens),
-    Key("t", "special tokens", "shown or hidden", toggle_tokens),
-    Key("h", "theme:", "the terminal's colours, light, dark", next_theme),
-    Key("y", "copy", "cells, the command or the place", "copy_what", "heads head lens"),
-    Key("s", "save", "as SVG, PNG or PDF", "ask('save')", "heads head"),
-    Key("e", "name", "the head", "ask('name')"),
-    Key("b,ctrl+o", "back", "to the previous place", go_in_history),
-    Key("B", "forward", "to the next place", go_in_history),
-    Key("escape,backspace", "close", "the zoom, the head, the marks, the filter", leave, "head lens marked"),
-    Key("colon,ctrl+p", "actions", "by name", "command_palette", "heads head lens"),
-    *(Key(arrow, "move", "", move) for arrow in ("up", "down", "left", "right")),
-    *(Key(f"shift+{arrow}", "move", "ten cells", move) for arrow in ("up", "down", "left", "right")),
-    Key("pageup", "move", "a screenful up", page),
-    Key("pagedown", "move", "a screenful down", page),
-    Key("home", "go", "to the first", go_to_end),
-    Key("end", "go", "to the last", go_to_end),
-)
-BY_KEY = {name: key for key in KEYS for name in key.keys.split(",")}
+def _keys() -> Iterator[Key]:
+    """Yields the keys of `ROWS`; of two rows with one key, the first has it, and answers for both."""
+    rows, seen = {row.name: row for row in rows_of("browse")}, set[str]()
+    for name, (does, hint, places) in ROWS.items():
+        row = rows[name]
+        keys = list[tuple[str, str, str]]()  # with their hints and sentences
+        if isinstance(row, Choice):
+            keys = [(row.key, hint, row.does)] if row.key else []
+            labels = [(value.key, value.label.lower()) for value in row.values if value.key]
+            keys += [(key, label, f"the chosen heads: {label}") for key, label in labels]
+        else:
+            names = row.names if len(row.names) > 1 else row.names * len(row.keys)
+            hinted = names.index(hint) if hint in names else 0
+            keys = [(key, hint if index == hinted else "", names[index]) for index, key in enumerate(row.keys)]
+        for key, own_hint, sentence in keys:
+            textual_name = _textual_name(key)
+            if textual_name not in seen:
+                seen.add(textual_name)
+                other_names = OTHER_NAMES.get(textual_name, "").split()
+                yield Key((textual_name, *other_names), own_hint, sentence, does, places if own_hint else "")
+
+
+def _textual_name(key: str) -> str:
+    """Returns textual's name of a key that the table names as browsers do."""
+    if len(key) != 1 or key.isalnum():
+        return key if len(key) == 1 else key.lower().replace("arrow", "")
+    name = unicodedata.name(key).lower().replace(" ", "_").replace("-", "_")
+    names = {"solidus": "slash", "reverse_solidus": "backslash", "hyphen_minus": "minus", "plus_sign": "plus"}
+    return names.get(name, name)
+
+
+KEYS = tuple(_keys())
+BY_KEY = {name: key for key in KEYS for name in key.names}
 
 
 def press(screen: Screen, state: State, key: str) -> State:

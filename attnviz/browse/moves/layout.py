@@ -1,10 +1,11 @@
 """Lays out the screen: thumbnails in the overview, lines of the lens, panes and cells of an open head."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import MapShape, Size, State
+from attnviz.browse.session.state import Size, State
+from attnviz.text.units import Units
 
 FIXED_LINES = 3  # title, status and hints
 MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; a tile of sorted heads has a number after its name
@@ -96,8 +97,7 @@ class MapAxis:
         return unit + cells * units_per_cell
 
 
-@dataclass(frozen=True)
-class _CellForm:
+class CellForm(NamedTuple):
     """The way to draw the cells of a map."""
 
     cell_width: int  # columns of a cell: 4 or more with a number, 2, or 1
@@ -105,22 +105,14 @@ class _CellForm:
     header_lines: int  # above the cells: one for the cursor's key, the others for key labels
     cells_a_column: int = 1  # more than 1 only with pixels
 
-    def capacity(self, size: Size, label_width: int, map_count: int = 1) -> tuple[int, int]:
-        """Returns the numbers of rows and columns of cells that fit the pane, for each of the maps in it."""
-        rows = (map_lines(size) - self.header_lines) * self.rows_a_line
-        # one column after the labels, and one for the edge or the gap of each map
-        free_columns = size.width - side_width(size) - label_width - 1 - map_count
-        columns = free_columns // map_count // self.cell_width * self.cells_a_column
-        return max(1, rows), max(1, columns)
 
-
-@dataclass(frozen=True)
-class _ZoomLevel:
+class ZoomLevel(NamedTuple):
     """A zoom level of a map: the numbers of queries and keys on the screen, in units, and the way to draw them."""
 
     rows: int
     columns: int
-    form: _CellForm
+    form: CellForm
+    capacity: tuple[int, int]  # the rows and columns of cells that fit the pane of each map
 
 
 @dataclass(frozen=True)
@@ -129,7 +121,7 @@ class MapPane:
 
     queries: MapAxis
     keys: MapAxis
-    form: _CellForm
+    form: CellForm
     label_width: int
     width: int  # labels included
 
@@ -208,33 +200,37 @@ def _tile_height(width: int) -> int:
 
 def open_map_pane(session: Session, state: State, size: Size, colors: int) -> MapPane:
     """Returns the layout of the open head's map at the state's zoom, or at the closest level if there are fewer."""
-    shape = session.shape(state.head, state.view)
-    map_count, label_width = 1 + len(state.heads_beside), label_columns(shape)
-    all_levels = open_map_levels(session, state, size, colors)
-    level = all_levels[min(state.zoom, len(all_levels) - 1)]
-    fitting_rows, fitting_columns = level.form.capacity(size, label_width, map_count)
-    form = level.form
+    queries, keys = session.units(state.head, state.view)
+    levels = open_map_levels(session, state, size, colors)
+    rows, columns, form, (fitting_rows, fitting_columns) = levels[min(state.zoom, len(levels) - 1)]
     if form.cell_width == NUMBER_CELL:  # as wide as the column labels need, if the pane has space
-        free_width = fitting_columns * NUMBER_CELL // level.columns
-        form = replace(form, cell_width=max(NUMBER_CELL, min(free_width, shape.column_label + 1)))
+        free_width = fitting_columns * NUMBER_CELL // columns
+        form = form._replace(cell_width=max(NUMBER_CELL, min(free_width, keys.label_width + 1)))
     return MapPane(
-        queries=MapAxis(state.row, state.row + level.rows, min(level.rows, fitting_rows)),
-        keys=MapAxis(state.column, state.column + level.columns, min(level.columns, fitting_columns)),
+        queries=MapAxis(state.row, state.row + rows, min(rows, fitting_rows)),
+        keys=MapAxis(state.column, state.column + columns, min(columns, fitting_columns)),
         form=form,
-        label_width=label_width,
+        label_width=label_columns(queries),
         width=size.width - side_width(size) - 1,
     )
 
 
-def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[_ZoomLevel, ...]:
+def open_map_levels(session: Session, state: State, size: Size, colors: int) -> list[ZoomLevel]:
     """Returns the zoom levels of the open head, the whole map first.
 
     On the levels of a long map the part that is shown is halved until every unit has a cell; then cells grow.
     """
-    shape, map_count = session.shape(state.head, state.view), 1 + len(state.heads_beside)
-    counts = shape.rows, shape.columns
-    forms, label_width = _map_forms(size, colors), label_columns(shape)
-    capacities = {form: form.capacity(size, label_width, map_count) for form in forms}
+    queries, keys = session.units(state.head, state.view)
+    counts, map_count, forms = (len(queries), len(keys)), 1 + len(state.heads_beside), _map_forms(size, colors)
+    # one column after the labels, and one for the edge or the gap of each map
+    free_columns = size.width - side_width(size) - label_columns(queries) - 1 - map_count
+    capacities = {
+        form: (
+            max(1, (map_lines(size) - form.header_lines) * form.rows_a_line),
+            max(1, free_columns // map_count // form.cell_width * form.cells_a_column),
+        )
+        for form in forms
+    }
     fitting_forms = [form for form in forms if _nearly_fits(counts, capacities[form])]
     while (
         len(fitting_forms) > 1
@@ -243,17 +239,19 @@ def open_map_levels(session: Session, state: State, size: Size, colors: int) -> 
     ):
         fitting_forms.pop()  # smaller pixels show the whole map without scrolling
 
-    levels: list[_ZoomLevel] = []
+    levels: list[ZoomLevel] = []
     if not fitting_forms:  # the whole map, then halves of it, as long as cells have to be pooled
-        (rows, columns), (fitting_rows, fitting_columns) = counts, capacities[forms[0]]
-        while not _nearly_fits((rows, columns), capacities[forms[0]]):
-            levels.append(_ZoomLevel(rows, columns, forms[0]))
-            rows = max(min(rows, fitting_rows), -(-rows // 2))
-            columns = max(min(columns, fitting_columns), -(-columns // 2))
+        rows, columns = counts
+        fitting = capacities[forms[0]]
+        while not _nearly_fits((rows, columns), fitting):
+            levels.append(ZoomLevel(rows, columns, forms[0], fitting))
+            rows, columns = (
+                max(min(count, fit), -(-count // 2)) for count, fit in zip((rows, columns), fitting, strict=True)
+            )
     for form in forms[forms.index(fitting_forms[-1]) :] if fitting_forms else forms:
-        rows, columns = (min(count, fitting) for count, fitting in zip(counts, capacities[form], strict=True))
-        levels.append(_ZoomLevel(rows, columns, form))  # as many units as fit the pane, a cell each
-    return tuple(levels)
+        fitting = capacities[form]  # as many units as fit the pane, a cell each
+        levels.append(ZoomLevel(min(counts[0], fitting[0]), min(counts[1], fitting[1]), form, fitting))
+    return levels
 
 
 def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: float = MAX_SCROLLED) -> bool:
@@ -261,28 +259,28 @@ def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: 
     return all(count <= tolerance * fitting for count, fitting in zip(counts, capacity, strict=True))
 
 
-def _map_forms(size: Size, colors: int) -> tuple[_CellForm, ...]:
+def _map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """Returns the ways to draw cells on this terminal, from the smallest cell to the largest."""
     label_lines = min(MAX_KEY_LABEL_LINES, max(1, map_lines(size) // 5))  # at most a fifth of the pane
     larger_forms = (
-        _CellForm(cell_width=2, rows_a_line=1, header_lines=1),
-        _CellForm(cell_width=2, rows_a_line=1, header_lines=1 + label_lines),
-        _CellForm(cell_width=NUMBER_CELL, rows_a_line=1, header_lines=2),
+        CellForm(cell_width=2, rows_a_line=1, header_lines=1),
+        CellForm(cell_width=2, rows_a_line=1, header_lines=1 + label_lines),
+        CellForm(cell_width=NUMBER_CELL, rows_a_line=1, header_lines=2),
     )
     if size.character is None:
-        return _CellForm(cell_width=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header_lines=1), *larger_forms
+        return CellForm(cell_width=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header_lines=1), *larger_forms
     width, height = size.character
     counts = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
     pixel_forms = [
-        _CellForm(cell_width=1, rows_a_line=max(1, height * count // width), header_lines=1, cells_a_column=count)
+        CellForm(cell_width=1, rows_a_line=max(1, height * count // width), header_lines=1, cells_a_column=count)
         for count in counts
     ]
     return *pixel_forms, *larger_forms
 
 
-def label_columns(shape: MapShape) -> int:
+def label_columns(queries: Units) -> int:
     """Returns the width of the map's row labels in terminal columns: that of the widest one, within limits."""
-    return max(MIN_LABEL_WIDTH, min(MAX_LABEL_WIDTH, shape.row_label))
+    return max(MIN_LABEL_WIDTH, min(MAX_LABEL_WIDTH, queries.label_width))
 
 
 def side_width(size: Size) -> int:
@@ -322,29 +320,22 @@ def _tile_rows(groups: list[list[int]], columns: int) -> tuple[tuple[int, ...], 
     return tuple(tuple(group[start : start + columns]) for group in groups for start in range(0, len(group), columns))
 
 
-@dataclass(frozen=True)
-class _LensColumns:
-    """The widths of the parts of a line of the lens, in terminal columns."""
+class LensPane(NamedTuple):
+    """The layout of the lens: widths of the parts of a line in terminal columns, and what of it is on the screen."""
 
     name: int  # of the head, after two marks
     pattern: int
     strip: int  # the head's row of cells
     number: int  # the strongest token and its number
+    axis: MapAxis  # the part of a row that is on the screen
+    cell_width: int
+    layers: list[list[int]]  # the heads of each layer whose mean is shown below the heads
+    lines: int  # the number of heads that fit the screen
 
     @property
     def label_width(self) -> int:
         """The columns to the left of the row of cells: name and pattern."""
         return self.name + self.pattern
-
-
-class LensPane(NamedTuple):
-    """The layout of the lens."""
-
-    columns: _LensColumns
-    axis: MapAxis  # the part of a row that is on the screen
-    cell_width: int
-    layers: list[list[int]]  # the heads of each layer whose mean is shown below the heads
-    lines: int  # the number of heads that fit the screen
 
 
 def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
@@ -373,9 +364,8 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
         chosen_layer = next((index for index, heads in enumerate(layers) if state.head in heads), 0)
         first = min(max(0, chosen_layer - max_layers // 2), max(0, len(layers) - max_layers))
         mean_layers = layers[first : first + max_layers]
-    mean_lines = len(mean_layers) + 1 if mean_layers else 0
-    columns = _LensColumns(name_columns, pattern_columns, strip_columns, number_columns)
-    return LensPane(columns, axis, cell, mean_layers, max(1, body - 1 - mean_lines))
+    lines = max(1, body - 1 - (len(mean_layers) + 1 if mean_layers else 0))
+    return LensPane(name_columns, pattern_columns, strip_columns, number_columns, axis, cell, mean_layers, lines)
 
 
 def lens_heads(session: Session, state: State) -> list[int]:

@@ -24,58 +24,40 @@ def mark(screen: Screen, state: State, key: str) -> State:
     return replace(state, marked_heads=(*state.marked_heads, state.head))
 
 
-def open_side_by_side(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the marked heads open side by side; without two heads zoomed in."""
-    heads = state.heads_to_combine
-    if len(heads) < 2:
+def together(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the marked heads open side by side, or with the one map open that they make together.
+
+    The marks are removed. Without marks, the mean, maximum or rollout is that of all listed heads, and the difference
+    is that of two recordings; without two heads, the key of side by side zooms in.
+    """
+    session, heads = screen.session, state.heads_to_combine
+    has_runs = session.other is not None
+    if key == "equals_sign" and len(heads) < 2:
         return zoom(screen, state, key)
-    purpose = "see heads side by side"
-    if refusal := _refusal(screen, heads, min_heads=2, max_heads=MAX_SIDE_BY_SIDE, purpose=purpose):
-        return replace(state, message=refusal)
-    state = open_head(screen, replace(state, head=heads[0]))
-    return replace(state, heads_beside=heads[1:], marked_heads=())
-
-
-def combine_marked(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with one map open that combines the marked heads, and with their marks removed.
-
-    Without marks, the mean, maximum or rollout is that of all listed heads.
-    """
-    combination = COMBINATION_OF_KEY[key]
-    heads = state.heads_to_combine
-    if combination != "difference" and not heads:
-        heads = tuple(screen.session.ranking.order(state.view))
-    max_heads = 2 if combination == "difference" else len(screen.session.heads)
-    if refusal := _refusal(screen, heads, min_heads=2, max_heads=max_heads, purpose=f"see the {combination} of heads"):
-        return replace(state, message=refusal)
-    try:
-        combined_head = screen.session.combine(heads, combination)
-    except AttnvizError as error:
-        return replace(state, message=str(error))
-    return replace(open_head(screen, replace(state, head=combined_head)), marked_heads=())
-
-
-def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: int, purpose: str) -> str:
-    """Returns the reason why these heads cannot be shown together; "" if they can."""
-    if not min_heads <= len(heads) <= max_heads:
-        allowed_count = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
-        return f"to {purpose}, mark {allowed_count} with Space; marked now: {len(heads)}"
-    if not set(heads) <= set(screen.session.heads_over_same_tokens(heads[0])):
-        return "these heads have different tokens; mark heads over the same tokens"
-    return ""
-
-
-def subtract(screen: Screen, state: State, key: str) -> State:
-    """Returns the state that shows the second of two marked heads minus the first.
-
-    Without marks it shows or hides the other recording minus this one, and hides scores.
-    """
-    has_two_heads = len(state.heads_to_combine) == 2
-    if has_two_heads or (state.marked_heads and screen.session.other is None):
-        return combine_marked(screen, state, key)  # it refuses any number of heads but two
-    if screen.session.other is None:
+    if key == "d" and has_runs and len(heads) != 2:
+        return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
+    if key == "d" and not state.marked_heads:
         return replace(state, message="nothing to subtract; mark two heads with Space, or open two runs: A --with B")
-    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
+    combination = COMBINATION_OF_KEY.get(key)
+    if not heads:
+        heads = tuple(session.ranking.order(state.view))
+    purpose = f"see the {combination} of heads" if combination else "see heads side by side"
+    max_heads = 2 if key == "d" else len(session.heads) if combination else MAX_SIDE_BY_SIDE
+    message, head = "", heads[0]
+    if not 2 <= len(heads) <= max_heads:
+        allowed_count = "2" if max_heads == 2 else f"2 to {max_heads}"
+        message = f"to {purpose}, mark {allowed_count} with Space; marked now: {len(heads)}"
+    elif not set(heads) <= set(session.heads_over_same_tokens(heads[0])):
+        message = "these heads have different tokens; mark heads over the same tokens"
+    elif combination is not None:
+        try:
+            head = session.combine(heads, combination)
+        except AttnvizError as error:
+            message = str(error)
+    if message:
+        return replace(state, message=message)
+    opened = replace(open_head(screen, replace(state, head=head)), marked_heads=())
+    return opened if combination else replace(opened, heads_beside=heads[1:])
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:
@@ -102,6 +84,8 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens."""
     session, old_units = screen.session, screen.session.units(state.head, state.view)
+    if key == "t" and session.left_out is not None and not state.has_open_head and not state.lens:
+        return replace(state, view=replace(state.view, all_keys=not state.view.all_keys))
     if not state.has_open_head and not state.lens:
         return replace(state, message="w joins words and t hides special tokens in an open head; Enter opens one")
     if not session.can_join(state.head):

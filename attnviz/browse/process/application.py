@@ -14,7 +14,7 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.drivers import linux_driver
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
@@ -95,7 +95,7 @@ class Application(App[Result]):
         """Prints a bug's traceback as Python does; textual would print every local array, which takes minutes."""
         self.panic(Text(traceback.format_exc()))
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Lets signals end the application cleanly, and starts garbage collection for objects that are created later.
 
         Does nothing in headless mode.
@@ -264,8 +264,14 @@ class Pane(Widget):
         count = max(len(old), len(new))
         changed = [y for y in range(count) if not is_same_surface or old[y : y + 1] != new[y : y + 1]]
         self.drawn, self.surface = drawn, surface
-        if changed:
+        if len(old) != len(new):
+            self.refresh(layout=True)
+        elif changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Returns the number of lines."""
+        return len(self.drawn.lines)
 
     def render_line(self, y: int) -> Strip:
         """Returns a line as a strip of Textual, with escape sequences for the pixels over it."""

@@ -7,12 +7,13 @@ from typing import Literal
 from rich.cells import cell_len
 
 from attnviz.browse.session.blocks import InspectedHead, LruCache
-from attnviz.browse.session.state import MapShape, View
+from attnviz.browse.session.state import View
 from attnviz.maps.heads import cell_heads, chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
+from attnviz.report.picture.structure import LeftOutKeys, left_out_keys
 from attnviz.text.head_name import parse_head_name
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, is_padding
@@ -37,7 +38,8 @@ class InspectedHeads:
     """
 
     def __init__(self, recording: Recording, other: Recording | None, selection: Selection, unit_name: str) -> None:
-        self.heads: list[tuple[CellMaps, int]] = cell_heads(chosen_heads(recording, selection))
+        self.chosen_heads = chosen_heads(recording, selection)
+        self.heads: list[tuple[CellMaps, int]] = cell_heads(self.chosen_heads)
         self._partners: dict[CellMaps, CellMaps] = {}
         if other is not None:
             from attnviz.metrics.change import refuse_mismatch
@@ -147,11 +149,6 @@ class InspectedHeads:
         unit_name = self._unit_name if words else "tokens"
         return self._units.get((tokens, words, special), lambda: Units.of(tokens, unit_name, special))
 
-    def shape(self, head: int, view: View) -> MapShape:
-        """Returns the number of units on each axis of a head, and the widths of their labels."""
-        rows, columns = self.units(head, view)
-        return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
-
     def text_lines(self, columns: int) -> int:
         """Returns an estimate of the lines that the longest text of a recorded head needs, at most `MAX_LINES`."""
         if columns not in self._text_lines:
@@ -163,6 +160,11 @@ class InspectedHeads:
                 lines = max(lines, min(MAX_LINES, -(-text_columns // used_columns)))
             self._text_lines[columns] = lines
         return self._text_lines[columns]
+
+    @cached_property
+    def left_out(self) -> LeftOutKeys | None:
+        """The keys that thumbnails leave out at first, since most heads rest on them; ``None`` if there are none."""
+        return left_out_keys(self.chosen_heads)
 
     @cached_property
     def has_images(self) -> bool:

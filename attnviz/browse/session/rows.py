@@ -119,23 +119,24 @@ class HeadThumbnails:
 
     def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
         """Returns the cached thumbnail of a head, which may be a preview; ``None`` if it is not computed yet."""
-        thumbnail = self._cache.find((head, *pooled_key(view, pixels)))
+        thumbnail = self._cache.find((head, *pooled_key(view, pixels, view.all_keys)))
         return thumbnail.cells if isinstance(thumbnail, RefinedBlock) else thumbnail
 
     def unfinished_blocks(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
         """Returns the previews among the cached thumbnails of some heads that are not refined yet."""
-        thumbnails = (self._cache.find((head, *pooled_key(view, pixels))) for head in heads)
+        thumbnails = (self._cache.find((head, *pooled_key(view, pixels, view.all_keys))) for head in heads)
         return [block for block in thumbnails if isinstance(block, RefinedBlock) and not block.is_finished]
 
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
         """Computes and caches missing thumbnails: the first one, and others of its attention call if its map is short.
 
-        The thumbnail of a long map begins as a preview, which is refined later. That of a sound ends where it ends.
+        The thumbnail of a long map begins as a preview, which is refined later. That of a sound ends where it ends. The
+        keys on which most heads rest are left out, unless the view draws all keys.
 
         Returns:
             The heads whose thumbnails were computed now; empty if none was missing.
         """
-        key = pooled_key(view, pixels)
+        key = pooled_key(view, pixels, view.all_keys)
         missing = [head for head in heads if (head, *key) not in self._cache]
         if not missing:
             return []
@@ -144,6 +145,12 @@ class HeadThumbnails:
             tokens.unpadded if isinstance(tokens.canvas, Sound) else slice(0, len(tokens))
             for tokens in (maps.query_tokens, maps.key_tokens)
         )
+        left_out, is_left_out = None if view.all_keys else self.heads.left_out, None
+        if left_out is not None:
+            is_left_out = left_out.among(maps.key_tokens, keys)
+            others = np.flatnonzero(~is_left_out)
+            keys = slice(keys.start + int(others[0]), keys.start + int(others[-1]) + 1)
+            is_left_out = is_left_out[others[0] : others[-1] + 1]  # between others, which only single cells can show
         area = (queries.stop - queries.start) * (keys.stop - keys.start)
         if area > MAX_POOLED_CELLS:
             block = RefinedBlock(self.heads.inspected_head(missing[0]), view, queries, keys, pixels, pixels)
@@ -153,6 +160,8 @@ class HeadThumbnails:
         inspected_heads = [self.heads.inspected_head(head) for head in batch]
         thumbnails = pooled_blocks(inspected_heads, view, queries, keys, pixels, pixels)
         for head, thumbnail in zip(batch, thumbnails, strict=True):
+            if is_left_out is not None and thumbnail.visible.shape[1] == len(is_left_out):
+                thumbnail = CellBlock(thumbnail.values, thumbnail.visible & ~is_left_out)
             self._cache.keep((head, *key), thumbnail)
         return batch
 

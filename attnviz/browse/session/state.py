@@ -1,7 +1,7 @@
 """Defines the state of the inspector: what is open, the cursor and the toggles."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from attnviz.report.picture.colors import Steps
 
@@ -28,15 +28,6 @@ class Size:
         return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 
 
-class MapShape(NamedTuple):
-    """The number of units on each axis of a head's map, and the terminal columns of their widest labels."""
-
-    rows: int
-    columns: int
-    row_label: int
-    column_label: int
-
-
 @dataclass(frozen=True)
 class View:
     """The toggles: the numbers that maps show, and how they show them."""
@@ -44,6 +35,7 @@ class View:
     scores: bool = False  # instead of weights
     steps: Steps = "sqrt"  # of the colours of weights
     special: bool = True  # special tokens have a row and a column
+    all_keys: bool = False  # thumbnails draw the keys that most heads rest on, too
     words: bool = False  # the tokens of a word, or of another group, have one row and one column
     difference: bool = False  # the other recording minus this one
     mean: bool = False  # pools cells by their mean instead of their maximum

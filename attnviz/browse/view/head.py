@@ -296,11 +296,11 @@ def side_part(head: OpenHead) -> Side:
     full_bar = 1.0 if quantity is PERCENT else float(lengths[np.isfinite(lengths)].max(initial=0)) or 1.0
     key_rows = list[tuple[Line, dict[str, object]]]()
     for listed_key in head.strongest_keys[:MAX_LISTED_KEYS]:
-        number, has_cursor = f"{quantity_text(quantity, float(numbers[listed_key])):>6}", listed_key == state.key
+        key_number, has_cursor = f"{quantity_text(quantity, float(numbers[listed_key])):>6}", listed_key == state.key
         style = "bold" if has_cursor else ""
-        label_columns = width - BAR_WIDTH - len(number) - 2  # without the cursor's mark and a space
+        label_columns = width - BAR_WIDTH - len(key_number) - 2  # without the cursor's mark and a space
         spans = [
-            words(f"{'▸' if has_cursor else ' '}{number} ", style=style),
+            words(f"{'▸' if has_cursor else ' '}{key_number} ", style=style),
             Span(bar(float(numbers[listed_key]), full_bar, BAR_WIDTH), style="" if has_cursor else "dim"),
             words(f" {unique_label(head.keys, listed_key)}", label_columns, style),
         ]

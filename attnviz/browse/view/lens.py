@@ -101,7 +101,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
 def lens_parts(screen: Screen, state: State) -> Parts:
     """Returns the parts of the lens: a line for each head that fits, means of layers, and the shaded text."""
     lens, size = lay_out_lens(screen, state), screen.size
-    pane, columns, shown_heads = lens.pane, lens.pane.columns, lens.shown_heads
+    pane, shown_heads = lens.pane, lens.shown_heads
     lines = [_header(lens), *(_head_line(lens, head) for head in shown_heads)]
     lines += [[] for _ in range(pane.lines - len(shown_heads))]
     if pane.layers:
@@ -113,15 +113,15 @@ def lens_parts(screen: Screen, state: State) -> Parts:
         maps, _ = screen.session.heads[heads[0]]
         before, after = "  layer ", ", mean"
         call_name = f"{maps.part}:{maps.layer}" if maps.part else str(maps.layer)
-        name = short_name(call_name, columns.label_width - len(before + after) - 1)
-        label = words(f"{before}{name}{after}", columns.label_width, "dim")
+        name = short_name(call_name, pane.label_width - len(before + after) - 1)
+        label = words(f"{before}{name}{after}", pane.label_width, "dim")
         lines.append([label, *_row_spans(lens, lens.mean(heads), is_chosen=False)])
 
     def hit(x: int, y: int) -> Hit | None:
         if not 0 < y <= len(shown_heads):
             return None
-        head, cell = shown_heads[y - 1], (x - columns.label_width) // pane.cell_width
-        if x < columns.label_width:
+        head, cell = shown_heads[y - 1], (x - pane.label_width) // pane.cell_width
+        if x < pane.label_width:
             return Hit({"head": head}, opens=head == lens.state.head)
         if cell >= pane.axis.cells:
             return Hit({"head": head})
@@ -160,42 +160,42 @@ def _status(lens: LaidOutLens) -> str:
 
 def _header(lens: LaidOutLens) -> Line:
     """Returns the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers."""
-    state, columns = lens.state, lens.pane.columns
+    state, pane = lens.state, lens.pane
     cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell_width
     label = lens.units[1].labels[state.other_token]
-    width = min(cell_len(label), max(1, columns.strip - 2))
+    width = min(cell_len(label), max(1, pane.strip - 2))
     numbers_title = " strongest" if state.sort_token is None else " sorted by this"
-    marked = padded_line(marked_label(label, cursor_column, columns.strip, width), columns.strip)
-    return [words("", columns.label_width), *marked, words(numbers_title, columns.number, "dim")]
+    marked = padded_line(marked_label(label, cursor_column, pane.strip, width), pane.strip)
+    return [words("", pane.label_width), *marked, words(numbers_title, pane.number, "dim")]
 
 
 def _head_line(lens: LaidOutLens, head: int) -> Line:
     """Returns the line of a head: marks, name, its sort number or else its pattern, and its row of cells."""
-    session, state, columns, is_chosen = lens.screen.session, lens.state, lens.pane.columns, head == lens.state.head
+    session, state, pane, is_chosen = lens.screen.session, lens.state, lens.pane, head == lens.state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
     number = session.ranking.number(head, state.view.order)
     description = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
     style = "reverse bold" if is_chosen else ""
-    line: Line = [words(mark + short_name(session.names[head], columns.name - len(mark) - 1), columns.name, style)]
-    if columns.pattern:
-        line += [words(description, columns.pattern - 1, style), words(" ", style=style)]
+    line: Line = [words(mark + short_name(session.names[head], pane.name - len(mark) - 1), pane.name, style)]
+    if pane.pattern:
+        line += [words(description, pane.pattern - 1, style), words(" ", style=style)]
     return [*line, *_row_spans(lens, lens.rows.get(head), is_chosen)]
 
 
 def _row_spans(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> Line:
     """Returns a row of cells, then a token with its number: the token that sorts the lens, else the strongest."""
-    columns, axis = lens.pane.columns, lens.pane.axis
+    pane, axis = lens.pane, lens.pane.axis
     if row is None:
-        return [words("…", columns.strip, "dim")]
+        return [words("…", pane.strip, "dim")]
     block = CellBlock(row.values[None, axis.span], row.visible[None, axis.span])
     cursor = (0, axis.cell_of(lens.state.other_token)) if is_chosen else None
     cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell_width, cursor=cursor)
     unit = row.strongest_unit if lens.state.sort_token is None else lens.state.sort_token
     number = f"{_number_text(lens, row, unit):>6}"
-    width = max(1, columns.number - len(number) - 2)  # without the spaces around the number
+    width = max(1, pane.number - len(number) - 2)  # without the spaces around the number
     return [
         *cell_lines(cells, lens.screen.colors)[0],
-        words("", columns.strip - axis.cells * lens.pane.cell_width),
+        words("", pane.strip - axis.cells * lens.pane.cell_width),
         words(f" {number} "),
         words(unique_label(lens.units[1], unit), width),
     ]

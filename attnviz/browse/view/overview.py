@@ -37,7 +37,8 @@ def overview_parts(screen: Screen, state: State) -> Parts:
     # one colour scale for all thumbnails that are computed, whether they are on the screen or not
     thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded_count)]
     blocks = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
-    scale = session.scale(replace(state.view, own_scale=False), blocks, state.theme)
+    leaves_out = session.left_out is not None and not state.view.all_keys  # the largest weights, so that others show
+    scale = session.scale(replace(state.view, own_scale=leaves_out), blocks, state.theme)
     shown_rows = grid.rows[state.top : state.top + grid.shown_row_count]
     lines = [
         line

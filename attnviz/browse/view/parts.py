@@ -1,7 +1,7 @@
 """Describes what we draw ourselves: lines of text in colours, and what stands at each place of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, chain, groupby
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class Drawing:
 class Listed:
     """Rows of a list with the changes to the state that a click on each makes, and the number of the row in use."""
 
-    rows: list[tuple[Line, Mapping[str, Any]]] = field(default_factory=list)
+    rows: Sequence[tuple[Line, Mapping[str, Any]]] = ()
     chosen: int | None = None
 
 

@@ -14,6 +14,7 @@ from attnviz.browse.view.cells import quantity_text
 from attnviz.browse.view.overview import overview_parts
 from attnviz.browse.view.parts import Hit, Parts, words
 from attnviz.render.terminal.lines import Line
+from attnviz.report.picture.structure import quoted
 from attnviz.report.words.captions import model_name, text_title
 
 MAX_BLANK_COLUMNS = 12  # free columns of the title line that stay blank: nobody could read a name cut to them
@@ -52,6 +53,10 @@ def _title_line(screen: Screen, state: State, title: Line) -> Line:
     if view.order and not state.has_open_head:
         ending = "" if session.ranking.is_sorted(view) else " …"
         toggles.append(f"by {view.order}{' ascending' if view.ascending else ''}{ending}")
+    left_out = session.left_out
+    if left_out is not None and not view.all_keys and not state.has_open_head and not state.lens:
+        names = left_out.names if left_out.special else quoted(left_out.labels[0])
+        toggles.append(f"without {names}, {left_out.share:.0%} (t)")
     recording = session.recording
     text = f" {''.join(span.text for span in title)}  {' · '.join(toggles)} "
     source = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "

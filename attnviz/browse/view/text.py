@@ -122,7 +122,7 @@ def running_text(
             drawn_lines[-1] += [Span(gap)] if gap else []
 
     def hit(x: int, y: int) -> Hit | None:
-        units_of_columns = [None]
+        units_of_columns: list[int | None] = [None]
         for unit, text, gap in lines[y]:
             units_of_columns += [unit] * cell_len(text) + [None] * len(gap)
         return tokens.hit(units_of_columns[x]) if x < len(units_of_columns) else None

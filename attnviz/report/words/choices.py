@@ -128,7 +128,7 @@ CHOICES = (
 ACTIONS = (
     Action("move", ("ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"), ("move among heads, cells or tokens",)),
     Action("keep seconds", ("Shift+ArrowLeft", "Shift+ArrowRight"), ("keep seconds of a sound",), ("sound",), "page"),
-    Action("move far", tuple(f"Shift+Arrow{way}" for way in ("Left", "Up", "Down", "Right")), "move by ten cells"),
+    Action("move far", tuple(f"Shift+Arrow{way}" for way in ("Left", "Up", "Down", "Right")), ("move by ten cells",)),
     Action("page", ("PageUp", "PageDown"), ("a screenful up", "a screenful down"), where="browse"),
     Action("end", ("Home", "End"), ("go to the first", "go to the last"), where="browse"),
     Action("open", ("Enter",), ("open the head; keep the cell or token",)),

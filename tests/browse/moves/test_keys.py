@@ -4,26 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.binding import Binding
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.app import Browser
 from attnviz.browse.moves.cursor import first_state, ranked_keys, settle
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import EVERYWHERE, KEYS
+from attnviz.browse.moves.keys import EVERYWHERE, KEYS, ROWS
 from attnviz.browse.moves.layout import open_map_levels, open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
+from attnviz.report.words.choices import key_table, rows_of
 from attnviz.text.selection import Selection
 from tests.browse.examples import TRUE_COLOR, after, other_recording, screen_of, wide_recording, worded_recording
-from tests.browse.player import no_save
 from tests.conftest import dense_maps
 
 
 def test_no_key_is_bound_twice() -> None:
-    keys = [name for key in KEYS for name in key.keys.split(",")]
+    keys = [name for key in KEYS for name in key.names]
     assert len(keys) == len(set(keys))
 
 
@@ -173,15 +171,10 @@ def test_overview_scrolls_to_the_chosen_head() -> None:
     assert after(screen, "home", state=state).top == 0
 
 
-def test_documentation_lists_every_key_as_the_help_does(recording: Recording) -> None:
+def test_documentation_lists_every_key_as_the_table_does() -> None:
     page = (Path(__file__).parents[3] / "docs" / "browse.md").read_text(encoding="utf-8")
     table = page.split("| key | does |\n|---|---|\n")[1].split("\n\n")[0]
-    browser = Browser(Session(recording), no_save)
-
-    def label(keys: str) -> str:
-        return " ".join(browser.get_key_display(Binding(name, "")) for name in keys.split(","))
-
-    assert table.splitlines() == [f"| {label(key.keys)} | {key.sentence} |" for key in KEYS]
+    assert table.splitlines() == [f"| {keys} | {does} |" for keys, does in key_table("browse")]
 
 
 def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
@@ -246,9 +239,9 @@ def test_filter_by_numbers_waits_until_they_are_measured(recording: Recording) -
     assert ranking.order(state.view) == kept
 
 
-def test_every_key_has_a_sentence_of_its_own_and_hints_are_of_places() -> None:
-    sentences = [key.sentence for key in KEYS if key.hint != "move"]
-    assert len(sentences) - len(set(sentences)) == 0
-    assert all(key.hint and set(key.places.split()) <= set(EVERYWHERE.split()) for key in KEYS)
+def test_every_key_of_the_table_does_something_here_and_hints_are_of_places() -> None:
+    names = {name for key in KEYS for name in key.names}
+    assert len([key for row in rows_of("browse") for key in row.keys]) <= len(names)
+    assert {row.name for row in rows_of("browse") if row.keys} - set(ROWS) == {"reverse", "side"}  # by r and d
     for place in EVERYWHERE.split():
-        assert [key.first for key in KEYS if place in key.places.split()][:2] == ["question_mark", "q"]
+        assert [key.names[0] for key in KEYS if place in key.places.split()][:2] == ["question_mark", "q"]

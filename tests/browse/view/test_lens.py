@@ -144,7 +144,7 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     screen = screen_of(recording)
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
-    x = lens.pane.columns.label_width + 3 * lens.pane.cell_width
+    x = lens.pane.label_width + 3 * lens.pane.cell_width
     found = hit(screen, state, x, 3)
     assert found == Hit({"head": 2, "key": 3}, cell=(2, 2, 3))
     assert hit(screen, replace(state, head=2), 1, 3) == Hit({"head": 2}, opens=True)

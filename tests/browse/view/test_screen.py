@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from textual.pilot import Pilot
 from textual.widgets._footer import FooterKey
@@ -21,18 +22,18 @@ from tests.browse.examples import (
     shown_text,
     worded_recording,
 )
-from tests.browse.player import after_play, no_save, played, shown
+from tests.browse.player import after_play, no_save, played, shown, until
 
 OVERVIEW = """\
- 4 heads  weights                                    a test
+ 4 heads  weights . without "0", 50% (t)             a test
 >0.4   0.7
-@ .... @ ....
- @@ .. @   ..
-   @@@ @
+ .....  .....
+@@@ ..     ..
+   @@@
 1.4    1.7
-@ .... @ ....
- @@ .. @   ..
-   @@@ @
+ .....  .....
+@@@ ..     ..
+   @@@
 
  shades: mean of all queries in head 0.4, 0% to 50%: 6 50.0%
  0 1 2 3 4 5 6 7
@@ -53,10 +54,10 @@ HEAD = """\
  shades: attention weight of "2" (2) in head 0.4, 0% to 100%
  0 1 2 3 4 5 6 7
  queries 0-6 of 8, keys 0-7 of 8
-? keys q quit + zoom in / find a in all heads g strongest ta"""
+? keys q quit + zoom in / find a in all heads g strongest ]"""
 
 SORTED = """\
- 4 heads  weights · by previous                      a test
+ 4 heads  weights · by previous · without “0”, 50% (t)
 ▸0.4 1.00      1.4 1.00       0.7 0.14       1.7 0.14"""
 
 
@@ -145,7 +146,7 @@ def test_help_and_the_end_are_always_hinted_and_other_hints_are_of_the_place(rec
             (["enter"], "zoom in find"),
             (["escape", "a"], "open find"),
             (["escape", "space", "right", "space"], "side by side difference"),
-            (["y"], "row command cell place table back"),
+            (["y"], "row back command"),
         ):
             await pilot.press(*keys)
             await pilot.pause()
@@ -161,3 +162,45 @@ def test_description_of_a_cell_of_words_has_the_number_of_the_first_token() -> N
     state = State(has_open_head=True, view=View(words=True))
     descriptions = [hover(screen, state, x, y) for x in range(80) for y in range(24)]
     assert any("cards (3) → playing (1)" in description for description in descriptions)
+
+
+def resting_recording() -> Recording:
+    """Two heads that rest on the first token; of the rest, one looks at the token before, and one at itself."""
+    count = 8
+    weights = np.zeros((2, count, count), dtype=np.float32)
+    for head in range(2):
+        weights[head, np.arange(count), np.maximum(np.arange(count) - 1 + head, 0)] = 0.3
+    weights[..., 0] += 0.7
+    weights /= weights.sum(axis=-1, keepdims=True)
+    maps = replace(previous_maps(0), weights=weights, scores=weights)
+    return Recording(maps=(maps,), model="a test")
+
+
+def test_overview_leaves_out_the_keys_that_heads_rest_on_until_t_is_pressed() -> None:
+    screen = screen_of(resting_recording())
+    state = first_state(screen)
+
+    def columns() -> list[int]:
+        while screen.session.thumbnails.compute([0, 1], state.view, 20):
+            pass
+        thumbnails = [screen.session.thumbnails.find(head, state.view, 20) for head in range(2)]
+        return [0 if thumbnail is None else thumbnail.values.shape[1] for thumbnail in thumbnails]
+
+    assert "without “0”, 70% (t)" in shown_text(screen, state)
+    assert columns() == [7, 7]
+    row = screen.session.row(0, state.view, 3)
+    state = press(screen, state, "t")
+    assert "without" not in shown_text(screen, state)
+    assert columns() == [8, 8]
+    assert np.array_equal(row.weights, screen.session.row(0, state.view, 3).weights), "numbers stay"
+
+
+@pytest.mark.slow
+def test_what_stands_out_is_said_until_a_key_is_pressed() -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await until(pilot, lambda: bool(browser.state.message))
+        assert browser.state.message.startswith("2 previous-token heads")
+        await pilot.press("right")
+        assert browser.state.message == ""
+
+    played(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"), play)
