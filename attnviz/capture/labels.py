@@ -13,7 +13,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import number_ranges
-from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries, seen_keys
+from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.tokens import Tokens, visible_label
 
@@ -197,7 +197,7 @@ class GivenLabels:
         """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""
         _, _, queries, keys = call.shape
         extra = 1 if call.passes > 1 else 0
-        is_real = seen_keys(call, item)
+        is_real = call.seen_keys(item)
         ids = np.full(keys, -1)
         query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
         sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)

@@ -91,19 +91,30 @@ class CapturedCall:
         text_norms, error = self.norms.texts[item]
         return self.fields[item] | {"value_norms": text_norms, "value_norms_fidelity": error}
 
+    def seen_keys(self, item: int) -> BoolArray:
+        """Returns True for keys of a text that any query sees, ``(keys,)``; all True if single cells are unknown."""
+        _, _, queries, keys = self.shape
+        seen = np.ones(keys, dtype=bool)
+        fields = self.fields[item] if self.fields else {}
+        if self.map_type is DenseMaps and fields:
+            seen = fields["visible"].reshape(-1, keys).any(axis=0)
+        elif self.map_type is FactoredMaps and fields:
+            mask = fields["factors"].mask
+            seen = np.zeros(keys, dtype=bool)
+            seen[mask.reach(slice(0, queries), keys)] = True
+            seen &= True if mask.padding is None else mask.padding
+            seen &= True if mask.explicit is None else mask.explicit.any(axis=0)
+        return seen if seen.any() else np.ones(keys, dtype=bool)
+
     @cached_property
     def used_keys(self) -> int:
-        """The number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
+        """The number of keys that belong to the text: those up to the last seen one, but not fewer than queries.
 
-        A cache may have unused keys after them. All keys count if none is visible, or if the call is kept as factors or
-        blocks.
+        A cache may have unused keys after them.
         """
         _, _, queries, keys = self.shape
-        if self.map_type is not DenseMaps:
-            return keys
-        visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in self.fields], axis=0)
-        last_key = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
-        return max(last_key, min(queries, keys))
+        last_keys = [int(np.flatnonzero(self.seen_keys(item))[-1]) for item in range(len(self.fields))]
+        return max(*last_keys, min(queries, keys) - 1) + 1
 
     @property
     def past_keys(self) -> int:
@@ -140,14 +151,13 @@ def capture_call(
     key_heads = None
     if kernel_call is not None and kernel_call.shape == call.shape and kernel_call.keys.shape[1] < call.shape[1]:
         key_heads = tuple(_key_heads_of(kernel_call, call_heads))
-    captured_call = CapturedCall(
+    call_of_fields = partial(
+        CapturedCall,
         site=site,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
         scale=getattr(source, "scale", None),
-        fidelity=[],
         map_type=map_type,
-        fields=[],
         marks=key_marks(call),
         note="; ".join(filter(None, (call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""))),
         key_heads=key_heads,
@@ -168,7 +178,7 @@ def capture_call(
         ]
         if with_factors and site.head is None:  # the heads of a layer that are separate calls are kept without factors
             fields = _with_factors(fields, call, call_heads)
-    return replace(captured_call, fields=fields, fidelity=call.fidelity(call_heads))
+    return call_of_fields(fidelity=call.fidelity(call_heads), fields=fields)
 
 
 def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
@@ -211,23 +221,6 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if fields.get("metrics") is not None:
         fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
     return first_call.map_type(**common_fields, **fields)
-
-
-def seen_keys(call: CapturedCall, item: int) -> BoolArray:
-    """Returns True for the keys of a text that any query sees, ``(keys,)``; all True if single cells are unknown."""
-    _, _, queries, keys = call.shape
-    seen = np.ones(keys, dtype=bool)
-    fields = call.fields[item] if call.fields else {}
-    if call.map_type is DenseMaps and fields:
-        seen = fields["visible"].reshape(-1, keys).any(axis=0)
-    elif call.map_type is FactoredMaps and fields:
-        mask = fields["factors"].mask
-        reach = mask.reach(slice(0, queries), keys)
-        seen = np.zeros(keys, dtype=bool)
-        seen[reach] = True
-        seen &= True if mask.padding is None else mask.padding
-        seen &= True if mask.explicit is None else mask.explicit.any(axis=0)
-    return seen if seen.any() else np.ones(keys, dtype=bool)
 
 
 def position_of_queries(call: CapturedCall, item: int) -> int:

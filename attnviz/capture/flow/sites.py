@@ -99,12 +99,19 @@ class ModuleIndex:
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = modules_of(model)
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
+        self._are_weighted: dict[int, bool] = {}  # by the id of a module
         self.outsiders: dict[str, None] = {}  # the classes of other models that methods of this one called
         structure = tuple((name, id(module), type(module)) for name, module in self.modules.items())
         cache = _layer_caches.get(model)
         if cache is None or cache.structure != structure:  # another model, or its modules have changed
             cache = _layer_caches[model] = _LayerCache(structure)
         self._blocks, self._own_numbers, self._alike_numbers = cache.blocks, cache.own_numbers, cache.alike_numbers
+
+    def has_weights(self, module: nn.Module) -> bool:
+        """True if a module of the model has weights, or a module in it has."""
+        if id(module) not in self._are_weighted:
+            self._are_weighted[id(module)] = next(module.parameters(), None) is not None
+        return self._are_weighted[id(module)]
 
     def contains(self, module: nn.Module) -> bool:
         """True if the module belongs to the model."""
@@ -134,7 +141,7 @@ class ModuleIndex:
                     name = self.names[id(owner)]
                     if shared is not None and self.names[id(shared)].startswith(f"{name}." if name else ""):
                         return self.describe(shared, cross)
-                    if next(owner.parameters(), None) is not None:
+                    if self.has_weights(owner):
                         return self.describe(owner, cross)
                     shared = owner
             frame = frame.f_back  # type: ignore[assignment]
@@ -264,7 +271,7 @@ class LayerNumbering:
     def __init__(self, modules: ModuleIndex) -> None:
         self.modules = modules
         self.start_counts: dict[str, int] = {}
-        # The run of its parent in which each module last ran, and further runs in it of modules without weights
+        # The run of its parent in which each module without weights last ran, and its further runs in it
         self.parent_runs: dict[str, tuple[str, int]] = {}
         self.further_starts: Counter[str] = Counter()
         self.calls: Counter[tuple[object, ...]] = Counter()
@@ -279,10 +286,10 @@ class LayerNumbering:
             return
         self.start_counts[name] = self.start_counts.get(name, 0) + 1
         parent_name = self.modules.names.get(id(parent))
-        if parent_name is None:
+        if parent_name is None or self.modules.has_weights(module):
             return
         parent_run = parent_name, self.start_counts.get(parent_name, 0)
-        if self.parent_runs.get(name) == parent_run and next(module.parameters(), None) is None:
+        if self.parent_runs.get(name) == parent_run:
             self.further_starts[name] += 1
         self.parent_runs[name] = parent_run
 
