@@ -1,6 +1,8 @@
 """Defines the table of effects: how the output of a model changes without each of some sets of heads."""
 
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +12,12 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.base.kinds import OBJECT, TEXT, ValueKind, list_of, number, whole
 from attnviz.base.printable import printable
 from attnviz.base.reading import NotJsonError, read_json
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame, HeadRow, HeadSet, number_changes
 from attnviz.metrics.measure import Measure, Need, finite_number, margin_of_mean
-from attnviz.text.head_name import HeadName, parse_head_name
+from attnviz.text.head_name import parse_head_name
 
 FORMAT, VERSION = "attnviz effects", 1
 MAX_BYTES = 10**8  # of a file of effects
@@ -30,6 +33,10 @@ OUTPUTS = {
         Measure("distance", "distance", "", "distance of a token's features from those with all heads"),
     )
 }
+NUMBER, TEXTS = number(-sys.float_info.max, sys.float_info.max), list_of(TEXT, MAX_TEXTS)
+KINDS = {"texts": whole(1, MAX_TEXTS), "baseline": NUMBER, "remarks": TEXTS, "effects": list_of(OBJECT, MAX_TEXTS)}
+KINDS |= dict.fromkeys(("metric", "by", "model", "title"), TEXT)
+KINDS_OF_ROW = {"heads": TEXTS, "texts": list_of(NUMBER, MAX_TEXTS)}
 CHANGES_FORMAT, CHANGES_VERSION = "attnviz effect changes", 1
 
 
@@ -131,16 +138,26 @@ class Effects:
             content = read_json(path, MAX_BYTES)
             if content["format"] != FORMAT or content["version"] != VERSION:
                 raise ValueError
-            texts = _count(content["texts"])
+            _refuse_other_kinds(content, KINDS)
+            rows = []
+            for row in content["effects"]:
+                _refuse_other_kinds(row, KINDS_OF_ROW)
+                names = [parse_head_name(printable(name)) for name in row["heads"]]
+                heads = tuple(name for name in names if name is not None)
+                if not heads or len(heads) < len(names) or len(row["texts"]) != content["texts"]:
+                    raise ValueError
+                rows.append(Effect(heads, np.array(row["texts"], dtype=np.float64)))
+            if not rows or len({frozenset(row.heads) for row in rows}) < len(rows):
+                raise ValueError
             return cls(
-                rows=_checked_rows(content["effects"], texts),
-                texts=texts,
-                baseline=_number(content["baseline"]),
-                remarks=tuple(map(_line, _list(content["remarks"]))),
-                metric=_line(content["metric"]),
-                by=_line(content["by"]),
-                model=_line(content["model"]),
-                title=_line(content["title"]),
+                rows=tuple(rows),
+                texts=content["texts"],
+                baseline=float(content["baseline"]),
+                remarks=tuple(map(printable, content["remarks"])),
+                metric=printable(content["metric"]),
+                by=printable(content["by"]),
+                model=printable(content["model"]),
+                title=printable(content["title"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):
@@ -183,54 +200,10 @@ class Effects:
         }
 
 
-def _checked_rows(values: Any, text_count: int) -> tuple[Effect, ...]:
-    """Returns the effects of each set of heads in a file, after a check of every value."""
-    rows = []
-    for row in _list(values):
-        heads = tuple(map(_head, _list(row["heads"])))
-        changes = np.array(list(map(_number, _list(row["texts"]))))
-        if not heads or len(changes) != text_count:
-            raise ValueError
-        rows.append(Effect(heads, changes))
-    if not rows or len({frozenset(row.heads) for row in rows}) < len(rows):
+def _refuse_other_kinds(values: Mapping[str, Any], kinds: Mapping[str, ValueKind]) -> None:
+    """Raises ValueError if one of these values is of another kind, and KeyError if it is missing."""
+    if not all(kind.accepts(values[name]) for name, kind in kinds.items()):
         raise ValueError
-    return tuple(rows)
-
-
-def _list(value: Any) -> list[Any]:
-    """Returns a list; raises ValueError for anything else."""
-    if type(value) is not list:
-        raise ValueError
-    return value
-
-
-def _count(value: Any) -> int:
-    """Returns a whole number from 1 to `MAX_TEXTS`; raises ValueError for anything else."""
-    if type(value) is not int or not 1 <= value <= MAX_TEXTS:
-        raise ValueError
-    return value
-
-
-def _number(value: Any) -> float:
-    """Returns a finite number as float; raises ValueError or OverflowError for anything else."""
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError
-    return float(value)
-
-
-def _line(value: Any) -> str:
-    """Returns a text with control characters escaped; raises ValueError for anything else."""
-    if type(value) is not str:
-        raise ValueError
-    return printable(value)
-
-
-def _head(name: Any) -> HeadName:
-    """Returns the head that a name such as ``0.1`` names; raises ValueError for anything else."""
-    head = parse_head_name(_line(name))
-    if head is None:
-        raise ValueError
-    return head
 
 
 def effect_changes(before: Effects, after: Effects) -> HeadChanges:
