@@ -113,6 +113,9 @@ class Capture:
                 site = self.numbering.next_site(caller, observed_call.is_single_head, queries.depth)
                 if site.call:  # the module has made a call before in this run
                     refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
+                query_poolings, key_poolings = queries.poolings, observed_call.keys.poolings
+                if site.kind == "self" and observed_call.keys.roots and query_poolings > key_poolings:
+                    site = replace(site, pools_queries=True)
                 is_chosen = self.options.is_chosen(site.layer)
                 call = observed_call.build() if is_chosen or observed_call.may_be_part else None
                 site = site if call is None else self.loops.with_turn(site, queries.pieces, call.shape)

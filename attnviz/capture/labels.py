@@ -201,6 +201,11 @@ class GivenLabels:
         ids = np.full(keys, -1)
         query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
         sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)
+        if call.site.pools_queries:
+            return [
+                _Axis(np.ones(queries, dtype=bool), np.full(queries, -1), slice(0), 0, ()),
+                _Axis(is_real, ids, slice(0), 0, sources),
+            ]
         if call.site.kind == "self" and queries <= keys:
             start = position_of_queries(call, item)
             span = slice(start, start + queries)

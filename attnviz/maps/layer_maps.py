@@ -44,6 +44,7 @@ class CallFields(TypedDict):
     item: int
     scale: float | None
     fidelity: float | None
+    pools_queries: bool
     value_norms: FloatArray | None
     value_norms_fidelity: float | None
 
@@ -72,6 +73,7 @@ class LayerMaps(ABC):
         scale: factor of q·k; ``None`` if unknown.
         fidelity: the largest difference between weights @ values and the output of the model's own attention;
             ``None`` if unknown.
+        pools_queries: true if each query stands for several tokens, each of which is a key.
         value_norms: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is
             what it adds to a query at weight 1; ``None`` if not recorded.
         value_norms_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
@@ -90,6 +92,7 @@ class LayerMaps(ABC):
     item: int = 0
     scale: float | None = None
     fidelity: float | None = None
+    pools_queries: bool = False
     value_norms: FloatArray | None = None
     value_norms_fidelity: float | None = None
     quantity: QuantityName = "weight"
@@ -106,11 +109,11 @@ class LayerMaps(ABC):
 
     @property
     def has_common_places(self) -> bool:
-        """True if queries and keys have their places on one axis: in self-attention whose keys are single tokens.
+        """True if queries and keys have their places on one axis: in self-attention over single tokens.
 
-        Fewer keys than queries each stand for several tokens, such as pooled ones.
+        Fewer keys than queries each stand for several tokens; fewer queries than keys may be those after a cache.
         """
-        return self.kind == "self" and len(self.key_tokens) >= len(self.query_tokens)
+        return self.kind == "self" and not self.pools_queries and len(self.key_tokens) >= len(self.query_tokens)
 
     @property
     @abstractmethod

@@ -52,6 +52,8 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         tensors = maps.to_tensors()
         queries, keys = axis_indices[id(maps.query_tokens)], axis_indices[id(maps.key_tokens)]
         call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+        if maps.pools_queries:
+            call["pools_queries"] = True
         value_norms = {}
         if maps.value_norms is not None:  # files call them "moved"
             call |= {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
@@ -105,6 +107,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             item=stored.count("item"),
             scale=stored.number("scale"),
             fidelity=stored.number("fidelity"),
+            pools_queries=stored.value.get("pools_queries") is True,
             value_norms=stored.array("moved", "float32", (len(heads), len(key_tokens))) if has_norms else None,
             value_norms_fidelity=stored.number("moved_fidelity"),
         )

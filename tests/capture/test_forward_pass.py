@@ -1,6 +1,8 @@
 """What a recording says of modules that attend in a way that is no map of queries and keys."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.metrics.metrics import measure
 from tests.conftest import cells
 
 WIDTH, TOKENS, PLACES = 8, 6, 3
@@ -147,3 +151,54 @@ def test_rows_that_hide_all_keys_by_finite_numbers_are_said_to_average_them(numb
         model(torch.randn(1, TOKENS, WIDTH))
     said = ("In layer 0 some queries see no key; the model averages the values of all keys there, which is not shown.",)
     assert recording.remarks == (said if number > -torch.inf else ())
+
+
+class PooledQueries(nn.Module):
+    """Attends from pooled queries to all tokens, or from new tokens to these and earlier ones, as in a cache."""
+
+    def __init__(self, pool: Callable[[Tensor], Tensor] | nn.Module, cached: int = 0) -> None:
+        super().__init__()
+        self.pool, self.cached = pool, cached
+        self.queries, self.keys = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = self.pool(x.mT).mT
+        earlier = torch.rand(len(x), self.cached, WIDTH)  # which no function of this pass computed from the input
+        keys = torch.cat([earlier, self.keys(x)], 1)[:, None]
+        return functional.scaled_dot_product_attention(self.queries(pooled)[:, None], keys, keys)
+
+
+POOLS: dict[str, Callable[[Tensor], Tensor] | nn.Module] = {
+    "largest": lambda x: functional.max_pool1d(x, 2),
+    "mean": nn.AvgPool1d(2),
+    "mean in two axes": lambda x: functional.adaptive_avg_pool2d(x, (WIDTH, 3)),
+    "convolution": nn.Conv1d(WIDTH, WIDTH, 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@torch.no_grad()
+def test_pooled_queries_have_no_places_among_the_keys(name: str, tmp_path: Path) -> None:
+    model = PooledQueries(POOLS[name])
+    with attnviz.record(model, tokens=list("abcdef")) as recording:
+        model(torch.rand(1, TOKENS, WIDTH))
+    recording.save(tmp_path / "run.safetensors")
+    for maps in (recording.maps[0], attnviz.load(tmp_path / "run.safetensors").maps[0]):
+        assert maps.kind == "self"
+        assert not maps.has_common_places
+        assert (maps.query_tokens.labels, maps.key_tokens.labels) == (("0", "1", "2"), tuple("abcdef"))
+        values = measure(cell_maps(maps))[0].values
+        assert np.isnan([values["distance"], values["previous"], values["self"]]).all()
+        assert values["entropy"] > 0
+
+
+@pytest.mark.parametrize("pool", [nn.Conv1d(WIDTH, WIDTH, 3, padding=1), lambda x: x[..., -2:]], ids=["mixed", "last"])
+@torch.no_grad()
+def test_fewer_queries_that_are_single_tokens_have_places_among_the_keys(pool: Any) -> None:
+    model = PooledQueries(pool, cached=3)
+    with attnviz.record(model) as recording:
+        model(torch.rand(1, TOKENS, WIDTH))
+    [maps] = recording.maps
+    assert len(maps.query_tokens) < len(maps.key_tokens)
+    assert maps.has_common_places
+    assert not np.isnan(measure(cell_maps(maps))[0].values["distance"])

@@ -166,7 +166,8 @@ def capture_call(
     if rules is not None:
         fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
     elif map_type is PooledMaps:
-        fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, captured_call))
+        unmeasured_call = call_of_fields(fidelity=[], fields=[])
+        fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, unmeasured_call))
     else:
         maps = call.maps(call_heads)
         scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
@@ -196,6 +197,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "query_tokens": queries,
         "key_tokens": keys,
         "item": first_call.text_number(item),
+        "pools_queries": first_call.site.pools_queries,
         "fidelity": largest_known(call.fidelity[item] for call in calls),
     }
     if first_call.map_type is FactoredMaps:

@@ -28,6 +28,8 @@ from attnviz.capture.flow.axes import (
 )
 from attnviz.capture.flow.functions import (
     BY_ARGUMENTS,
+    CONVOLUTIONS,
+    POOLINGS,
     PROJECTIONS,
     REDUCING,
     RESHAPING,
@@ -39,6 +41,7 @@ from attnviz.capture.flow.functions import (
     cache_node,
     cached_node,
     is_view,
+    joins_tokens,
     node_after,
     steps_after,
     tensors_in,
@@ -82,7 +85,8 @@ NOT_ELEMENTWISE = frozenset(
 )  # functions that are not element-wise
 
 
-UNCACHED = (NOT_ELEMENTWISE - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_ARGUMENTS
+CHANGING_LINEAGE = RECURRENT | POOLINGS | {*FUSED, *CONVOLUTIONS}
+UNCACHED = (NOT_ELEMENTWISE - PROJECTIONS.keys()) | CHANGING_LINEAGE | BY_ARGUMENTS
 RESULTS = (Tensor, *SEQUENCES)  # classes of results that hold tensors
 MIN_SWEEP_SIZE = 1024  # dead references are swept only beyond this many tensors
 
@@ -168,12 +172,9 @@ class DataFlow:
         for output in tensors_in(result if isinstance(result, SEQUENCES) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(FollowedCall(name, inputs, list(map(self.node, inputs)), output, args, kwargs))
-                if name in FUSED:
+                if name in CHANGING_LINEAGE:
                     node = self.node(output)
-                    node.lineage = node.lineage.after_attention
-                elif name in RECURRENT:
-                    node = self.node(output)
-                    node.lineage = node.lineage._replace(recurrent=True)
+                    node.lineage = _lineage_of_result(call, node.lineage)
         return None
 
     def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
@@ -375,3 +376,12 @@ class DataFlow:
             self._add_candidate(
                 steps.logits, result, steps.axis or 0, self.node(steps.logits), "softmax", by_one_function=False
             )
+
+
+def _lineage_of_result(call: TorchCall, lineage: Lineage) -> Lineage:
+    """Returns the lineage of the result of a function of `CHANGING_LINEAGE`, given that of its inputs."""
+    if call.name in FUSED:
+        return lineage.after_attention
+    if call.name in RECURRENT:
+        return lineage._replace(recurrent=True)
+    return lineage._replace(poolings=lineage.poolings + 1) if joins_tokens(call) else lineage

@@ -32,6 +32,9 @@ from attnviz.capture.flow.nodes import Node, Steps, candidates_in, still_has_axe
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "convolution": None}  # the number of axes in space, if known
+POOLINGS = frozenset(
+    f"{prefix}_pool{axes}d" for prefix in ("max", "avg", "adaptive_max", "adaptive_avg") for axes in (1, 2, 3)
+)
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
@@ -59,6 +62,15 @@ class TorchCall(NamedTuple):
     result: Any  # its result
     logsumexp: Tensor | None = None  # the log-sum-exp of each row, if an attention kernel returns it
     overwritten: Tensor | None = None  # a copy of a softmax's input whose memory the output was written over
+
+
+def joins_tokens(call: TorchCall) -> bool:
+    """True if each place of the result of a convolution or pooling stands for several places of the input."""
+    if call.name in POOLINGS:
+        source = call.args[0] if call.args else call.kwargs["input"]
+        return not isinstance(call.result, Tensor) or call.result.shape != source.shape
+    strides = call.kwargs.get("stride", call.args[3] if len(call.args) > 3 else 1)  # of a convolution
+    return any(stride != 1 for stride in (strides if isinstance(strides, SEQUENCES) else (strides,)))
 
 
 class FollowedCall(NamedTuple):

@@ -102,11 +102,12 @@ class Lineage(NamedTuple):
     depth: int = 0  # the length of the longest chain of attention calls that leads to it
     pieces: tuple[Piece, ...] = ()  # the ranges of rows of longer tensors that it may cover
     recurrent: bool = False  # True if a recurrent network is among its ancestors
+    poolings: int = 0  # the largest number of poolings on a chain of functions that leads to it
 
     @property
     def after_attention(self) -> "Lineage":
         """The lineage of the output of attention with these queries: deeper, without pieces, and not recurrent."""
-        return Lineage(self.roots, self.depth + 1)
+        return Lineage(self.roots, self.depth + 1, poolings=self.poolings)
 
     def part(self, piece: Piece | None) -> "Lineage":
         """Returns the lineage of a piece of the tensor; unchanged if the piece is unknown."""
@@ -119,8 +120,8 @@ NOTHING = Lineage()
 def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     """Returns the lineage of a result computed from tensors of these lineages; `NOTHING` if none has an origin.
 
-    It has the roots of all, the largest depth and the first `MAX_PIECES` different pieces in the order of the lineages,
-    and is recurrent if one of them is. A single lineage is returned unchanged.
+    It has the roots of all, the largest depth and number of poolings, and the first `MAX_PIECES` different pieces in
+    the order of the lineages, and is recurrent if one of them is. A single lineage is returned unchanged.
     """
     lineages_with_origin = [lineage for lineage in lineages if lineage is not NOTHING]
     if not lineages_with_origin:
@@ -134,7 +135,8 @@ def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     pieces = [piece for lineage in lineages_with_origin for piece in lineage.pieces]
     depth = max(lineage.depth for lineage in lineages_with_origin)
     is_recurrent = any(lineage.recurrent for lineage in lineages_with_origin)
-    return Lineage(roots, depth, _first_pieces(pieces) if pieces else (), is_recurrent)
+    poolings = max(lineage.poolings for lineage in lineages_with_origin)
+    return Lineage(roots, depth, _first_pieces(pieces) if pieces else (), is_recurrent, poolings)
 
 
 def have_separate_inputs(queries: Lineage, keys: Lineage, are_projections: bool) -> bool:

@@ -60,6 +60,7 @@ class CallSite:
     call: int = 0  # its number among the calls of the module in one run, from 0
     run: int = 0  # the number of the stack's run in this forward pass, from 0
     repeated_module: str = ""  # the path of a module around it that ran more than once in this pass; empty if none did
+    pools_queries: bool = False  # True if each of its queries stands for several tokens
 
 
 @dataclass(frozen=True)
