@@ -33,7 +33,8 @@ USER = " user"  # the end of the label of a turn that a user wrote
 SINGULAR = {"queries": "query", "blocks of queries": "block of queries", "blocks of keys": "block of keys"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by `ChosenHead.key`
 MASKED = "Blank cells are masked: the query cannot see that key."
-HATCHED, DOTTED = MASKED.replace("Blank", "Hatched"), MASKED.replace("Blank", "Dotted")  # in figures and terminals
+# The same in figures, terminals and pages, which draw such cells in ways of their own.
+HATCHED, DOTTED, GREY = (MASKED.replace("Blank", look) for look in ("Hatched", "Dotted", "Grey"))
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 

@@ -189,7 +189,7 @@ def test_small_page_keeps_every_number_exactly(causal_recording: Recording) -> N
         np.testing.assert_array_equal(scores[maps.visible], maps.scores[head][maps.visible])
         assert (weights[~maps.visible] == -2).all()
     assert made.data["absent"]
-    assert any("Blank cells are masked" in remark for remark in made.data["remarks"])
+    assert any("Grey cells are masked" in remark for remark in made.data["remarks"])
 
 
 @pytest.mark.parametrize(("tokens", "precision"), [(360, UINT16), (1300, UINT8)], ids=["16 bits", "8 bits"])
