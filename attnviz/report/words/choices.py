@@ -21,6 +21,7 @@ FACTS = {
     "two heads": "a difference is of two heads",
     "few heads": "two to four heads lie over each other",
     "survey": "that is for a survey",
+    "tokens": "a survey has no tokens of its own",
     "two runs": "there is one run here: attnviz compare shows two",
     "contributions": "contributions are not recorded: attnviz show --of contributions records them",
     "token": "choose a token first",
@@ -86,7 +87,7 @@ class Action(NamedTuple):
 # fmt: off
 CHOICES = (
     Choice("list", "place", "All heads",
-           (Value("maps", "Maps", "1"), Value("numbers", "Numbers", "2"), Value("lens", "One token", "3"),
+           (Value("maps", "Maps", "1"), Value("numbers", "Numbers", "2"), Value("lens", "One token", "3", ("tokens",)),
             Value("points", "Points", needs=("survey",))),
            "all heads: maps, numbers, one token", ("all heads",), address="view", where="page"),
     Choice("view", "place", "View",

@@ -48,7 +48,7 @@ def test_open_head_is_one_of_those_that_are_shown_together(show: Opener) -> None
     opened = show(report_of(sentence()))
     opened.page.click(".thumb >> nth=1", modifiers=["Shift"])
     opened.page.click(".thumb >> nth=7")
-    opened.page.click("#together button:text-is('Side by side')")
+    opened.page.click("#choose-together button:text-is('Side by side')")
     opened.until("scene.current?.stages?.length === 2")
     assert opened.text("#head-title") == "Heads 0.1, 1.3 side by side"
 
@@ -65,7 +65,7 @@ def test_long_touch_chooses_a_head_and_then_touches_choose_others(show: Opener) 
     opened.page.tap(".thumb >> nth=5")
     opened.until("state.chosen.length === 2")
     assert opened.evaluate("state.head") is None
-    opened.page.tap("#together button:text-is('Difference')")
+    opened.page.tap("#choose-together button:text-is('Difference')")
     opened.until("state.together === 'difference'")
 
 
@@ -88,7 +88,7 @@ def test_many_heads_beside_an_open_one_are_one_canvas(show: Opener) -> None:
 
 def test_numbers_of_many_heads_are_drawn_where_they_are_seen(show: Opener) -> None:
     opened = show(report_of(many()))
-    opened.page.click("#lists button:text-is('Numbers')")
+    opened.page.click("#choose-list button:text-is('Numbers')")
     rows = opened.page.locator("tbody tr[data-head]")
     assert 10 < rows.count() < 100
     assert opened.page.get_attribute("table", "aria-rowcount") == "241"
@@ -130,7 +130,7 @@ def test_thumbnail_under_the_pointer_shades_the_text_and_says_its_numbers(show: 
 
 def test_drag_over_a_histogram_filters_the_heads(show: Opener) -> None:
     opened = show(report_of(sentence()))
-    opened.page.click("#lists button:text-is('Numbers')")
+    opened.page.click("#choose-list button:text-is('Numbers')")
     name = "previous"
     box = opened.page.locator(f"canvas[aria-label^='Histogram of {name},']").bounding_box()
     opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 5)

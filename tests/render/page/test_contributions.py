@@ -64,7 +64,7 @@ def test_contributions_of_the_page_are_those_of_python(show: Opener, source: Any
     opened.until("scene.shown?.whole === true")
     line = np.array(opened.evaluate("[...scene.shown.lineOf(scene.shown.heads.indexOf(1))]"))
     assert line == pytest.approx(row, abs=1e-6)
-    opened.page.click("#quantities button:text-is('Weights')")
+    opened.page.click("#choose-of button:text-is('Weights')")
     opened.until("state.of === 'weight' && scene.shown?.whole === true")
     weights = cell_maps(recording.maps[0]).window((head,), rows, columns).weights[0]
     line = np.array(opened.evaluate("[...scene.shown.lineOf(scene.shown.heads.indexOf(1))]"))
@@ -76,7 +76,7 @@ def test_page_of_weights_alone_offers_no_contributions_and_ignores_them_in_an_ad
     opened.evaluate("location.hash = 'head=1.2&of=contributions'")
     opened.until("scene.current !== null")
     assert opened.evaluate("state.of") == "weight"
-    assert not opened.page.is_visible("#quantities")
+    assert not opened.page.is_visible("#choose-of")
 
 
 def test_command_of_contributions_draws_them(show: Opener) -> None:

@@ -82,7 +82,7 @@ def test_every_view_shows_hostile_tokens_as_text(show: Opener) -> None:
     opened = show(report_of(with_labels(HOSTILE, tuple(reversed(HOSTILE)))))
     opened.until("scene.current !== null")
     for view in VIEWS:
-        opened.page.click(f"#views button:text-is('{view}')")
+        opened.page.click(f"#choose-view button:text-is('{view}')")
         opened.until(f"state.view === '{view.lower()}'")
         opened.press("ArrowDown", "ArrowRight", "Enter")
         opened.evaluate("set({pin: null}); pin({query: 0, key: null})")
@@ -204,17 +204,17 @@ def test_every_view_saves_itself_as_svg_and_png(show: Opener, recording: Recordi
 
 def test_comparison_switches_between_a_b_and_their_difference(show: Opener, recording: Recording) -> None:
     opened = show(comparison(recording))
-    assert opened.page.locator("#sides button[aria-pressed=true]").inner_text() == "B − A"
+    assert opened.page.locator("#choose-side button[aria-pressed=true]").inner_text() == "B − A"
     opened.open_head(2)
     change = opened.evaluate("scene.shown.values[0]")
     values: list[float] = []
     for side in ("A", "B"):
-        opened.page.click(f"#sides button:text-is('{side}')")
+        opened.page.click(f"#choose-side button:text-is('{side}')")
         opened.until(f"state.side === '{side}' && scene.shown.values === scene.shown.sides[{len(values)}].values")
         values.append(opened.evaluate("scene.shown.values[0]"))
     assert values[0] == pytest.approx(dense(recording).weights[2, 0, 0])
     assert change == pytest.approx(values[1] - values[0], abs=1e-6)
-    opened.press("c")
+    opened.press("d")
     opened.until("state.side === 'change'")
     opened.page.mouse.move(*opened.middle_of_cell(1, 1))
     opened.page.wait_for_selector(".tip:visible")

@@ -116,12 +116,12 @@ def test_means_of_blocks_have_a_scale_that_they_reach_and_a_choice_of_the_larges
     )
     assert "mean of a block" in striped.text("#legend")
     assert "30%" in striped.text("#legend")
-    striped.page.click("#pools button:text('Largest')")
+    striped.page.click("#choose-pool button:text('Largest')")
     striped.until("state.pool === 'max' && scene.current?.stages?.length === 6")
     striped.settle()
     assert "largest of a block" in striped.text("#legend")
     assert striped.evaluate("scene.current.stages[3].picture.scale.high") == pytest.approx(0.9, abs=0.01)
-    striped.evaluate("choose('pool', 'mean')")
+    striped.evaluate("set({pool: 'mean'})")
 
 
 @pytest.fixture(scope="module")

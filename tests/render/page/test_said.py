@@ -37,7 +37,7 @@ def at(page: Opened, address: str, condition: str) -> None:
 def test_a_link_with_a_token_has_the_scores_it_names(page: Opened) -> None:
     at(page, "head=1.2&query=it&scores=shown", "scene.current?.stage?.picture.shown.scale.scores")
     assert "attention score" in page.text("#legend")
-    assert "Scores" in page.text("#units")
+    assert "Scores" in page.text("#switches")
 
 
 def test_the_legend_of_heads_with_scales_of_their_own_says_whose_numbers_it_has(page: Opened) -> None:
@@ -70,7 +70,7 @@ def test_search_says_what_it_does_not_find_and_shows_nothing_else(page: Opened) 
 
 def test_lift_is_offered_where_it_is_drawn(page: Opened) -> None:
     offered = (
-        "[...document.querySelectorAll('#steps button')].map((button) => [button.textContent, button.ariaPressed])"
+        "[...document.querySelectorAll('#choose-steps button')].map((button) => [button.textContent, button.ariaPressed])"
     )
     for address, lifts in (
         ("head=1.1&scale=lift", True),
@@ -203,5 +203,5 @@ def test_turns_can_be_read_and_the_page_begins_with_the_answer(show: Opener) -> 
     chosen = opened.evaluate("[...document.querySelectorAll('.text-large .chosen')].map((token) => token.textContent)")
     assert chosen == ["1 user:", "cat", "sat", "because"]
     opened.open_head(1)
-    assert "Scores" not in opened.text("#units")
+    assert "Scores" not in opened.text("#bar")
     assert opened.evaluate("quantitiesOf(scene.shown).map(({ name }) => name)") == ["weight"]

@@ -99,12 +99,22 @@ def test_buttons_of_open_heads_stand_in_one_line(show: Opener, place: str) -> No
     opened.settle()
     tops = opened.evaluate("[...one('bar').children].filter((part) => part.offsetWidth).map((part) => part.offsetTop)")
     assert max(tops) < 20, "in pixels: a second line begins lower"
-    assert opened.evaluate("one('steps').closest('.side') !== null || state.scores === 'shown'")
+    assert opened.evaluate("one('choose-steps')?.closest('.side') !== null || state.scores === 'shown'")
 
 
-def test_colours_of_a_phone_stand_in_the_bar(show: Opener) -> None:
+def test_all_choices_of_a_phone_are_found_in_its_bar_without_scrolling_sideways(show: Opener) -> None:
     opened = show(report_of(sentence()))
     opened.resize(390, 780)
     opened.evaluate("location.hash = 'head=1.2'")
     opened.until("scene.current !== null")
-    assert opened.evaluate("one('steps').closest('.bar') !== null")
+    beyond = "[...one('bar').querySelectorAll('button, summary')].filter((part) => part.offsetParent)"
+    assert not opened.evaluate(f"{beyond}.some((part) => part.getBoundingClientRect().right > innerWidth)")
+    shown = opened.text("#bar")
+    assert all(label in shown for label in ("Matrix", "Table", "seen by", "Scores", "Look"))
+    assert "Log" not in shown
+    opened.page.click("#look-narrow > summary")
+    opened.page.click("#choose-steps button:text-is('Log')")
+    opened.until("state.steps === 'log'")
+    assert not opened.evaluate(f"{beyond}.some((part) => part.getBoundingClientRect().right > innerWidth)")
+    opened.resize(1280, 850)
+    opened.until("one('choose-steps').closest('.side') !== null")

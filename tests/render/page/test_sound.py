@@ -131,7 +131,7 @@ def test_shift_and_an_arrow_keep_the_chosen_word(show: Opener) -> None:
 
 def test_touch_of_the_button_shows_the_whole_sound_again(show: Opener) -> None:
     opened = opened_at(show, f"head=0.0&seconds={INTERVAL}")
-    opened.page.locator("#units button", has_text="0.20–0.60 s").click()
+    opened.page.locator("#switches button", has_text="0.20–0.60 s").click()
     opened.until("!state.interval")
     assert "seconds" not in opened.evaluate("location.hash")
 

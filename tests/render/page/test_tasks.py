@@ -102,8 +102,8 @@ def test_who_looks_at_it_and_what_sorts_by_a_second_token(show: Opener) -> None:
     hand.opened.until("scene.shown?.axis === 'key' || scene.shown?.place === 1")
     assert hand.actions == 3
     hand.opened.press("Escape")
-    hand.opened.evaluate("set({direction: 'from'}, {written: false})")
     hand.token("it")
+    hand.key("r")
     hand.opened.until("scene.shown?.whole && scene.shown.axis === 'key'")
     np.testing.assert_allclose(
         hand.opened.evaluate("Array.from(scene.shown.lineOf(3))"), weights_of(recording)[3][:, IT], rtol=1e-6
@@ -115,7 +115,7 @@ def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
     hand = Hand(show(report_of(recording)))
     for number in (1, 6):
         hand.click(f".thumb >> nth={number}", "Shift")
-    hand.click("#together button:text-is('Side by side')")
+    hand.click("#choose-together button:text-is('Side by side')")
     hand.opened.until("scene.current?.stages?.length === 2")
     assert hand.actions == 3
     assert hand.opened.page.locator(".side-by-side figcaption").all_inner_texts() == [
@@ -137,7 +137,7 @@ def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
     chosen = (1, 6)
     for number in chosen:
         hand.click(f".thumb >> nth={number}", "Shift")
-    hand.click(f"#together button:text-is('{how}')")
+    hand.click(f"#choose-together button:text-is('{how}')")
     hand.opened.until("scene.shown?.values?.length === 144")
     assert hand.actions == 3
     heads = [(cell_maps(recording.maps[number // 4]), number % 4) for number in chosen]
@@ -203,7 +203,7 @@ def test_heads_are_listed_by_the_words_of_the_command_line(show: Opener) -> None
     hand.opened.page.fill("#filter", "previus>0.5")
     assert "no metric previus" in hand.opened.text("#wrong")
     hand.opened.page.fill("#filter", "")
-    hand.opened.page.click("#lists button:text-is('Numbers')")
+    hand.opened.page.click("#choose-list button:text-is('Numbers')")
     hand.opened.page.click("thead button:text-is('previous')")
     assert hand.opened.text("tbody th >> nth=0") == "1.2"
     hand.opened.page.click("tbody tr >> nth=0 >> td >> nth=4")

@@ -104,7 +104,7 @@ def test_address_keeps_what_is_shown_and_a_person_can_write_it(show: Opener) -> 
     assert opened.page.title() == "Head 1.2 · previous token 1.00 · the cat sat because it was tired and the dog ran on"
     opened.press("a")
     opened.evaluate("pin({query: 4, key: 1})")
-    opened.page.click("#steps button:text-is('Log')")
+    opened.page.click("#choose-steps button:text-is('Log')")
     opened.until("location.hash === '#head=1.2&query=it&key=cat&scale=log'")
     opened.page.reload()
     opened.until("scene.current && state.pin && state.steps === 'log'")
@@ -285,7 +285,7 @@ def test_tokens_stay_text_in_the_lens_and_wherever_heads_are_together(show: Open
     opened.until("scene.shown?.whole")
     assert HOSTILE[0] in opened.text("#head-title")
     for shown in ("numbers", "maps"):
-        opened.evaluate(f"change('list', '{shown}')")
+        opened.evaluate(f"set({{list: '{shown}'}})")
     opened.evaluate("set({chosen: [0, 1]}); showTogether('side')")
     opened.until("scene.current?.stages?.length === 2")
     opened.evaluate("pin({query: 0, key: 1}); openShare()")
@@ -416,7 +416,7 @@ def test_sink_on_a_comma_is_named_whole_under_its_head(show: Opener) -> None:
 def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Opener) -> None:
     opened = show(report_of(large(90)))
     for steps in ("linear", "sqrt", "log", "lift"):
-        opened.evaluate(f"change('steps', '{steps}')")
+        opened.evaluate(f"set({{steps: '{steps}'}})")
         far = opened.evaluate(
             "page.heads.map((_, number) => {"
             " const scale = thumbnailScale(number), seen = (row) => 3 * row + 1;"
@@ -428,7 +428,7 @@ def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Open
         assert max(far) <= 8, steps  # a shade beside, where a fraction lies between two
 
 
-def test_arcs_are_as_strong_as_their_weights_where_colours_are_of_lift(show: Opener) -> None:
+def test_arcs_are_as_strong_as_their_weights_where_colours_of_maps_are_of_lift(show: Opener) -> None:
     opened = show(report_of(large(90)))
     opened.open_head(0, "arcs")
     opened.evaluate("pin({query: 80, key: null})")
@@ -439,8 +439,8 @@ def test_arcs_are_as_strong_as_their_weights_where_colours_are_of_lift(show: Ope
     })()"""
     found = {}
     for steps in ("sqrt", "lift"):
-        opened.evaluate(f"change('steps', '{steps}')")
-        opened.until(f"scene.shown?.scale.steps === '{steps}' && scene.current?.stage")
+        opened.evaluate(f"set({{steps: '{steps}'}})")
+        opened.until("scene.shown?.scale.steps === 'sqrt' && scene.current?.stage")
         strengths, weights = opened.evaluate(drawn)
         assert strengths == pytest.approx(np.sqrt(np.array(weights) / weights[0]).tolist(), abs=6e-4)
         found[steps] = len(strengths)

@@ -1,13 +1,18 @@
-/** Carries out a reader's actions: pointing at a mark, keeping it, letting go of it, and opening another head. */
+/** Carries out a reader's actions: pointing, keeping, letting go, choosing, opening another head, finding a token. */
 
-import { startingSteps } from "./address.js";
-import { haveSameTexts, page } from "./data.js";
+import { changesOf, choiceOf, headsTogether, valuesNow } from "./choices.js";
+import { haveSameTexts, page, textOf } from "./data.js";
+import { one, say } from "./elements.js";
 import { drawInspector } from "./inspector.js";
 import { listedHeads } from "./listing.js";
-import { tipOf } from "./quantities.js";
-import { begun, firstHead, scene, set, state } from "./state.js";
+import { placeNamed } from "./places.js";
+import { spokenOf, tipOf } from "./quantities.js";
+import { heardOf, intervalOf, intervalText, startOf, withMovedEnd } from "./seconds.js";
+import { firstHead, scene, set, state } from "./state.js";
 
-/** @import { Mark, Stage, State, Together, ViewName } from "./types.js" */
+/** @import { Choice, ChoiceName, Mark, Shown, Stage, State, Together, ViewName } from "./types.js" */
+
+const ZOOM_STEP = 1.5;
 
 /** True if two marks are of the same cell or token. @param {Mark | null} first @param {Mark | null} second */
 export function isSameMark(first, second) {
@@ -53,7 +58,8 @@ export function pin(mark) {
 export function keepToken(kept) {
   if (state.head !== null || state.together) return set({ pin: kept, mark: null });
   const list = kept ? "lens" : state.list === "lens" ? "maps" : state.list;
-  return set({ pin: kept, mark: null, list }, { step: list !== state.list });
+  const { direction } = state; // which no button shows in maps: what was chosen elsewhere does not turn the token here
+  return set({ pin: kept, mark: null, list, direction }, { step: list !== state.list });
 }
 
 /** @param {Mark} mark */
@@ -90,39 +96,26 @@ export function openLens() {
   set({ pin, head: null, together: null, list: "lens" }, { step: true });
 }
 
-/** The heads that are shown together: those that are chosen, with the open one. */
-export function headsTogether() {
-  const { head, chosen } = state;
-  return head === null || chosen.includes(head) ? chosen : [...chosen, head];
-}
-
 /** Shows the chosen heads together. @param {Together} together */
-export function showTogether(together) {
-  const chosen = headsTogether();
+function showTogether(together) {
+  const chosen = headsTogether(state);
   if (chosen.length > 1) set({ head: null, together, chosen }, { step: true });
 }
 
-/**
- * Changes one choice, and what follows from it.
- *
- * @template {keyof State} Name
- * @param {Name} name
- * @param {State[Name]} value
- */
-export function choose(name, value) {
+/** Chooses a value, and what follows from it. @param {ChoiceName} name @param {string} word */
+export function choose(name, word) {
+  if (name === "view") return openHead(state.head, /** @type {ViewName} */ (word));
+  if (name === "together") return showTogether(/** @type {Together} */ (word));
   /** @type {Partial<State>} */
-  const changes = { [name]: value };
-  if (name === "of") changes.steps = stepsTurned(/** @type {State["of"]} */ (value));
-  if (name === "scores" && value === "shown") changes.by = "tokens"; // a word has no score
-  if (name === "by" && value === "words") changes.scores = "hidden";
+  const changes = changesOf(choiceOf(name, page), word);
   if (name === "direction" && state.pin && page.heads[firstHead()].same) changes.pin = { query: state.pin.key, key: state.pin.query };
   return set(changes);
 }
 
-/** The steps of the colours of another quantity: lift is of weights alone. @param {State["of"]} of */
-function stepsTurned(of) {
-  const turned = startingSteps(of, begun);
-  return [startingSteps(state.of, begun), "lift"].includes(state.steps) ? turned : state.steps;
+/** Chooses the value after the one that holds. @param {Choice} choice */
+export function chooseNext(choice) {
+  const words = valuesNow(choice, state, page).map(({ word }) => word);
+  choose(choice.name, words[(words.indexOf(String(state[choice.name])) + 1) % words.length]);
 }
 
 /** Opens the listed head so many further on, if there is one. @param {number} by */
@@ -131,4 +124,137 @@ export function step(by) {
   const here = order.indexOf(state.head ?? -1);
   const next = here < 0 ? (state.head ?? 0) + by : order[here + by];
   if (next !== undefined && page.heads[next]) openHead(next);
+}
+
+/** Zooms in or out by steps. @param {number} steps */
+export function zoomBy(steps) {
+  scene.current?.stage?.zoom(ZOOM_STEP ** steps);
+}
+
+/** Shows the whole of a picture. */
+export function fitView() {
+  const stage = scene.current?.stage;
+  if (!stage) return;
+  stage.picture.factor = 1;
+  stage.fit();
+  stage.moved();
+}
+
+/** Moves the end of the kept interval of a sound; without one, it begins at the chosen frame, or is that of the chosen word. @param {number} direction 1 or -1 */
+export function moveEnd(direction) {
+  const [queries, frames] = [textOf(firstHead(), "query"), textOf(firstHead(), "key")];
+  if (!frames.seconds) return;
+  const { query = null, key = null } = state.mark ?? state.pin ?? {};
+  const heard = key === null ? heardOf(queries, query) : null;
+  const start = startOf(frames, key ?? 0);
+  const interval = heard && !state.interval ? intervalOf(heard) : withMovedEnd(frames, state.interval ?? [start, start], direction);
+  set({ interval, mark: null });
+  say(interval ? `${intervalText(interval).replace("-", " to ")} s` : "the whole sound");
+}
+
+/** Moves the mark by cells, or by tokens where no cells are. @param {number} down @param {number} right */
+export function moveMark(down, right) {
+  const { shown } = scene;
+  if (!shown) return;
+  const mark = movedMark(shown, down, right);
+  scene.current?.stage?.showTip(null);
+  set({ mark });
+  scene.current?.reveal(mark);
+  scene.strip?.reveal(mark);
+  say(spokenOf(shown, mark));
+}
+
+/** @param {Shown} shown @param {number} down @param {number} right @returns {Mark} */
+function movedMark(shown, down, right) {
+  const { query, key, head } = state.mark ?? state.pin ?? { query: null, key: null, head: undefined };
+  if (shown.moved) return shown.moved({ query, key, head }, down, right);
+  if (state.view === "matrix" || state.together) {
+    const isFresh = query === null && key === null;
+    const moved = (/** @type {number | null} */ place, /** @type {number} */ by) =>
+      isFresh || place === null ? 0 : place + by;
+    const grid = scene.current?.stage?.picture.shown ?? shown;
+    const cell = grid.cellOf({ query, key });
+    return grid.markOf({ query: within(moved(cell.query, down), grid.rows), key: within(moved(cell.key, right), grid.columns) });
+  }
+  if (state.view === "arcs" && right) {
+    const place = query ?? key ?? 0;
+    if (right > 0) return { query: null, key: within(place, shown.columns) };
+    return { query: within(place, shown.rows), key: null };
+  }
+  const place = (query ?? key ?? -1) + (down || right);
+  if (query === null && key !== null) return { query: null, key: within(place, shown.columns) };
+  return { query: within(place, shown.rows), key: null };
+}
+
+/** @param {number} place @param {number} count */
+function within(place, count) {
+  return Math.min(count - 1, Math.max(0, place));
+}
+
+/**
+ * Finds the next token with the text in its label, queries first, and chooses it; while a reader types in the list of all
+ * heads, which choosing a token would leave, it is only named.
+ *
+ * @param {string} text
+ * @param {{ typing?: boolean, by?: number }} [how] `typing` if the text may go on and Enter was not pressed; how many matches further on
+ */
+export function findToken(text, { typing = false, by = 1 } = {}) {
+  const { found } = state;
+  const texts = textsShown();
+  const matches = text ? matchesOf(texts, text) : [];
+  const stays = typing && state.head === null && !state.together && state.list !== "lens";
+  const place = !matches.length || stays ? -1 : found.text === text ? (found.place + by + matches.length) % matches.length : 0;
+  const mark = matches[Math.max(0, place)] ?? null;
+  set({ found: { text, place, mark: place < 0 ? null : mark } });
+  if (!mark) {
+    if (found.mark && isSameMark(found.mark, state.pin)) pin(state.pin); // it has not what was typed since
+    return sayFound(text ? `No token has “${text}”.` : "");
+  }
+  const label = mark.query !== null ? texts.queries.labels[mark.query] : texts.keys.labels[mark.key ?? 0];
+  sayFound(`“${label}”, ${Math.max(0, place) + 1} of ${matches.length}${stays ? "; Enter shows it" : ""}`);
+  if (stays) return;
+  const focused = document.activeElement;
+  if (!isSameMark(mark, state.pin)) pin(mark);
+  scene.current?.reveal(mark);
+  scene.strip?.reveal(mark);
+  if (focused instanceof HTMLElement) focused.focus();
+}
+
+/** Tells a reader beside the field what was found, and a screen reader. @param {string} text */
+function sayFound(text) {
+  one("found").textContent = text;
+  say(text);
+}
+
+/** The texts that tokens are looked for in. */
+function textsShown() {
+  const number = firstHead();
+  const { same } = page.heads[number];
+  return { queries: textOf(number, "query"), keys: textOf(number, "key"), same };
+}
+
+/** The token that a text names, then those with the text in their label. @param {ReturnType<typeof textsShown>} texts @param {string} wanted @returns {Mark[]} */
+function matchesOf({ queries, keys, same }, wanted) {
+  const places = (/** @type {import("./types.js").Text} */ text) => {
+    const [named, { labels }] = [placeNamed(text, wanted), text];
+    const others = [...labels.keys()].filter((place) => place !== named && lower(labels[place]).includes(lower(wanted)));
+    return [...(named === null ? [] : [named]), ...byNearness(labels, lower(wanted), others)];
+  };
+  const asQueries = places(queries).map((query) => ({ query, key: null }));
+  if (same) return state.direction === "to" ? asQueries : asQueries.map(({ query }) => ({ query: null, key: query }));
+  return [...asQueries, ...places(keys).map((key) => ({ query: null, key }))];
+}
+
+/** The whole labels first, then those that begin so. @param {string[]} labels @param {string} wanted @param {number[]} places */
+function byNearness(labels, wanted, places) {
+  const far = (/** @type {number} */ place) => {
+    const label = lower(labels[place]).trim();
+    return label === wanted.trim() ? 0 : label.startsWith(wanted) ? 1 : 2;
+  };
+  return places.sort((one, two) => far(one) - far(two) || one - two);
+}
+
+/** @param {string} text */
+function lower(text) {
+  return text.toLocaleLowerCase();
 }

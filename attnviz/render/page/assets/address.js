@@ -1,45 +1,15 @@
 /** The address of what is shown, readable by a person: `#head=3.4&query=it`; written and read without a browser. */
 
+import { choiceOf, firstHeadOf, valuesOf } from "./choices.js";
 import { linkOf } from "./links.js";
 import { LAYER } from "./ordering.js";
 import { nameOfPlace, placeNamed } from "./places.js";
 import { intervalText, readInterval } from "./seconds.js";
 
-/** @import { Axis, Mark, Places, State, Text, Together } from "./types.js" */
-
-/** The words that values are named by: the page's are the command line's. */
-export const WORDS = {
-  view: ["matrix", "arcs", "text", "table"],
-  list: ["maps", "numbers", "lens", "points"],
-  together: ["side", "overlay", "difference", "mean", "max", "rollout"],
-  size: ["", "column", "page", "slide"],
-  steps: ["linear", "sqrt", "log", "lift"],
-  limits: ["shared", "head"],
-  pool: ["mean", "max"],
-  direction: ["to", "from"],
-  side: ["", "A", "B", "change"],
-  by: ["tokens", "words"],
-  special: ["", "shown", "hidden"],
-  scores: ["hidden", "shown"],
-};
-
-/** @type {Record<string, string[]>} the words that an address may say, by their name in it */
-const WORDS_OF_ADDRESS = {
-  view: [...WORDS.view, ...WORDS.list],
-  scale: WORDS.steps,
-  together: WORDS.together,
-  limits: WORDS.limits,
-  side: WORDS.side,
-  pool: WORDS.pool,
-  direction: WORDS.direction,
-  size: WORDS.size,
-  by: WORDS.by,
-  special: WORDS.special,
-  scores: WORDS.scores,
-};
+/** @import { Axis, Choice, ChoiceName, Mark, Places, State, Text } from "./types.js" */
 
 /** The values that name numbers of a survey's heads, and the names that an address has for them. */
-const AXES = /** @type {const} */ ([["across", "across"], ["up", "up"], ["sized", "size"], ["colour", "colour"], ["textsBy", "texts"]]);
+export const AXES = /** @type {const} */ ([["across", "across"], ["up", "up"], ["sized", "size"], ["colour", "colour"], ["textsBy", "texts"]]);
 
 /**
  * The address of a state.
@@ -50,9 +20,25 @@ const AXES = /** @type {const} */ ([["across", "across"], ["up", "up"], ["sized"
  * @param {string} zoom
  */
 export function writtenAddress(state, begun, page, zoom = "") {
-  const parts = [...placeParts(state, begun, page), ...pointParts(state, begun, page), ...tokenParts(state, page), ...lookParts(state, begun, page)];
+  const parts = [...placeParts(state, begun, page), ...pointParts(state, begun, page), ...tokenParts(state, page)];
+  for (const choice of lasting(page)) {
+    const { name, values } = choice;
+    const word = state[name];
+    if (word !== begun[name]) parts.push([addressName(choice), values.find((value) => value.word === word)?.written || String(word)]);
+  }
+  if (state.interval) parts.push(["seconds", intervalText(state.interval)]);
   if (zoom) parts.push(["zoom", zoom]);
   return linkOf(parts);
+}
+
+/** The choices that last wherever the reader goes; the others are of a place. @param {Places} page */
+function lasting(page) {
+  return page.table.choices.filter(({ group }) => group !== "place");
+}
+
+/** @param {Choice} choice */
+function addressName({ name, address }) {
+  return address || name;
 }
 
 /** @param {Readonly<State>} state @param {Readonly<State>} begun @param {Places} page @returns {[string, string][]} */
@@ -107,24 +93,6 @@ function tokenParts(state, page) {
   });
 }
 
-/** @param {Readonly<State>} state @param {Readonly<State>} begun @param {Places} page @returns {[string, string][]} */
-function lookParts(state, begun, page) {
-  /** @type {[string, string][]} */
-  const parts = [];
-  if (state.steps !== startingSteps(state.of, begun)) parts.push(["scale", state.steps]);
-  if (state.limits !== begun.limits) parts.push(["limits", state.limits]);
-  if (state.of !== page.quantity) parts.push(["of", "contributions"]);
-  if (state.side !== begun.side) parts.push(["side", state.side]);
-  if (state.size) parts.push(["size", state.size]);
-  if (state.by !== "tokens") parts.push(["by", state.by]);
-  if (state.special) parts.push(["special", state.special]);
-  if (state.scores !== "hidden") parts.push(["scores", state.scores]);
-  if (state.pool === "max") parts.push(["pool", "max"]);
-  if (state.direction === "from") parts.push(["direction", "from"]);
-  if (state.interval) parts.push(["seconds", intervalText(state.interval)]);
-  return parts;
-}
-
 /**
  * The state that an address says, and its zoom; what it does not say is as the page begins.
  *
@@ -136,8 +104,7 @@ function lookParts(state, begun, page) {
 export function readAddress(written, state, begun, page) {
   const address = new URLSearchParams(written.replace(/^#/, ""));
   const heads = page.survey ? [] : headsOf(address.get("heads"), page); // a survey has a card for each head, and no tokens
-  /** @type {Together} */
-  const how = oneOf(WORDS.together, address.get("together")) ?? "side";
+  const how = wordOf("together", address, page) ?? "side";
   const asBegun = !PLACES.some((name) => address.has(name));
   const together = heads.length > 1 ? how : asBegun ? begun.together : null;
   const head = together ? null : headOf(address, page);
@@ -147,22 +114,37 @@ export function readAddress(written, state, begun, page) {
     head,
     chosen,
     together,
-    view: oneOf(WORDS.view, address.get("view")) ?? (address.has("view") ? state.view : begun.view),
+    view: wordOf("view", address, page) ?? (address.has("view") ? state.view : begun.view),
     filter: address.get("filter") ?? "",
     sort: address.has("sort") ? sortOf(address.get("sort") ?? "", page) : begun.sort,
     mark: null,
     pin,
-    list: oneOf(listsOf(page), address.get("view")) ?? (pin ? "lens" : begun.list),
+    list: wordOf("list", address, page) ?? (pin ? "lens" : begun.list),
     ...pointsOf(address, begun, page),
-    ...lookOf(address, begun, page),
+    ...chosenIn(address, begun, page),
+    interval: page.texts.some(({ seconds }) => seconds) ? readInterval(address.get("seconds")) : null,
   };
   const unknown = unknownIn(address, page, firstHeadOf({ head, chosen }));
   return { changes: /** @type {Partial<State>} */ ({ ...changes, unknown }), zoom: address.get("zoom") };
 }
 
-/** The ways in which a page shows all heads: a survey has points, and no token in all of them. @param {Places} page */
-function listsOf(page) {
-  return WORDS.list.filter((list) => list !== (page.survey ? "lens" : "points"));
+/** What an address says of the choices that last; of two that take back each other, the first counts. @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */
+function chosenIn(address, begun, page) {
+  /** @type {Record<string, string>} */
+  const chosen = {};
+  for (const { name, values } of lasting(page)) {
+    const word = wordOf(name, address, page);
+    if (word === undefined || name in chosen) chosen[name] ??= String(begun[name]);
+    else Object.assign(chosen, { [name]: word }, Object.fromEntries(values.find((value) => value.word === word)?.clears ?? []));
+  }
+  return chosen;
+}
+
+/** The word that an address has for a choice, if it has one that the page has. @param {ChoiceName} name @param {URLSearchParams} address @param {Places} page */
+function wordOf(name, address, page) {
+  const choice = choiceOf(name, page);
+  const written = address.get(addressName(choice));
+  return valuesOf(choice, page).find((value) => (value.written || value.word) === written)?.word;
 }
 
 /** The order that an address names, by the beginning of a metric's name too; as written where it names none. @param {string} written @param {Places} page */
@@ -184,14 +166,20 @@ function unknownIn(address, page, head) {
     ...(page.survey && names.length > 1 ? ["no heads together"] : []),
     ...["query", "key"].flatMap((axis) => unknownToken(address.get(axis), page, head, /** @type {Axis} */ (axis))),
     ...(sorts.includes(sort) ? [] : [`no metric ${sort}`]),
-    ...Object.entries(WORDS_OF_ADDRESS).flatMap(([name, words]) => {
-      const word = address.get(name);
-      const isAxis = page.survey && name === "size"; // the number that points grow with
-      const isOther = name === "view" && WORDS.list.includes(word ?? "") && !listsOf(page).includes(word ?? "");
-      return word === null || isAxis || (words.includes(word) && !isOther) ? [] : [`no ${name} ${word}`];
-    }),
+    ...unknownWords(address, page),
   ];
   return missing.length ? `The link names what this page does not have: ${missing.join(", ")}.` : "";
+}
+
+/** @param {URLSearchParams} address @param {Places} page */
+function unknownWords(address, page) {
+  return [...new Set(page.table.choices.map(addressName))].flatMap((name) => {
+    const word = address.get(name);
+    if (word === null || (page.survey && name === "size")) return []; // there the number that points grow with
+    const values = page.table.choices.flatMap((choice) => (addressName(choice) === name ? valuesOf(choice, page) : []));
+    const known = values.map((value) => value.written || value.word);
+    return known.includes(word) ? [] : [`no ${name} ${word}`];
+  });
 }
 
 /** @param {string | null} written @param {Places} page @param {number} head @param {Axis} axis */
@@ -214,35 +202,6 @@ function pointsOf(address, begun, page) {
 /** @param {string | null} written @param {Places} page */
 function headsOf(written, page) {
   return (written ?? "").split(",").map((name) => headCalled(page, name)).filter((number) => number !== null);
-}
-
-/** @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */
-function lookOf(address, begun, page) {
-  const of = page.moved && address.get("of") === "contributions" ? "contribution" : page.quantity;
-  const compares = page.sides.length > 1;
-  return {
-    of,
-    steps: oneOf(WORDS.steps, address.get("scale")) ?? startingSteps(of, begun),
-    limits: oneOf(WORDS.limits, address.get("limits")) ?? begun.limits,
-    side: (compares && oneOf(WORDS.side.slice(1), address.get("side"))) || begun.side,
-    size: oneOf(WORDS.size, address.get("size")) ?? "",
-    by: oneOf(WORDS.by, address.get("by")) ?? "tokens",
-    special: oneOf(WORDS.special, address.get("special")) ?? "",
-    scores: oneOf(WORDS.scores, address.get("scores")) ?? "hidden",
-    pool: oneOf(WORDS.pool, address.get("pool")) ?? "mean",
-    direction: oneOf(WORDS.direction, address.get("direction")) ?? "to",
-    interval: page.texts.some(({ seconds }) => seconds) ? readInterval(address.get("seconds")) : null,
-  };
-}
-
-/** The steps that colours of a quantity begin with: lift is of weights. @param {State["of"]} of @param {Readonly<State>} begun */
-export function startingSteps(of, begun) {
-  return of !== begun.of && begun.steps === "lift" ? "sqrt" : begun.steps;
-}
-
-/** The head whose texts tokens are looked for in. @param {Pick<State, "head" | "chosen">} state */
-export function firstHeadOf({ head, chosen }) {
-  return head ?? chosen[0] ?? 0;
 }
 
 /**

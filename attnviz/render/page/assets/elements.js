@@ -5,11 +5,6 @@ export function one(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
 }
 
-/** @param {string} id */
-export function buttonOf(id) {
-  return /** @type {HTMLButtonElement} */ (one(id));
-}
-
 /**
  * An element with properties and children; text becomes text, never markup.
  *
@@ -75,22 +70,6 @@ export function fillChoices(group, choices, chosen, choose) {
     ...choices.map(([value, label]) => {
       const button = make("button", { type: "button", onclick: () => choose(value) }, label);
       button.setAttribute("aria-pressed", String(value === chosen));
-      return button;
-    }),
-  );
-}
-
-/**
- * Fills a group with buttons that are each turned on and off.
- *
- * @param {HTMLElement} group
- * @param {{ label: string, title: string, pressed: boolean, turn: () => void }[]} toggles
- */
-export function fillToggles(group, toggles) {
-  group.replaceChildren(
-    ...toggles.map(({ label, title, pressed, turn }) => {
-      const button = make("button", { type: "button", title, onclick: turn }, label);
-      button.setAttribute("aria-pressed", String(pressed));
       return button;
     }),
   );

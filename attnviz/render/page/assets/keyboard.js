@@ -12,24 +12,22 @@ function helpDialog() {
 }
 
 /**
- * Listens to keys.
+ * Listens to keys that are not typed into a field nor pressed in a dialog.
  *
- * @param {(key: string, target: HTMLElement) => (() => unknown) | null | undefined} actionOf what a key does, or an arrow with Shift such as "Shift+ArrowLeft"; nothing if it does nothing here
+ * @param {(key: string, target: HTMLElement) => unknown} press does what a key does, such as "Shift+ArrowLeft"; returns false if it does nothing here
  * @param {(field: HTMLInputElement) => unknown} enter what Enter does in a field
  */
-export function listenToKeys(actionOf, enter = () => {}) {
+export function listenToKeys(press, enter = () => {}) {
   document.addEventListener("keydown", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
-    if (event.ctrlKey || event.metaKey || event.altKey || helpDialog().open) return;
-    if (target.matches("input, select, textarea")) {
+    const isCommand = event.key === "k" && (event.ctrlKey || event.metaKey); // the list of all actions, in many programs
+    if (((event.ctrlKey || event.metaKey) && !isCommand) || event.altKey || document.querySelector("dialog[open]")) return;
+    if (target.matches("input, select, textarea") && !isCommand) {
       if (event.key === "Escape") target.blur();
       if (event.key === "Enter" && target instanceof HTMLInputElement) enter(target);
       return;
     }
-    const key = event.shiftKey && event.key.startsWith("Arrow") ? `Shift+${event.key}` : event.key;
-    const act = key === "?" ? openHelp : actionOf(key, target);
-    if (!act) return;
-    event.preventDefault();
-    act();
+    const arrow = event.shiftKey && event.key.startsWith("Arrow") ? "Shift+" : "";
+    if (press(isCommand ? ":" : event.key === " " ? "Space" : arrow + event.key, target) !== false) event.preventDefault();
   });
 }

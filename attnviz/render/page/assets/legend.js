@@ -1,5 +1,6 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
+import { poolsThumbnails } from "./choices.js";
 import { cssOf } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
@@ -11,7 +12,6 @@ import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
 import { HUES } from "./overlay.js";
 import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
-import { poolsThumbnails } from "./thumbnails.js";
 import { changeSaid } from "./titles.js";
 import { h, patch } from "./tree.js";
 
@@ -86,7 +86,7 @@ function effectSaid() {
 function pooledSaid() {
   const picture = scene.current?.stage?.picture;
   const maps = state.head === null && !state.together && state.list === "maps";
-  if (picture?.pooled || (maps && poolsThumbnails())) return state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+  if (picture?.pooled || (maps && poolsThumbnails(page))) return state.pool === "mean" ? ", mean of a block" : ", largest of a block";
   return page.block > 1 ? ", mean of a block" : "";
 }
 

@@ -9,7 +9,6 @@ import { ABSENT, averageOfKeys } from "./values.js";
 
 /** Hues that are told apart also by colour-blind readers, on light paper and on dark (Okabe and Ito 2008). */
 export const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
-export const MAX_OVERLAID = HUES.length;
 
 /** Heads over each other: of each cell the largest weight. @param {Grid[]} all @param {number[]} numbers of the heads @returns {Grid} */
 export function overlaid(all, numbers) {

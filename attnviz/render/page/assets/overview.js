@@ -2,7 +2,6 @@
 
 import { choose, openHead } from "./actions.js";
 import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
-import { hasSpecial } from "./controls.js";
 import { comparing, headTitle, page, textOf } from "./data.js";
 import { h, patch } from "./tree.js";
 import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./thumbnails.js";
@@ -40,7 +39,7 @@ export function drawOverview(open) {
   if (look !== painted.look) Object.assign(painted, { look, numbers: new Set() });
   const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
-  drawLeftOut(!open && state.list === "maps" && hasSpecial());
+  drawLeftOut(!open && state.list === "maps" && Boolean(page.leftOut));
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
   drawGrid(name, order, run, PARTS);

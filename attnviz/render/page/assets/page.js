@@ -1,13 +1,14 @@
 /** The page: starts what is drawn, and listens to buttons, keys and the address. */
 
-import { openHead, openLens, step } from "./actions.js";
+import { findToken } from "./actions.js";
+import { followBar } from "./bar.js";
 import { forgetTheme } from "./colors.js";
 import { openShare } from "./command.js";
 import { page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
 import { listenToFilter } from "./filter_field.js";
-import { listenToKeys, openHelp } from "./keyboard.js";
-import { actionOf, findToken, zoomByStep } from "./keys.js";
+import { listenToKeys } from "./keyboard.js";
+import { openKeys, press } from "./keys.js";
 import { openNotes, original, startStory } from "./notes.js";
 import { startWorkers } from "./numbers.js";
 import { listenToGrid } from "./head_grid.js";
@@ -15,8 +16,8 @@ import { fitOverview } from "./overview.js";
 import { listenToPointed } from "./pointed.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
-import { followAddress, scene, set } from "./state.js";
-import { draw, fitView, focusPicture, followState } from "./view.js";
+import { followAddress, scene } from "./state.js";
+import { draw, focusPicture, followState } from "./view.js";
 
 start();
 
@@ -30,7 +31,7 @@ function start() {
   listenToButtons();
   listenToFields();
   offerSizes();
-  listenToKeys(actionOf, (field) => findToken(field.value));
+  listenToKeys(press, (field) => findToken(field.value));
   window.addEventListener("hashchange", follow);
   window.addEventListener("popstate", follow);
   window.addEventListener("resize", fitAll);
@@ -40,6 +41,7 @@ function start() {
   });
   listenToPrint(fitAll, draw);
   follow();
+  followBar();
   followState();
   performance.mark("first view drawn");
   whenIdle(startWorkers);
@@ -62,25 +64,17 @@ function follow() {
 function listenToButtons() {
   const actions = {
     skip: focusPicture,
-    back: () => openHead(null),
-    previous: () => step(-1),
-    next: () => step(1),
-    "lens-open": openLens,
-    "zoom-in": () => zoomByStep(1),
-    "zoom-out": () => zoomByStep(-1),
-    "zoom-fit": fitView,
     "save-svg": saveSvg,
     "save-png": savePng,
     "share-open": () => openShare(),
     "notes-open": openNotes,
-    "help-open": openHelp,
+    "help-open": openKeys,
   };
   for (const [name, action] of Object.entries(actions)) one(name).addEventListener("click", action);
 }
 
-/** The fields in which a reader types: a token, words that filter heads, and the order of these. */
+/** The fields in which a reader types: a token, and words that filter heads. */
 function listenToFields() {
-  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value, true));
+  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value, { typing: true }));
   listenToFilter();
-  one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && set({ sort: target.value }));
 }

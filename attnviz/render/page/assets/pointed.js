@@ -1,6 +1,6 @@
 /** What is pointed at among all heads: a thumbnail shades the text and says its numbers; a word lights its row in every thumbnail. */
 
-import { drawHint } from "./controls.js";
+import { drawHint } from "./bar.js";
 import { effect } from "./core.js";
 import { haveSameTexts, headTitle, page, textOf } from "./data.js";
 import { one } from "./elements.js";
@@ -88,7 +88,7 @@ function speak(words) {
   hint.style.minHeight = words ? `${hint.offsetHeight}px` : ""; // what is pointed at stays where it is
   hint.classList.toggle("speaking", words !== "");
   if (words) hint.textContent = words;
-  else drawHint(hint.hidden);
+  else drawHint();
 }
 
 /** Shades the text by a head or a word, or as before. @param {Grid | null} shown */

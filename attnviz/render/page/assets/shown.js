@@ -1,6 +1,6 @@
 /** What the reader's choices make of a head's numbers: a side of it or what changed, its scores, words or all but special tokens. */
 
-import { comparing, headTitle, joinsWords, page } from "./data.js";
+import { comparing, headTitle, page } from "./data.js";
 import { byUnits, combined, eachToken, hiddenTokens, scoresOf, unitsOf } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { isWithin } from "./seconds.js";
@@ -16,21 +16,9 @@ export function shownHead(number, sides) {
   return { ...grid, sides, title: headTitle(number), scale: scaleOf(number) };
 }
 
-/** True if units can be chosen here: of maps that are held cell by cell. */
-export function hasUnits() {
-  const number = state.head ?? (state.together ? state.chosen[0] : 0);
-  const matrix = state.head !== null ? state.view === "matrix" : state.together ? state.together !== "overlay" : state.list === "lens";
-  return matrix && page.block === 1 && !(page.heads[number].factors ?? []).length;
-}
-
-/** True if scores can be shown here: of maps that are held cell by cell, as they are and not as a change. */
-export function hasScoreMap() {
-  return hasUnits() && !joinsWords(state.head ?? state.chosen[0] ?? 0) && (state.head !== null || state.together === "side") && state.side !== "change";
-}
-
-/** True if scores are shown instead of weights; a word has none. */
+/** True if scores are shown instead of weights. */
 export function showsScores() {
-  return state.scores === "shown" && state.by === "tokens" && hasScoreMap();
+  return state.scores === "shown";
 }
 
 /** Grids as a matrix shows them: their scores over one scale, where these are chosen and kept, by the chosen units. @param {Grid[]} grids @returns {Grid[]} */

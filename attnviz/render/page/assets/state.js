@@ -1,19 +1,18 @@
 /** Holds the state of the page, which every action of a reader changes, and the address that encodes it. */
 
-import { firstHeadOf, readAddress, WORDS, writtenAddress } from "./address.js";
-import { batch, signal } from "./core.js";
+import { AXES, readAddress, writtenAddress } from "./address.js";
+import { firstHeadOf, leavesOut, valueNow } from "./choices.js";
+import { batch, computed, signal } from "./core.js";
 import { comparing, hasManyTokens, haveSameTexts, page } from "./data.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { LAYER } from "./ordering.js";
 
-/** @import { Scene, State } from "./types.js" */
+/** @import { Choice, Scene, State } from "./types.js" */
 
 const MAX_TOGETHER = 6; // heads that begin side by side
 
 const [across, up, sized = "", colour = LAYER] = page.survey?.axes ?? ["", "", "", ""];
-const isNumber = (/** @type {string} */ name) => name === "" || name === LAYER || METRIC_NAMES.includes(name);
 const isHead = (/** @type {number | null} */ head) => head === null || page.heads[head] !== undefined;
-const among = (/** @type {string[]} */ names) => (/** @type {string | null} */ name) => name === null || names.includes(name);
 
 /** The heads that stand side by side at first: all, where they are few and over the same tokens. */
 const few = beginsTogether() ? [...page.heads.keys()] : [];
@@ -25,7 +24,7 @@ function beginsTogether() {
 }
 
 /** The state in which the page begins. @type {Readonly<State>} */
-export const begun = {
+const begun = {
   head: null,
   view: page.view,
   side: comparing ? "change" : "",
@@ -55,44 +54,50 @@ export const begun = {
   mark: null,
   pin: page.query === null ? null : { query: page.query, key: null },
   found: { text: "", place: -1, mark: null },
+  pooled: false,
   unknown: "",
-};
-
-/** What each value may be. @type {{ [Name in keyof State]?: (value: State[Name]) => boolean }} */
-const ALLOWED = {
-  head: isHead,
-  chosen: (heads) => heads.every(isHead),
-  view: among(WORDS.view),
-  side: among(WORDS.side),
-  limits: among(WORDS.limits),
-  steps: among(WORDS.steps),
-  size: among(WORDS.size),
-  list: among(WORDS.list),
-  together: among(WORDS.together),
-  pool: among(WORDS.pool),
-  by: among(WORDS.by),
-  special: among(WORDS.special),
-  scores: among(WORDS.scores),
-  direction: among(WORDS.direction),
-  across: isNumber,
-  up: isNumber,
-  sized: isNumber,
-  colour: isNumber,
-  textsBy: isNumber,
-  brushed: (heads) => heads === null || [...heads].every(isHead),
 };
 
 /** @typedef {keyof State} StateName */
 const NAMES = /** @type {StateName[]} */ (Object.keys(begun));
 /** @type {Set<StateName>} the values that the address does not hold, and that are no step of a reader */
-const PASSING = new Set(["mark", "noting", "note", "found", "unknown"]);
+const PASSING = new Set(["mark", "noting", "note", "found", "pooled", "unknown"]);
 
 const signals = /** @type {Record<StateName, { value: any }>} */ (Object.fromEntries(NAMES.map((name) => [name, signal(begun[name])])));
 
-const getters = Object.fromEntries(NAMES.map((name) => [name, { enumerable: true, get: () => signals[name].value }]));
+/** What was chosen, also where it means nothing now: the address keeps it. @type {Readonly<State>} */
+const chosen = readableValues(signals);
 
-/** The values, to be read; `set` changes them. @type {Readonly<State>} */
-export const state = Object.defineProperties(/** @type {State} */ ({}), getters);
+/** The values that hold now, to be read; `set` changes them. A choice that means nothing here is as the page begins. @type {Readonly<State>} */
+export const state = readableValues({ ...signals, ...Object.fromEntries(page.table.choices.map((choice) => [choice.name, holding(choice)])) });
+
+/** @param {Record<string, { readonly value: any }>} values @returns {Readonly<State>} */
+function readableValues(values) {
+  const getters = NAMES.map((name) => [name, { enumerable: true, get: () => values[name].value }]);
+  return Object.defineProperties(/** @type {State} */ ({}), Object.fromEntries(getters));
+}
+
+/** The value of a choice that holds now; a place is where the reader is. @param {Choice} choice */
+function holding(choice) {
+  const name = /** @type {StateName} */ (choice.name);
+  if (choice.group === "place") return signals[name];
+  return computed(() => {
+    const value = valueNow(choice, signals[name].value, String(begun[name]), state, page);
+    return name === "special" && !value ? (leavesOut(state, page) ? "hidden" : "shown") : value;
+  });
+}
+
+/** What is wrong with a value that is to be set; "" for nothing. @param {StateName} name @param {any} value */
+function whyNotAllowed(name, value) {
+  if (!NAMES.includes(name)) return `nothing is called ${name}`;
+  const choice = page.table.choices.find((one) => one.name === name);
+  let isAllowed = true;
+  if (name === "head") isAllowed = isHead(value);
+  if (name === "chosen" || name === "brushed") isAllowed = [...(value ?? [])].every(isHead);
+  if (AXES.some(([axis]) => axis === name)) isAllowed = ["", LAYER, ...METRIC_NAMES].includes(value);
+  if (choice) isAllowed = value === null || value === begun[name] || choice.values.some(({ word }) => word === value);
+  return isAllowed ? "" : `${name} cannot be ${JSON.stringify(value)}`;
+}
 
 /** The zoom that the address followed last says, in an object of its own for each address that was followed. */
 export const followed = signal({ zoom: /** @type {string | null} */ (null) });
@@ -107,11 +112,10 @@ export const followed = signal({ zoom: /** @type {string | null} */ (null) });
 export function set(changes, { step = false, written = true } = {}) {
   const given = /** @type {[StateName, any][]} */ (Object.entries(changes));
   for (const [name, value] of given) {
-    if (!NAMES.includes(name)) throw new RangeError(`nothing is called ${name}`);
-    const allows = /** @type {((value: any) => boolean) | undefined} */ (ALLOWED[name]);
-    if (allows && !allows(value)) throw new RangeError(`${name} cannot be ${JSON.stringify(value)}`);
+    const wrong = whyNotAllowed(name, value);
+    if (wrong) throw new RangeError(wrong);
   }
-  const moves = given.some(([name, value]) => !PASSING.has(name) && !Object.is(state[name], value));
+  const moves = given.some(([name, value]) => !PASSING.has(name) && !Object.is(chosen[name], value));
   batch(() => {
     if (moves && !("unknown" in changes)) signals.unknown.value = ""; // a reader who goes on has read what a link lacked
     for (const [name, value] of given) signals[name].value = value;
@@ -137,12 +141,12 @@ export function writeAddress(step = false) {
 
 /** The address of what is shown now. */
 export function addressOfView() {
-  return writtenAddress(state, begun, page, zoomOf());
+  return writtenAddress(chosen, begun, page, zoomOf());
 }
 
 /** Opens what an address names, the browser's where no other is given. */
 export function followAddress(address = location.hash) {
-  const { changes, zoom } = readAddress(address, state, begun, page);
+  const { changes, zoom } = readAddress(address, chosen, begun, page);
   batch(() => {
     set(changes, { written: false });
     followed.value = { zoom };
@@ -160,8 +164,7 @@ function zoomOf() {
 
 /** True if special tokens are left out of what is shown, and others that take most of the weight. */
 export function hidesSpecial() {
-  if (state.special) return state.special === "hidden";
-  return Boolean(page.leftOut) && state.of === "weight" && state.head === null && !state.together; // an overview
+  return state.special === "hidden";
 }
 
 /** The head whose texts tokens are looked for in. */

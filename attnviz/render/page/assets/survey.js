@@ -45,7 +45,7 @@ async function start() {
     drawHeads(survey);
   };
   listenToFilter();
-  listenToKeys(actionOf);
+  listenToKeys((key) => (key === "?" ? openHelp() : (actionOf(key) ?? (() => false))()));
   listenToGrid();
   one("plot").addEventListener("keydown", moveAmongPoints);
   for (const [name, act] of Object.entries({ "help-open": openHelp, "notes-open": openNotes, "share-open": openLink })) one(name).addEventListener("click", act);

@@ -89,14 +89,6 @@ export function meanLine(numbers, axis, place) {
   });
 }
 
-/** True if a thumbnail has fewer cells than its head has tokens. */
-export function poolsThumbnails() {
-  return page.heads.some((head, number) => {
-    const [rows, columns] = shapeOf(number);
-    return head.thumbnail[0] < rows || head.thumbnail[1] < columns || page.block > 1;
-  });
-}
-
 /** Draws thumbnails for so many pixels from now on. @param {number} pixels @param {boolean} square */
 export function fitThumbnails(pixels, square = false) {
   Object.assign(room, { pixels, square });

@@ -1,12 +1,12 @@
 /** Several heads together: side by side with one cursor and one zoom, or as one map that the worker makes of them. */
 
+import { MAX_OVERLAID } from "./choices.js";
 import { page, seenBy, textOf } from "./data.js";
 import { make, openHeight } from "./elements.js";
 import { combined, heldGrid } from "./grids.js";
 import { scaleOf } from "./head_scales.js";
 import { highOfAll, showsMoved } from "./moved.js";
 import { askMap } from "./numbers.js";
-import { MAX_OVERLAID } from "./overlay.js";
 import { PictureStage } from "./stage.js";
 import { sideNumber } from "./state.js";
 import { captionOf, titleOfHeads } from "./titles.js";

@@ -62,6 +62,24 @@
  * @property {{ input: string, remark: string, compares: boolean }} command that shows the same recording
  * @property {Note[]} notes
  * @property {SurveyData} [survey] what the page of a survey has besides
+ * @property {Table} table
+ */
+
+/**
+ * The table of what can be chosen and done, which `attnviz.report.words.choices` describes.
+ *
+ * @typedef {object} Table
+ * @property {Record<string, string>} facts what a reader is told where one does not hold
+ * @property {Choice[]} choices
+ * @property {Action[]} actions
+ * @property {Record<string, string>} keyNames
+ *
+ * @typedef {{ needs: string[] }} Row
+ * @typedef {Row & { word: string, label: string, key: string, clears: [string, string][], written: string }} ChoiceValue
+ * @typedef {Row & { name: ChoiceName, group: "place" | "shown" | "look" | "figure", title: string, values: ChoiceValue[],
+ *   does: string, key: string, switch: string, address: string }} Choice
+ * @typedef {"list" | "view" | "together" | "direction" | "by" | "special" | "scores" | "side" | "of" | "steps" | "limits" | "pool" | "size"} ChoiceName
+ * @typedef {Row & { name: string, keys: string[], names: string[], does: string }} Action
  */
 
 /**
@@ -413,6 +431,7 @@
  * @property {Mark | null} mark what is pointed at
  * @property {Mark | null} pin what was clicked
  * @property {{ text: string, place: number, mark: Mark | null }} found the last search, and which of its matches was chosen
+ * @property {boolean} pooled whether a pixel of what is drawn is more than a cell
  * @property {string} unknown what the address names that the page does not have; "" for nothing
  */
 
@@ -424,7 +443,7 @@
  * @property {Shown | null} pointed the head whose thumbnail is pointed at
  */
 
-/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey">} Places what an address may name */
+/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey" | "block" | "table" | "leftOut">} Places what an address may name */
 
 /**
  * The data of the page of a survey besides what every page says; heads and metrics are in the order of all arrays.

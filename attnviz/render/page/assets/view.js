@@ -1,8 +1,8 @@
 /** Draws the state: all heads, a head in one of its views, or several heads together. */
 
-import { choose, drawMarks, refreshInspector, showTogether } from "./actions.js";
+import { drawMarks, refreshInspector } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
-import { drawButtons, drawPools, placeColours, VIEWS } from "./controls.js";
+import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
 import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
@@ -21,7 +21,7 @@ import { overlaid } from "./overlay.js";
 import { cellAt } from "./seconds.js";
 import { cellsOf, shownHead, showsScores, unitsNow } from "./shown.js";
 import { PictureStage } from "./stage.js";
-import { followed, scene, state, writeAddress } from "./state.js";
+import { followed, scene, set, state, writeAddress } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { titleOfView } from "./titles.js";
@@ -34,7 +34,7 @@ import { ZoomPicture } from "./zoom.js";
 const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, interval: state.interval }; // number of the latest drawing: one that takes long is let go of when another begins
 
 /** @type {(keyof State)[]} what is shown by effects of its own */
-const UNDRAWN = ["size", "noting", "note", "found", "mark", "pin"];
+const UNDRAWN = ["size", "noting", "note", "found", "mark", "pin", "pooled", "unknown"];
 const DRAWN = /** @type {(keyof State)[]} */ (Object.keys(state)).filter((name) => !UNDRAWN.includes(name));
 
 /** Another object after each change of what is drawn: not of marks, nor of the kept token unless a view is of it. */
@@ -76,7 +76,7 @@ export async function draw(zoom = null) {
   if (id !== drawn.id) return;
   scene.strip?.drawOver();
   drawLegend();
-  drawPools(change);
+  set({ pooled: Boolean(scene.current?.stage?.picture.pooled) });
   refreshInspector();
   if (state.pin) for (const view of [scene.current, scene.strip]) view?.reveal(state.pin);
   if (zoom) takeZoom(zoom);
@@ -122,12 +122,11 @@ function drawFrame() {
   const frame = document.querySelector(".page");
   frame?.classList.toggle("open", open);
   document.title = `${titleOfView() || "All heads"} · ${page.title}`;
-  drawButtons(change, showTogether);
   one("legend").hidden = !hasPalette();
   drawOverview(open);
   if (open) one("side").insertBefore(one("legend"), one("inspector"));
   else one("maps-head").append(one("legend"));
-  placeColours(open);
+  placeLook(open);
 }
 
 /** @param {number} number @param {number} id */
@@ -171,7 +170,7 @@ function warm(shown) {
 function newView(parent, shown, before) {
   if (state.view === "text") return new TextView(parent, shown.number, true);
   if (state.view === "table") return new TableView(parent, shown);
-  return stageView(parent, newPicture(shown), new Map(VIEWS).get(state.view)?.toLowerCase() ?? "", before);
+  return stageView(parent, newPicture(shown), state.view, before);
 }
 
 /** @param {HTMLElement} parent @param {Picture} picture @param {string} name @param {View["stage"] | null} before @returns {View} */
@@ -209,7 +208,7 @@ function redrawStages(picture) {
   if (!stages.some((stage) => stage.picture === picture)) return; // not shown yet, or no longer
   for (const stage of stages) stage.request();
   drawLegend();
-  drawPools(change);
+  set({ pooled: Boolean(scene.current?.stage?.picture.pooled) });
 }
 
 /** Draws all heads: their thumbnails, their numbers, or one token of each. */
@@ -285,20 +284,6 @@ async function sideBySide(numbers) {
   return Promise.all(numbers.map(async (number) => shownHead(number, await loadHead(number))));
 }
 
-/**
- * Changes one choice by a button, which keeps the focus.
- *
- * @template {keyof State} Name
- * @param {Name} name
- * @param {State[Name]} value
- */
-function change(name, value) {
-  const group = document.activeElement?.parentElement;
-  choose(name, value);
-  const pressed = group?.id ? group.querySelector('[aria-pressed="true"]') : null;
-  if (pressed instanceof HTMLElement) pressed.focus();
-}
-
 /** Takes the zoom and the place that an address names. @param {string} zoom */
 function takeZoom(zoom) {
   const [, factor, query, key] = zoom.match(/^([\d.]+)@(\d+),(\d+)$/) ?? [];
@@ -310,13 +295,4 @@ function takeZoom(zoom) {
   stage.element.scrollLeft = x + width / 2 - stage.width / 2;
   stage.element.scrollTop = y + height / 2 - stage.height / 2;
   stage.draw();
-}
-
-/** Shows the whole of a picture. */
-export function fitView() {
-  const stage = scene.current?.stage;
-  if (!stage) return;
-  stage.picture.factor = 1;
-  stage.fit();
-  stage.moved();
 }

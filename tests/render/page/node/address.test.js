@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { begunOn, placesOf, placesOfSurvey } from "./places.js";
-import { readAddress, startingSteps, writtenAddress } from "../../../../attnviz/render/page/assets/address.js";
+import { readAddress, writtenAddress } from "../../../../attnviz/render/page/assets/address.js";
 
 const SIX = { heads: ["0.0", "0.1", "1.0"], queries: ["it", "cat", "it", "7", "a b"], keys: ["x", "y"] };
 
@@ -74,13 +74,20 @@ test("a page of one head opens it, and leaves its name out", () => {
   assert.equal(writtenAddress({ ...begun, head: 0, view: "arcs" }, begun, places), "#view=arcs");
 });
 
-test("colours of contributions begin with square roots where those of weights begin with lift", () => {
+test("contributions are named as the command line names them, on a page that has them", () => {
   const places = { ...placesOf(SIX), moved: {} };
   const begun = begunOn(places, { steps: "lift" });
-  assert.equal(startingSteps("contribution", begun), "sqrt");
-  assert.equal(opened("#of=contributions", places, begun).steps, "sqrt");
-  assert.equal(writtenAddress({ ...begun, of: "contribution", steps: "sqrt" }, begun, places), "#of=contributions");
+  assert.equal(opened("#of=contributions", places, begun).of, "contribution");
   assert.equal(opened("#of=contributions&scale=log", places, begun).steps, "log");
+  assert.equal(writtenAddress({ ...begun, of: "contribution" }, begun, places), "#of=contributions");
+  const { of, unknown } = opened("#of=contributions&side=A");
+  assert.deepEqual([of, unknown], ["weight", "The link names what this page does not have: no side A, no of contributions."]);
+});
+
+test("of two choices that take back each other an address says the first", () => {
+  const { by, scores } = opened("#head=0.1&scores=shown&by=words");
+  assert.deepEqual([by, scores], ["words", "hidden"]);
+  assert.equal(opened("#head=0.1&scores=shown&by=tokens").scores, "shown");
 });
 
 test("words that are none are as the page begins", () => {
