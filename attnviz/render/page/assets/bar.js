@@ -18,6 +18,7 @@ import { h, patch } from "./tree.js";
 /** @import { Choice } from "./types.js" */
 
 const hasToken = computed(() => Boolean(state.pin ?? state.mark)); // which a move from one token to another leaves as it is
+const WIDE_WINDOW = matchMedia("(min-width: 760px)");
 const isOpen = computed(() => state.head !== null || state.together !== null);
 
 /** Draws the bar, the look and the hint now and after each change of what they say. */
@@ -32,6 +33,7 @@ export function followBar() {
   effect(() => fill("look", lookButtons()));
   effect(drawFilter);
   effect(drawHint);
+  WIDE_WINDOW.addEventListener("change", placeLook);
 }
 
 /** @param {string} id @param {Given[]} parts */
@@ -108,13 +110,12 @@ function switchButton(label, title, isOn, turn) {
   return h("button", { type: "button", key: label, "aria-pressed": isOn, title, onclick: turn }, label);
 }
 
-/** Puts the look under the legend, beside the picture that it is of; where the window is narrow, behind a button of the bar. @param {boolean} isAside whether the legend stands at the side */
-export function placeLook(isAside) {
-  const isWide = matchMedia("(min-width: 760px)").matches;
+/** Puts the look under the legend, beside the picture that it is of; where the window is narrow, behind a button of the bar. */
+export function placeLook() {
+  const isWide = WIDE_WINDOW.matches;
   one("look-narrow").hidden = isWide;
-  if (!isWide) one("look-narrow").append(one("look"));
-  else if (isAside) one("side").insertBefore(one("look"), one("inspector"));
-  else one("legend").after(one("look"));
+  if (isWide) one("legend").after(one("look"));
+  else one("look-narrow").append(one("look"));
 }
 
 /** Draws what a reader can do next where all heads are listed. */

@@ -126,7 +126,7 @@ function drawFrame() {
   drawOverview(open);
   if (open) one("side").insertBefore(one("legend"), one("inspector"));
   else one("maps-head").append(one("legend"));
-  placeLook(open);
+  placeLook();
 }
 
 /** @param {number} number @param {number} id */
