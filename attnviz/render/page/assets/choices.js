@@ -17,7 +17,7 @@ export function firstHeadOf({ head, chosen }) {
 /** True if what is shown is held cell by cell and drawn so: its rows and columns can be joined, left out and scored. @param {Readonly<State>} state @param {Places} page */
 function hasCells({ head, view, together, chosen, list }, page) {
   const isMatrix = head !== null ? view === "matrix" : together ? together !== "overlay" : list === "lens";
-  return isMatrix && page.block === 1 && !page.heads[head ?? (together ? chosen[0] : 0)].factors?.length;
+  return isMatrix && !page.survey && page.block === 1 && !page.heads[head ?? (together ? chosen[0] : 0)].factors?.length;
 }
 
 /** True if all heads are shown as maps. @param {Readonly<State>} state */
@@ -69,10 +69,10 @@ const FACTS = {
     return hasCells(state, page) && page.texts.some(({ special, leftOut }) => special ?? leftOut?.length);
   },
   scores: (state, page) => {
-    const { queries, keys } = page.heads[firstHeadOf(state)];
-    const joinsWords = page.texts[queries[0]]?.written ?? page.texts[keys[0]]?.written; // a unit of several words has no score
     const isHead = state.head !== null || state.together === "side";
-    return isHead && hasCells(state, page) && !joinsWords && state.side !== "change";
+    if (!isHead || !hasCells(state, page) || state.side === "change") return false;
+    const { queries, keys } = page.heads[firstHeadOf(state)];
+    return !(page.texts[queries[0]].written ?? page.texts[keys[0]].written); // a unit of several words has no score
   },
   weights: ({ head, view, together, side, of }) => {
     const isMap = head !== null ? view === "matrix" : together !== "difference" && together !== "overlay";
@@ -88,7 +88,7 @@ const FACTS = {
     const isComputed = head !== null && view === "matrix" && page.heads[head].factors?.length;
     return Boolean(isComputed) || pooled || (isOfMaps(state) && poolsThumbnails(page));
   },
-  sound: (state, page) => page.texts[page.heads[firstHeadOf(state)].keys[0]]?.seconds !== undefined,
+  sound: (state, page) => !page.survey && page.texts[page.heads[firstHeadOf(state)].keys[0]]?.seconds !== undefined,
   explained: ({ head, pin }) => head !== null && pin !== null && pin.query !== null && pin.key !== null,
 };
 

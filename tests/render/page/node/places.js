@@ -11,7 +11,7 @@ export const table = JSON.parse(execFileSync(process.env.PYTHON ?? "python3", ["
 
 /** The places of a survey's page: the numbers that its heads have. @param {string[]} names */
 export function placesOfSurvey(names) {
-  const heads = ["0.0", "0.1", "1.0"].map((name) => ({ name, queries: [0], keys: [0] }));
+  const heads = ["0.0", "0.1", "1.0"].map((name) => ({ name }));
   return { heads, texts: [], sides: [""], quantity: "weight", moved: null, metrics: { names }, survey: {}, leftOut: null, block: 1, table };
 }
 
