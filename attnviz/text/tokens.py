@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -13,6 +13,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, choices
+from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import JOINERS, escape_sequence, printable
 from attnviz.media.image import Image
 from attnviz.media.medium import Medium, Order
@@ -33,6 +34,7 @@ DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 MAX_LABEL_CHARACTERS = 200  # a longer label is cut in the middle; the text keeps the whole token
 MAX_QUOTED_CHARACTERS = 40  # of a text in a refusal
+BYTES_PER_CHARACTER = 350  # that a tokenizer needs for a text with a token for each second character
 CHARACTERS_PER_TOKEN = 4  # about as many as in English; bounds a text whose tokens are not counted
 MAX_TOKENS = 2_000_000  # of a text, or of all texts of a batch
 TOKEN_ARRAYS = ("ids", "special", "medium", "places")
@@ -249,6 +251,7 @@ def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = N
     refuse_surrogates(text)
     refuse_long(text if vocabulary_text is None else vocabulary_text, tokenizer)
     encoder = _encoder(text if vocabulary_text is None else vocabulary_text, tokenizer)
+    refuse_large([text])
     encoding = encoder.encode(text)
     if not encoding.ids:
         if not text:
@@ -357,6 +360,15 @@ def refuse_long(text: str, tokenizer: str | None = None) -> None:
     pieces = re.finditer(r"\w+|[^\w\s]" if tokenizer == "word" else r"(?s:.)", text)
     if sum(1 for _ in islice(pieces, MAX_TOKENS + 1)) > MAX_TOKENS:
         raise AttnvizError(f"the text has more than {MAX_TOKENS} tokens, which is the limit; give a part of it")
+
+
+def refuse_large(texts: Iterable[str]) -> None:
+    """Raises AttnvizError if the tokens of texts take more memory than is free.
+
+    The libraries of tokenizers end the process where they get no memory.
+    """
+    characters = sum(map(len, texts))
+    refuse_without_memory(BYTES_PER_CHARACTER * characters, f"tokens of {characters} characters", "give a part of them")
 
 
 def readable_label(label: str) -> str:

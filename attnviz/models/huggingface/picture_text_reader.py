@@ -28,7 +28,7 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import AttentionPart, Selection
-from attnviz.text.tokens import Tokens, readable_label
+from attnviz.text.tokens import Tokens, readable_label, refuse_large
 
 if TYPE_CHECKING:
     import torch
@@ -465,6 +465,7 @@ class _JoinedProcessor:
         repeated_text = first_text + "".join(
             part + text_after for part, text_after in zip(picture_parts, texts_after, strict=True)
         )
+        refuse_large([repeated_text])
         encoding = self.tokenizer(repeated_text, return_tensors=return_tensors)
         is_picture = encoding["input_ids"] == self.tokenizer.convert_tokens_to_ids(self.image_token)
         return {**encoding, **pixels, "mm_token_type_ids": is_picture.int()}

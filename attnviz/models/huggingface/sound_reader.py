@@ -17,7 +17,7 @@ from attnviz.models.huggingface.loading import (
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.example import Example, Prepared
 from attnviz.models.reading.media_tokens import frame_tokens
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import Tokens, refuse_large
 
 if TYPE_CHECKING:
     import torch
@@ -203,6 +203,7 @@ class SoundReader(MediaReader):
 def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     """Returns the ids of a text without special tokens; a space before the text is added, as in generated texts."""
     text_after_space = f" {text.strip()}"
+    refuse_large([text])
     ids: list[int] = tokenizer(text_after_space, add_special_tokens=False)["input_ids"]
     if not ids:
         raise AttnvizError("no tokens in the text; give the words of the sound, or none")

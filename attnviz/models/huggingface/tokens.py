@@ -7,11 +7,11 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import refuse_without_memory
 from attnviz.models.reading.example import FoundToken
 from attnviz.text.piece_places import TextPiece, piece_places
 from attnviz.text.tokens import (
     Tokens,
+    refuse_large,
     refuse_long,
     tokens_of_encoding,
     tokens_of_pieces,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 UNFINISHED = "\ufffd"  # the replacement character; bytes of an incomplete character decode to it
 MAX_UNKNOWN_SHARE = 0.3
-BYTES_PER_CHARACTER = 350  # that a tokenizer needs for a text with a token for each second character
 MAX_CHARACTER_TOKENS = 8  # tokens that end in whole characters together; one character has at most four bytes
 DECODING_TEST = "don't, e.g. well-known it's 3.5."
 SPACES = " ▁Ġ"  # signs for a space in the pieces of tokenizers
@@ -39,9 +38,6 @@ def tokenize_text(
 ) -> Tokens:
     """Returns the tokens of a text, or of a pair of texts, from the model's tokenizer."""
     refuse_long(text)
-    characters = len(text) + len(pair or "")
-    # the libraries of tokenizers end the process where they get no memory
-    refuse_without_memory(BYTES_PER_CHARACTER * characters, f"tokens of {characters} characters", "give a part of them")
     if pair is not None:
         counts = [tokenizer.num_special_tokens_to_add(pair=has_pair) for has_pair in (False, True)]
         if counts[1] <= counts[0] and len(set(token_types(tokenizer, "a", "a") or ())) < 2:
@@ -65,6 +61,7 @@ def tokenize_windows(
     Windows without tokens, or with more tokens than ``limit``, are left out, so a text's list may be empty. If a text
     has several windows, the text of each is cut to the part that its tokens cover.
     """
+    refuse_large(texts)
     window_options: dict[str, Any] = {}
     if window is not None:
         window_options = {"max_length": window, "return_overflowing_tokens": True}
@@ -95,6 +92,7 @@ def _encode(
     target: bool = False,
 ) -> Any:
     """Returns the tokenizer's encoding of a text or a pair, without truncation or padding."""
+    refuse_large([text, pair or ""])
     texts = {"text_target": text} if target else {"text": text, "text_pair": pair}
     return tokenizer(**texts, add_special_tokens=special, truncation=False, padding=False)
 

@@ -1,5 +1,6 @@
 """Tokens of a model's tokenizer: places without offsets, answers of broken bytes, and the marks of a chat."""
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,20 @@ from attnviz.base.errors import AttnvizError
 from attnviz.models.huggingface.chat import tokenize_example, with_answer
 from attnviz.models.huggingface.folder import VOCABULARIES
 from attnviz.models.huggingface.replay import answer_tokens
-from attnviz.models.huggingface.tokens import special_mask, tokenize_text, tokens_of_ids, with_generated
+from attnviz.models.huggingface.sound_reader import text_ids
+from attnviz.models.huggingface.tokens import (
+    special_mask,
+    token_types,
+    tokenize_text,
+    tokenize_windows,
+    tokens_of_ids,
+    with_generated,
+)
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.conversation import Conversation
 from attnviz.text.server_answer import ServerAnswer
+from attnviz.text.tokens import tokenize
 from attnviz.text.units import Units
 from tests.models.huggingface.chats import STYLES, chat_tokenizer
 from tests.text.made_tokenizers import MADE, TEXTS, made_tokenizer
@@ -44,14 +54,27 @@ def without_offsets(folder: Path, kind: str) -> Any:
     return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)  # type: ignore[no-untyped-call]
 
 
-def test_text_whose_tokens_take_more_memory_than_is_free_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "read",
+    [
+        tokenize_text,
+        lambda tokenizer, text: [token_types(tokenizer, text[:8], text[8:])],
+        lambda tokenizer, text: tokenize_windows(tokenizer, [text[:8], text[8:]], 16, None),
+        text_ids,
+        lambda tokenizer, text: tokenize(text),
+    ],
+    ids=["a text", "a pair", "windows", "the words of a sound", "a seeded model"],
+)
+def test_text_whose_tokens_take_more_memory_than_is_free_is_refused(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[Any, str], Any]
+) -> None:
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 100_000)
-    name = next(iter(MADE))
-    assert len(tokenize_text(tokenizer_of(name), "the cat")) > 0
+    tokenizer = tokenizer_of(next(iter(MADE)))
+    assert read(tokenizer, "the cat sat on a mat")
     with pytest.raises(
         AttnvizError, match=r"tokens of 8000 characters would take .* of memory .*; give a part of them"
     ):
-        tokenize_text(tokenizer_of(name), "the cat " * 1000)
+        read(tokenizer, "the cat " * 1000)
 
 
 @pytest.mark.parametrize("kind", ["ProphetNet", "BertJapanese"])
