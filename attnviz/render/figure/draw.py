@@ -53,9 +53,7 @@ SVG_SAMPLING = b"image-rendering:crisp-edges;image-rendering:pixelated"  # would
 SCREEN_DPI = 96
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
-TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths below
-MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8
-MARK_POINTS = 2.0  # width of the frame around a marked token
+MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8  # of a line between tokens of `TOKEN_POINTS`
 TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
 PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of 6 for photographs, and no larger
 
@@ -209,9 +207,8 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
     """Returns the figure of a page; ``draw_places`` draws the panels in it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
-    from matplotlib.patches import Rectangle
 
-    from attnviz.render.figure.own_figure import OwnFigure
+    from attnviz.render.figure.own_figure import TOKEN_POINTS, OwnFigure
 
     theme, body = THEME_COLORS[look.drawn_theme], page.content
     size = page.width, page.height
@@ -226,19 +223,7 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
         matplotlib_figure.add_artist(lines)
     draw_places(matplotlib_figure)
     for word in body.words:
-        points, ink = word.points or body.points, theme["ink"]
-        if word.box is not None:
-            box, fill = word.box, word.fill
-            facecolor = [channel / 255 for channel in fill] if fill else "none"
-            patch = Rectangle(
-                (box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor="none", linewidth=0.0
-            )
-            if word.marked:
-                patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / TOKEN_POINTS)
-            patch.set_transform(matplotlib_figure.dpi_scale_trans)
-            matplotlib_figure.add_artist(patch)
-            ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
-        matplotlib_figure.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
+        matplotlib_figure.write_word(word, body.points, theme)
     for bar in page.bars:
         axes, bar_box, bar_points = (
             matplotlib_figure.axes_at(bar.box, theme["paper"], theme["hatch"]),

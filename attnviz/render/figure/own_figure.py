@@ -14,13 +14,18 @@ from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.image import BboxImage
+from matplotlib.patches import Rectangle
 from matplotlib.transforms import BboxBase
 
-from attnviz.render.figure.page import Box
+from attnviz.render.figure.page import Box, Word
+from attnviz.render.figure.picture import Theme
+from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import Panel
 
 FRAME_POINTS = 0.5  # width of the frame around cells, of which those of zero have the colour of the paper
+TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths of their constants
+MARK_POINTS = 2.0  # width of the frame around a marked token
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnviz",
@@ -60,6 +65,19 @@ class OwnFigure(Figure):
     def write(self, x: float, y: float, text: str, points: float, color: str, **style: Any) -> None:
         """Writes a text at a position in inches; ``$`` and other signs of formulas are plain characters."""
         self.text(x, y, text, fontsize=points, color=color, transform=self.dpi_scale_trans, parse_math=False, **style)
+
+    def write_word(self, word: Word, points: float, theme: Theme) -> None:
+        """Writes a token on the rectangle behind it, if it has one; ``points`` is the font size of all tokens."""
+        points, ink = word.points or points, theme["ink"]
+        if (box := word.box) is not None:
+            patch = Rectangle((box.x, box.y), box.width, box.height, edgecolor="none", linewidth=0.0)
+            patch.set(facecolor="none" if word.fill is None else np.divide(word.fill, 255))
+            if word.marked:
+                patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / TOKEN_POINTS)
+            patch.set_transform(self.dpi_scale_trans)
+            self.add_artist(patch)
+            ink = theme["faint"] if word.fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(word.fill).tolist())
+        self.write(word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
 
     def axes_at(self, box: Box, color: str, frame: str | None = None) -> Axes:
         """Adds axes at a place in inches, on a background of this colour, with a thin frame of another, if given."""

@@ -11,10 +11,10 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.media.image import Image
 from attnviz.render.figure.media import draw_image
-from attnviz.render.figure.page import Bar, Box, Content, Page, Place, arrange_page
+from attnviz.render.figure.page import Bar, Box, Content, Page, Place, Word, arrange_page
 from attnviz.render.figure.picture import THEME_COLORS, PageSize, Picture, page_size, with_readable_texts
 from attnviz.render.figure.words import Fonts, Ruler, choose_fonts
-from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, colormap, ink_on, on_paper
+from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, colormap, on_paper
 from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel, Quantity
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 from attnviz.text.tokens import Tokens
@@ -403,32 +403,22 @@ class SurveySheet:
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
         """Draws the text of an example, shaded by its `_query_weights` if any; a frame marks its query."""
-        from matplotlib.patches import Rectangle
-
         palette = colormap(self.colormap)
         labels, weights = self.report.texts[example.text].labels, _query_weights(example)
         for line in lines:
             x = 0.0
             for token in line:
                 width, space = self.token_width(example, token), self.space_before(example, token)
-                # Neighbouring boxes do not touch.
-                box = self.box_at(x + space, y + 0.23 - TOKEN_HEIGHT, width - space - 0.01, TOKEN_HEIGHT)
-                color, ink = None, "ink"
+                left, is_query = x + space, token == example.query
+                # Neighbouring boxes do not touch, and the letters stand in the middle of theirs.
+                box = self.box_at(left, y + 0.23 - TOKEN_HEIGHT, width - space - 0.01, TOKEN_HEIGHT)
+                place, text = self.box_at(left + 0.025, y + 0.12), labels[token].translate(self.fonts.code_points)
+                fill = None
                 if weights is not None:
-                    color = palette[round(255 * float(np.sqrt(min(1.0, weights[token]))))]
-                    ink = "#{:02x}{:02x}{:02x}".format(*ink_on(color).tolist())
-                frame = Rectangle(
-                    (box.x, box.y),
-                    box.width,
-                    box.height,
-                    facecolor="none" if color is None else color / 255,
-                    edgecolor=self.theme["mark"] if token == example.query else "none",
-                    linewidth=1.4 * self.scale,
-                    transform=self.drawn.dpi_scale_trans,
-                )
-                self.drawn.add_artist(frame)
-                text_left, text_middle = x + space + 0.025, y + 0.12  # in the middle of the box
-                self.write_text(text_left, text_middle, labels[token], SMALL, ink, va="center_baseline")
+                    fill = tuple(palette[round(255 * float(np.sqrt(min(1.0, weights[token]))))].tolist())
+                has_box = fill is not None or is_query
+                word = Word(place.x, place.y, text, box=box if has_box else None, fill=fill, marked=is_query)
+                self.drawn.write_word(word, SMALL * self.scale, self.theme)
                 x += width
             y += TEXT_LINE
         return y
