@@ -146,6 +146,7 @@ def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:
 def test_refuses_more_than_memory_holds_before_drawing_any_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AttnvizError, match=r"1024 layers of embed_dim=65536 would take \d+\.\d GB"):
         record(embed_dim=65_536, num_heads=4, num_layers=1024)
+    monkeypatch.setattr("attnviz.text.tokens.refuse_large", lambda texts: None)
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
     with pytest.raises(AttnvizError, match=r"3 heads x 7 tokens would take 0\.0 GB of memory and 0\.0 GB is free"):
         record()

@@ -158,6 +158,7 @@ def test_refuses_settings_of_another_model_and_a_layer_it_has_not(options: dict[
 
 
 def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.text.tokens.refuse_large", lambda texts: None)
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1000)
     with pytest.raises(AttnvizError, match=r"a text of 5 tokens would take .* use a shorter text"):
         record("one two three four")
