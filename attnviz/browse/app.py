@@ -80,11 +80,11 @@ class Browser(Application[int], inherit_bindings=False):
     #main, #body { height: 1fr; }
     #main Pane { height: auto; }
     #main #map { width: 1fr; height: 1fr; }
+    #main #keys { height: 1fr; }
     #main #legend { dock: bottom; }
     #side { border-left: solid $foreground; dock: right; }
     #side.at-left { border-left: none; border-right: solid $foreground; dock: left; }
     #heads { border-bottom: solid $foreground; }
-    #keys { height: 1fr; }
     .ascii #side { border-left: ascii $foreground; }
     .ascii #side.at-left { border-left: none; border-right: ascii $foreground; }
     .ascii #heads { border-bottom: ascii $foreground; }
@@ -96,8 +96,10 @@ class Browser(Application[int], inherit_bindings=False):
         super().__init__(session.theme, ascii)
         self.session, self.save = session, save
         self.state = State()
-        self.panes = {name: Pane(name) for name in ("title", "map", "numbers", "minimap", "legend", "text", "status")}
-        self.lists = {name: Listing(name) for name in ("heads", "keys")}
+        self.panes = {
+            name: Pane(name) for name in ("title", "map", "numbers", "keys", "minimap", "legend", "text", "status")
+        }
+        self.heads = Listing("heads")
         self.main, self.side = _Main(id="main"), Vertical(id="side")
         self.protocol = protocol_of_environment(os.environ)
         self.background = Background(self.call_later)
@@ -113,8 +115,8 @@ class Browser(Application[int], inherit_bindings=False):
             yield self.panes["title"]
             with Horizontal(id="body"):
                 with self.side:
-                    yield from (self.lists["heads"], self.panes["numbers"], self.lists["keys"])
-                    yield from (self.panes["minimap"], self.panes["legend"])
+                    yield self.heads
+                    yield from (self.panes[name] for name in ("numbers", "keys", "minimap", "legend"))
                 yield self.panes["map"]
             yield from (self.panes["text"], self.panes["status"])
         yield self.prompt
@@ -158,7 +160,7 @@ class Browser(Application[int], inherit_bindings=False):
         self.main.screen.set_class(self.size.width < 2 * MIN_SCREEN_SIZE[0], "narrow")
         self.side.set_class(has_two_panes(size), "at-left")
         self.side.styles.width = side_width(size) + 1  # with its edge
-        self.lists["heads"].display, self.lists["heads"].styles.height = listed_lines(size) > 0, listed_lines(size)
+        self.heads.display, self.heads.styles.height = listed_lines(size) > 0, listed_lines(size)
         self.show(self.state if self.early_keys is None else start_state(self.current_screen))
         await self.answer_early_keys()
 
@@ -187,9 +189,9 @@ class Browser(Application[int], inherit_bindings=False):
             ]
         drawn = {"title": Drawing([parts.title]), "map": parts.main, "text": parts.text, "status": Drawing(status)}
         if side is not None:
-            drawn |= {"numbers": Drawing(side.numbers), "minimap": side.minimap, "legend": Drawing([side.legend])}
-            for name, listed in {"heads": side.heads, "keys": side.keys}.items():
-                self.lists[name].show(listed, surface)
+            drawn |= {"numbers": Drawing(side.numbers), "keys": side.keys, "minimap": side.minimap}
+            drawn["legend"] = Drawing([side.legend])
+            self.heads.show(side.heads, surface)
         for name, part in drawn.items():
             self.panes[name].show(part, surface)
         self.footer.display = len(status) == 1 and not self.asked

@@ -44,7 +44,7 @@ def drawn_lines(screen: Screen, state: State) -> list[Line]:
     parts = draw(screen, state)
     lines = [parts.title, *parts.main.lines]
     if (side := parts.side) is not None:
-        lines += [*(line for line, _ in side.heads.rows), *side.numbers, *(line for line, _ in side.keys.rows)]
+        lines += [*(line for line, _ in side.heads.rows), *side.numbers, *side.keys.lines]
         lines += [*side.minimap.lines, side.legend]
     return [padded_line(line, screen.size.width) for line in [*lines, *parts.text.lines, parts.status]]
 

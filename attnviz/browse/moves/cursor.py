@@ -165,8 +165,8 @@ def move(screen: Screen, state: State, key: str) -> State:
             order = [head for row in grid.rows for head in row]
             return replace(state, head=order[min(max(order.index(state.head) + columns_right, 0), len(order) - 1)])
         row, column = grid.position(state.head)
-        heads = grid.rows[min(max(row + rows_down, 0), len(grid.rows) - 1)]
-        return replace(state, head=heads[min(column, len(heads) - 1)])
+        row_heads = grid.rows[min(max(row + rows_down, 0), len(grid.rows) - 1)]
+        return replace(state, head=row_heads[min(column, len(row_heads) - 1)])
     pane = open_map_pane(session, state, size, screen.colors)
     ways |= {"pageup": (-pane.queries.cells, 0), "pagedown": (pane.queries.cells, 0)}
     rows_down, columns_right = ways[key.removeprefix("shift+")]

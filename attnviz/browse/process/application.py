@@ -264,7 +264,8 @@ class Pane(Widget):
         count = max(len(old), len(new))
         changed = [y for y in range(count) if not is_same_surface or old[y : y + 1] != new[y : y + 1]]
         self.drawn, self.surface = drawn, surface
-        if len(old) != len(new):
+        has_own_height = self.styles.height is not None and self.styles.height.is_auto
+        if len(old) != len(new) and has_own_height:
             self.refresh(layout=True)
         elif changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))

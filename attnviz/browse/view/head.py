@@ -34,7 +34,6 @@ from attnviz.text.units import Units
 BAR_WIDTH, FEATURE_BAR_WIDTH = 6, 4  # columns of a bar beside a key, and beside a feature
 MINIMAP_LINES = 8
 MIN_LISTED_KEYS = 4  # if a minimap leaves fewer lines for keys, it is left out
-MAX_LISTED_KEYS = 100  # nobody scrolls further
 LEGEND_NUMBER_COLUMNS, MIN_LEGEND_COLUMNS = 16, 4  # columns of the legend's two numbers, and of its strip of colours
 NAME_COLUMNS = 22  # columns before a term or a sum, as wide as the columns feature, q and k together
 LINES_OF_SUMS = 5  # lines of an explanation that list no feature: title, heading, other features, sum, score
@@ -275,7 +274,7 @@ def side_part(head: OpenHead) -> Side:
     legend_line = [words(" "), *legend(quantity, head.scale, strip_columns, head.screen.colors)]
     free_lines = map_lines(size) - 1 - listed_lines(size)
     if state.why:
-        return Side(heads, why_lines(head, free_lines), Listed(), Drawing([]), legend_line)
+        return Side(heads, why_lines(head, free_lines), Drawing([]), Drawing([]), legend_line)
 
     numbers = head.row.numbers(state.view)
     query, key = (f"{units.starts[unit]} {units.labels[unit]}" for units, unit in head.cursor)
@@ -294,21 +293,23 @@ def side_part(head: OpenHead) -> Side:
     lines += [[], [words(heading, width, "dim")]]
     lengths = np.abs(numbers[head.strongest_keys])
     full_bar = 1.0 if quantity is PERCENT else float(lengths[np.isfinite(lengths)].max(initial=0)) or 1.0
-    key_rows = list[tuple[Line, dict[str, object]]]()
-    for listed_key in head.strongest_keys[:MAX_LISTED_KEYS]:
+    has_space = free_lines - len(lines) - MINIMAP_LINES - 1 >= min(MIN_LISTED_KEYS, len(head.strongest_keys))
+    minimap = _minimap(head) if head.is_scrolled and has_space else Drawing([])
+    listed_keys = head.strongest_keys[: max(0, free_lines - len(lines) - len(minimap.lines))]
+    key_lines: list[Line] = []
+    for listed_key in listed_keys:
         key_number, has_cursor = f"{quantity_text(quantity, float(numbers[listed_key])):>6}", listed_key == state.key
         style = "bold" if has_cursor else ""
         label_columns = width - BAR_WIDTH - len(key_number) - 2  # without the cursor's mark and a space
-        spans = [
-            words(f"{'▸' if has_cursor else ' '}{key_number} ", style=style),
-            Span(bar(float(numbers[listed_key]), full_bar, BAR_WIDTH), style="" if has_cursor else "dim"),
-            words(f" {unique_label(head.keys, listed_key)}", label_columns, style),
-        ]
-        key_rows.append((spans, {"key": listed_key}))
-    chosen = head.strongest_keys.index(state.key) if state.key in head.strongest_keys else MAX_LISTED_KEYS
-    has_space = free_lines - len(lines) - MINIMAP_LINES - 1 >= min(MIN_LISTED_KEYS, len(key_rows))
-    minimap = _minimap(head) if head.is_scrolled and has_space else Drawing([])
-    return Side(heads, lines, Listed(key_rows, chosen if chosen < MAX_LISTED_KEYS else None), minimap, legend_line)
+        key_lines.append(
+            [
+                words(f"{'▸' if has_cursor else ' '}{key_number} ", style=style),
+                Span(bar(float(numbers[listed_key]), full_bar, BAR_WIDTH), style="" if has_cursor else "dim"),
+                words(f" {unique_label(head.keys, listed_key)}", label_columns, style),
+            ]
+        )
+    keys = Drawing(key_lines, lambda x, y: Hit({"key": listed_keys[y]}))
+    return Side(heads, lines, keys, minimap, legend_line)
 
 
 def _number_texts(head: OpenHead) -> list[str]:

@@ -64,7 +64,7 @@ class Side:
 
     heads: Listed
     numbers: list[Line]  # at the cursor, or why they are so
-    keys: Listed
+    keys: Drawing  # the strongest ones of the cursor's query
     minimap: Drawing
     legend: Line
 

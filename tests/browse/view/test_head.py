@@ -8,6 +8,7 @@ from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import lay_out, side_part, why_lines
+from attnviz.browse.view.parts import Hit
 from attnviz.maps.recording import Recording
 from tests.browse.examples import after, long_recording, screen_of, wide_recording
 
@@ -49,7 +50,7 @@ def test_click_on_the_minimap_goes_there_and_on_a_key_to_that_key(size: tuple[in
         assert abs(found.changes["query"] - 300 * y / len(side.minimap.lines)) < 300 / len(side.minimap.lines)
         assert 299 - 300 / width <= found.changes["key"] < 300
     assert side.minimap.hit(0, 0) is None
-    for line, changes in side.keys.rows:
+    for y, line in enumerate(side.keys.lines):
         listed = re.match(r"[ ▸] +[\d.]+% .* t(\d+) *$", "".join(span.text for span in line))
         assert listed is not None
-        assert changes == {"key": int(listed[1])}
+        assert side.keys.hit(1, y) == Hit({"key": int(listed[1])})
