@@ -227,6 +227,18 @@ def test_links_to_what_a_survey_has_not_show_the_head_and_say_so(show: Opener, r
     assert "no query “cat”" in opened.text("#wrong")
 
 
+@pytest.mark.parametrize("width", [1600, 1280, 390])
+def test_letters_of_charts_are_eleven_pixels_or_larger(show: Opener, report: SurveyedHeads, width: int) -> None:
+    opened = show(report, viewport={"width": width, "height": 850})
+    opened.until("document.querySelectorAll('#plot text').length && document.querySelectorAll('.chart text').length")
+    sizes = opened.evaluate("""[...document.querySelectorAll('#plot text, .chart text')].map((text) => {
+        const svg = text.ownerSVGElement;
+        const times = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+        return times * parseFloat(getComputedStyle(text).fontSize);
+    })""")
+    assert min(sizes) >= 11
+
+
 def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report: SurveyedHeads) -> None:
     opened = show(report)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
@@ -235,7 +247,8 @@ def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report
     opened.press("Escape", "2")
     opened.until("document.querySelectorAll('#overview .thumb').length === 3")
     painted = opened.evaluate("""[...document.querySelectorAll('#overview .thumb')].map((thumb) => {
-        const [red, green, blue] = canvasOf(thumb).getContext('2d').getImageData(0, 0, 1, 1).data;
+        const context = thumb.querySelector('canvas').getContext('2d');
+        const [red, green, blue] = context.getImageData(0, 0, 1, 1).data;
         return [thumb.dataset.number, `rgb(${red}, ${green}, ${blue})`];
     })""")
     heads = [(row.layer, row.head) for row in report.frame.rows]

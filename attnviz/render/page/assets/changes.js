@@ -1,7 +1,9 @@
 /** The page of two surveys: heads as arrows from the numbers before to those after, and a list of what changes. */
 
-import { make, one } from "./elements.js";
+import { chartAxis, endsOf, groundOf } from "./charts.js";
+import { one } from "./elements.js";
 import { linkOf } from "./links.js";
+import { h, patch } from "./tree.js";
 
 /**
  * @typedef {object} Changes numbers by head, then by metric; null where a head has none
@@ -13,8 +15,8 @@ import { linkOf } from "./links.js";
  * @property {[string, string]} axes at first
  */
 
-const SVG = "http://www.w3.org/2000/svg";
-const [MAX_WIDTH, MIN_WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [900, 320, 420, 56, 40, 28];
+const [MAX_WIDTH, MIN_WIDTH, HEIGHT] = [900, 320, 420]; // pixels
+const MARGIN_OF_CHANGES = 0.04; // of an axis, beyond its outermost arrows
 const MAX_ROWS = 60;
 
 /** @type {Changes} */
@@ -26,7 +28,7 @@ startChanges();
 function startChanges() {
   for (const axis of /** @type {const} */ (["across", "up"])) {
     const select = /** @type {HTMLSelectElement} */ (one(axis));
-    select.append(...changes.names.map((name) => make("option", { value: name }, name)));
+    patch(select, changes.names.map((name) => h("option", { value: name }, name)));
     select.addEventListener("change", () => turnTo({ [axis]: select.value }));
   }
   const all = /** @type {HTMLInputElement} */ (one("all"));
@@ -76,58 +78,34 @@ function drawChanges() {
   );
   const clear = known.filter((head) => metrics.some((metric) => clearness(head, metric) > 1.96));
   one("note").textContent = `Arrows go from before to after. ${clear.length} of ${known.length} heads surely change in ${shownChanges.across} or ${shownChanges.up} (1.96 standard errors). Click an arrow for all numbers of its head.`;
-  one("plot").replaceChildren(plotOf(shownChanges.all || !clear.length ? known : clear, new Set(clear), metrics));
-  one("changes").replaceChildren(...(shownChanges.head < 0 ? listOfAll() : listOfHead(shownChanges.head)));
-}
-
-/** @param {string} name @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
-function drawn(name, attributes, ...children) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
-  element.append(...children);
-  return element;
+  patch(one("plot"), [plotOf(shownChanges.all || !clear.length ? known : clear, new Set(clear), metrics)]);
+  patch(one("changes"), shownChanges.head < 0 ? listOfAll() : listOfHead(shownChanges.head));
 }
 
 /** @param {number[]} heads @param {Set<number>} clear @param {number[]} metrics across and up */
-function plotOf(heads, clear, [across, up]) {
+function plotOf(heads, clear, metrics) {
   const width = Math.max(MIN_WIDTH, Math.min(MAX_WIDTH, one("plot").clientWidth || MAX_WIDTH)); // so that letters keep their size
-  const ends = (/** @type {number} */ metric) => {
-    const values = heads.flatMap((head) => [changes.before[head][metric] ?? 0, changes.after[head][metric] ?? 0]);
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    return high > low ? [low, high] : [low - 0.5, low + 0.5];
-  };
-  const [[left, right], [bottom, top]] = [ends(across), ends(up)];
-  const x = (/** @type {number} */ value) => LEFT + ((width - LEFT - 20) * (value - left)) / (right - left);
-  const y = (/** @type {number} */ value) => HEIGHT - BELOW - ((HEIGHT - BELOW - ABOVE) * (value - bottom)) / (top - bottom);
+  const [across, up] = metrics.map((metric, place) => {
+    const [low, high] = endsOf(heads.flatMap((head) => [changes.before[head][metric] ?? NaN, changes.after[head][metric] ?? NaN]));
+    const beyond = (high - low || 1) * MARGIN_OF_CHANGES;
+    return chartAxis(changes.names[metric], low - beyond, high + beyond, place ? 5 : width / 100);
+  });
+  const { x, y, tree } = groundOf(width, HEIGHT, across, up);
   const arrows = heads.map((head) => {
-    const [fromX, toX] = [x(changes.before[head][across] ?? 0), x(changes.after[head][across] ?? 0)];
-    const [fromY, toY] = [y(changes.before[head][up] ?? 0), y(changes.after[head][up] ?? 0)];
+    const [[x1, y1], [x2, y2]] = [changes.before, changes.after].map((numbers) => [x(numbers[head][metrics[0]] ?? 0), y(numbers[head][metrics[1]] ?? 0)]);
     const color = head === shownChanges.head ? "var(--accent)" : clear.has(head) ? "var(--arc)" : "var(--soft)";
     const { name } = changes.heads[head];
-    const label = drawn("text", { x: toX + 6, y: toY + 4, "font-size": 12, fill: color }, name);
-    const group = drawn("g", { role: "button", tabindex: 0, class: "arrow", "aria-label": `Head ${name}` },
-      drawn("title", {}, `Head ${name}: ${changes.names[across]} ${spanOf(head, across)}, ${changes.names[up]} ${spanOf(head, up)}`),
-      drawn("line", { x1: fromX, y1: fromY, x2: toX, y2: toY, stroke: color, "stroke-width": 2 }),
-      drawn("path", { d: `M${fromX} ${fromY}L${toX} ${toY}`, stroke: "transparent", "stroke-width": 14 }), // what a pointer hits
-      drawn("circle", { cx: fromX, cy: fromY, r: 2.5, fill: "var(--paper)", stroke: color }),
-      drawn("circle", { cx: toX, cy: toY, r: 4, fill: color }),
-      label);
     const open = () => turnTo({ head: head === shownChanges.head ? -1 : head });
-    group.addEventListener("click", open);
-    group.addEventListener("keydown", (event) => event instanceof KeyboardEvent && event.key === "Enter" && open());
-    return group;
+    const onkeydown = (/** @type {KeyboardEvent} */ { key }) => key === "Enter" && open();
+    return h("g", { key: head, role: "button", tabindex: 0, class: "arrow", "aria-label": `Head ${name}`, onclick: open, onkeydown },
+      h("title", {}, `Head ${name}: ${metrics.map((metric) => `${changes.names[metric]} ${spanOf(head, metric)}`).join(", ")}`),
+      h("line", { x1, y1, x2, y2, stroke: color, "stroke-width": 2 }),
+      h("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: "transparent", "stroke-width": 14 }), // what a pointer hits
+      h("circle", { cx: x1, cy: y1, r: 2.5, fill: "var(--paper)", stroke: color }),
+      h("circle", { cx: x2, cy: y2, r: 4, fill: color }),
+      h("text", { x: x2 + 6, y: y2 + 4, fill: color }, name));
   });
-  const ink = { fill: "var(--soft)", "font-size": 12 };
-  const ticks = [0, 0.5, 1].flatMap((part) => [
-    drawn("text", { ...ink, x: LEFT + (width - LEFT - 20) * part, y: HEIGHT - BELOW + 18, "text-anchor": "middle" }, (left + (right - left) * part).toFixed(2)),
-    drawn("text", { ...ink, x: LEFT - 8, y: HEIGHT - BELOW - (HEIGHT - BELOW - ABOVE) * part + 4, "text-anchor": "end" }, (bottom + (top - bottom) * part).toFixed(2)),
-  ]);
-  return drawn("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "arrows", role: "group", "aria-label": "Heads as arrows from before to after" },
-    drawn("path", { d: `M${LEFT} 10V${HEIGHT - BELOW}H${width - 10}`, fill: "none", stroke: "var(--line)" }),
-    ...ticks,
-    drawn("text", { ...ink, x: width - 12, y: HEIGHT - 6, "text-anchor": "end" }, `${changes.names[across]} →`),
-    drawn("text", { ...ink, x: LEFT + 8, y: 14 }, `↑ ${changes.names[up]}`),
-    ...arrows);
+  return h("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "arrows", role: "group", "aria-label": "Heads as arrows from before to after" }, ...tree, ...arrows);
 }
 
 /** @param {number} head @param {number} metric */
@@ -139,27 +117,27 @@ function spanOf(head, metric) {
 function listOfAll() {
   const all = changes.heads.flatMap((_, head) => changes.names.map((_, metric) => ({ head, metric, clear: clearness(head, metric) })));
   const rows = all.filter(({ clear }) => clear > 0).sort((one, two) => two.clear - one.clear).slice(0, MAX_ROWS);
-  if (!rows.length) return [make("p", { className: "note" }, "No number changes, or the margins of changes are unknown.")];
-  return [make("h2", {}, rows.length === 1 ? "The clearest change" : `The ${rows.length} clearest changes`), tableOf(rows)];
+  if (!rows.length) return [h("p", { class: "note" }, "No number changes, or the margins of changes are unknown.")];
+  return [h("h2", {}, rows.length === 1 ? "The clearest change" : `The ${rows.length} clearest changes`), tableOf(rows)];
 }
 
 /** Every number of a head. @param {number} head */
 function listOfHead(head) {
   const rows = changes.names.map((_, metric) => ({ head, metric, clear: clearness(head, metric) })).filter(({ metric }) => changes.before[head][metric] !== null);
-  return [make("h2", {}, `Head ${changes.heads[head].name}`), tableOf(rows.sort((one, two) => two.clear - one.clear))];
+  return [h("h2", {}, `Head ${changes.heads[head].name}`), tableOf(rows.sort((one, two) => two.clear - one.clear))];
 }
 
 /** @param {{ head: number, metric: number, clear: number }[]} rows */
 function tableOf(rows) {
-  const header = make("tr", {}, ...["head", "metric", "before", "after", "change", "± 95 %", "std. errors"].map((name) => make("th", { scope: "col" }, name)));
+  const header = h("tr", {}, ...["head", "metric", "before", "after", "change", "± 95 %", "std. errors"].map((name) => h("th", { scope: "col" }, name)));
   const lines = rows.map(({ head, metric, clear }) => {
     const [before, after, margin] = [changes.before, changes.after, changes.margins].map((numbers) => numbers[head][metric]);
-    const button = make("button", { type: "button", className: "plain" }, changes.heads[head].name);
-    button.addEventListener("click", () => turnTo({ head, across: changes.names[metric] }));
+    const open = () => turnTo({ head, across: changes.names[metric] });
     const number = (/** @type {number | null} */ value, sign = "") => (value === null ? "–" : `${value > 0 ? sign : ""}${value.toFixed(3)}`.replace("-", "−"));
     const change = before === null || after === null ? null : after - before;
     const cells = [number(before), number(after), number(change, "+"), number(margin), Number.isFinite(clear) ? clear.toFixed(1) : "∞"];
-    return make("tr", {}, make("th", { scope: "row" }, button), make("td", {}, changes.names[metric]), ...cells.map((text) => make("td", {}, text)));
+    const name = h("th", { scope: "row" }, h("button", { type: "button", class: "plain", onclick: open }, changes.heads[head].name));
+    return h("tr", {}, name, h("td", {}, changes.names[metric]), ...cells.map((text) => h("td", {}, text)));
   });
-  return make("div", { className: "scroll", tabIndex: 0 }, make("table", { className: "cells" }, make("thead", {}, header), make("tbody", {}, ...lines)));
+  return h("div", { class: "scroll", tabindex: 0 }, h("table", { class: "cells" }, h("thead", {}, header), h("tbody", {}, ...lines)));
 }

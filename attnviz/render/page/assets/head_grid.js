@@ -1,6 +1,6 @@
 /** Heads as thumbnails in a grid that fills its room: a row for each layer, in as many blocks side by side as make the thumbnails largest. */
 
-import { haveSameTexts, itemName, page } from "./data.js";
+import { itemName, page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
 import { state } from "./state.js";
 import { h, patch } from "./tree.js";
@@ -26,13 +26,13 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * @typedef {object} GridParts
  * @property {(number: number) => number} ratioOf width of a thumbnail for a height of 1
  * @property {(number: number) => number} cellsAcross
- * @property {(number: number, named: boolean) => ThumbAbout} aboutThumb with its head's name where no row or column says it
+ * @property {(number: number, named: boolean, first: number) => ThumbAbout} aboutThumb with its head's name where no row or column says it
  * @property {(number: number) => void} open what a click does
  * @property {((number: number) => void) | null} toggle what chooses a head
  * @property {(numbers: number[]) => void} paint
  * @property {(pixels: number) => boolean} [fit] takes the pixels that the narrowest thumbnail has; true if all are to be painted again
  *
- * @typedef {{ title: string, label: string, names: Given[], frame?: string, isOut?: boolean }} ThumbAbout
+ * @typedef {{ title: string, label: string, names: Given[], frame?: string, isOut?: boolean, isOther?: boolean }} ThumbAbout that may be pale, or of other tokens than the first
  * @typedef {{ name: string, numbers: number[] }} Row heads beside each other, and what stands left of them
  */
 
@@ -199,11 +199,11 @@ function gridTree(plan, parts) {
 
 /** @param {number} number @param {GridParts} parts @param {boolean} named @param {string} style @returns {Tree} */
 function thumbTree(number, parts, named, style) {
-  const { title, label, names, frame, isOut } = parts.aboutThumb(number, named);
+  const { title, label, names, frame, isOut, isOther } = parts.aboutThumb(number, named, grid.order[0]);
   const canvas = canvasOf(number);
   canvas.style.aspectRatio = String(parts.ratioOf(number));
   const isOpen = number === state.head;
-  const className = ["thumb", state.chosen.includes(number) && parts.toggle ? "taken" : "", isOut ? "out" : "", haveSameTexts(grid.order[0], number) ? "" : "other"];
+  const className = ["thumb", state.chosen.includes(number) && parts.toggle ? "taken" : "", isOut ? "out" : "", isOther ? "other" : ""];
   return h(
     "button",
     {

@@ -2,7 +2,7 @@
 
 import { choose, openHead } from "./actions.js";
 import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
-import { comparing, headTitle, page, textOf } from "./data.js";
+import { comparing, haveSameTexts, headTitle, page, textOf } from "./data.js";
 import { h, patch } from "./tree.js";
 import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./thumbnails.js";
 import { one, say } from "./elements.js";
@@ -70,8 +70,8 @@ function fitPainted(pixels) {
   return true;
 }
 
-/** @param {number} number @param {boolean} named @returns {ThumbAbout} */
-function aboutThumb(number, named) {
+/** @param {number} number @param {boolean} named @param {number} first of all that are listed @returns {ThumbAbout} */
+function aboutThumb(number, named, first) {
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
@@ -82,6 +82,7 @@ function aboutThumb(number, named) {
   return {
     title: [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · "),
     label: [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", "),
+    isOther: !haveSameTexts(first, number),
     frame: color && `0 0 0 ${EFFECT_FRAME}px ${color}`,
     names: [
       named && h("b", {}, page.heads[number].name),
