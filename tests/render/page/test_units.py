@@ -82,3 +82,32 @@ def test_one_token_in_all_heads_by_words(show: Opener) -> None:
     expected = np.stack([weights[:, columns].sum(axis=1) for columns in UNITS[1:4]], axis=1)
     shown = [opened.evaluate(f"[...scene.shown.lineOf({row})]") for row in range(8)]
     np.testing.assert_allclose(shown, expected, rtol=1e-5)
+
+
+def test_table_and_arcs_are_of_words_as_the_matrix(show: Opener) -> None:
+    known = recording_of_words()
+    opened = show(report_of(known))
+    opened.evaluate("location.hash = 'head=0.1&view=table&query=sit&by=words&special=hidden'")
+    opened.until("state.view === 'table' && document.querySelector('table.cells')")
+    expected = joined(dense(known), 1, UNITS)[1:4, 1:4]
+    cells = opened.page.locator("table.cells tbody td").all_inner_texts()
+    shown = [float(text.split("%")[0]) / 100 for text in cells]
+    np.testing.assert_allclose(np.reshape(shown, (3, 3)), expected, atol=6e-5)
+    assert opened.page.locator("table.cells tbody th").all_inner_texts() == ["unhappy", "cats", "sitting"]
+
+    opened.evaluate("location.hash = 'head=0.1&view=arcs&query=sit&by=words&special=hidden'")
+    opened.until("state.view === 'arcs' && scene.current?.stage?.picture.linesOfAll")
+    lines = opened.evaluate("scene.current.stage.picture.linesOfMark(state.pin).length")
+    assert lines == 3
+    drawn = opened.evaluate(
+        "scene.current.stage.picture.linesOfAll[0].map((line) => [line.query, line.key, line.value])"
+    )
+    assert len(drawn) == 9
+    for query, key, value in drawn:
+        assert value == pytest.approx(expected[int(query), int(key)])
+    place = opened.evaluate(
+        "(({ x, y, height }) => [x, y + height / 2])(scene.current.stage.picture.placeOf(state.pin))"
+    )
+    bounds = opened.page.locator(".stage-view").bounding_box()
+    opened.page.mouse.move(bounds["x"] + 40, bounds["y"] + place[1])
+    assert opened.evaluate("state.mark") == {"query": 4, "key": None}

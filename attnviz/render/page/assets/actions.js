@@ -166,24 +166,19 @@ export function moveMark(down, right) {
 
 /** @param {Shown} shown @param {number} down @param {number} right @returns {Mark} */
 function movedMark(shown, down, right) {
-  const { query, key, head } = state.mark ?? state.pin ?? { query: null, key: null, head: undefined };
-  if (shown.moved) return shown.moved({ query, key, head }, down, right);
+  const mark = state.mark ?? state.pin ?? { query: null, key: null };
+  if (shown.moved) return shown.moved(mark, down, right);
+  const grid = scene.current?.stage?.picture.shown ?? shown;
+  const { query, key } = grid.cellOf(mark);
+  const isFresh = query === null && key === null;
   if (state.view === "matrix" || state.together) {
-    const isFresh = query === null && key === null;
-    const moved = (/** @type {number | null} */ place, /** @type {number} */ by) =>
-      isFresh || place === null ? 0 : place + by;
-    const grid = scene.current?.stage?.picture.shown ?? shown;
-    const cell = grid.cellOf({ query, key });
-    return grid.markOf({ query: within(moved(cell.query, down), grid.rows), key: within(moved(cell.key, right), grid.columns) });
+    const moved = (/** @type {number | null} */ place, /** @type {number} */ by) => (isFresh || place === null ? 0 : place + by);
+    return grid.markOf({ query: within(moved(query, down), grid.rows), key: within(moved(key, right), grid.columns) });
   }
-  if (state.view === "arcs" && right) {
-    const place = query ?? key ?? 0;
-    if (right > 0) return { query: null, key: within(place, shown.columns) };
-    return { query: within(place, shown.rows), key: null };
-  }
-  const place = (query ?? key ?? -1) + (down || right);
-  if (query === null && key !== null) return { query: null, key: within(place, shown.columns) };
-  return { query: within(place, shown.rows), key: null };
+  const turns = state.view === "arcs" && right !== 0;
+  const place = (query ?? key ?? (turns ? 0 : -1)) + (turns ? 0 : down || right);
+  const asKey = turns ? right > 0 : query === null && key !== null;
+  return grid.markOf(asKey ? { query: null, key: within(place, grid.columns) } : { query: within(place, grid.rows), key: null });
 }
 
 /** @param {number} place @param {number} count */

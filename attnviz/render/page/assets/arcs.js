@@ -147,8 +147,9 @@ export class ArcsPicture {
     const size = letters.scale * Math.min(14, Math.max(11, (this.step * 0.58) / letters.scale));
     const [x, room] = axis === "query" ? [this.from, this.from - this.margin - 10] : [this.to, this.margin + this.wide - this.to - 10];
     const first = Math.max(0, Math.floor(area.y / this.step) - 1);
+    const marked = [state.pin, state.mark].map((mark) => mark && this.shown.cellOf(mark)[axis]);
     return labels.slice(first, Math.ceil((area.y + area.height) / this.step)).map((label, place) => {
-      const isMarked = state.pin?.[axis] === first + place || state.mark?.[axis] === first + place;
+      const isMarked = marked.includes(first + place);
       /** @type {"start" | "end"} */
       const align = axis === "query" ? "end" : "start";
       const style = { size, align, color: `var(--${isMarked ? "accent" : "ink"})`, weight: isMarked ? 650 : 400 };
@@ -162,12 +163,13 @@ export class ArcsPicture {
     const axis = x < (this.from + this.to) / 2 ? "query" : "key";
     const count = axis === "query" ? this.shown.rows : this.shown.columns;
     if (y < this.top || place < 0 || place >= count) return null;
-    return axis === "query" ? { query: place, key: null } : { query: null, key: place };
+    return this.shown.markOf(axis === "query" ? { query: place, key: null } : { query: null, key: place });
   }
 
   /** @param {Mark} mark */
   placeOf(mark) {
-    const number = mark.query ?? mark.key ?? 0;
+    const { query, key } = this.shown.cellOf(mark);
+    const number = query ?? key ?? 0;
     return { x: 0, y: this.top + number * this.step, width: 1, height: this.step };
   }
 
@@ -185,7 +187,8 @@ export class ArcsPicture {
 }
 
 /** The strongest lines of a token, as a query or as a key. @param {Shown} shown @param {Mark} mark @returns {Line[]} */
-function linesOfToken(shown, { query, key }) {
+function linesOfToken(shown, mark) {
+  const { query, key } = shown.cellOf(mark);
   if (query !== null && key !== null) return [{ query, key, value: shown.at(query, key) }];
   const place = query ?? key ?? 0;
   const values = shown.line(query !== null ? "query" : "key", place);

@@ -14,10 +14,10 @@ export function firstHeadOf({ head, chosen }) {
   return head ?? chosen[0] ?? 0;
 }
 
-/** True if what is shown is held cell by cell and drawn so: its rows and columns can be joined, left out and scored. @param {Readonly<State>} state @param {Places} page */
+/** True if what is shown is held cell by cell: its rows and columns can be joined and left out. @param {Readonly<State>} state @param {Places} page */
 function hasCells({ head, view, together, chosen, list }, page) {
-  const isMatrix = head !== null ? view === "matrix" : together ? together !== "overlay" : list === "lens";
-  return isMatrix && !page.survey && page.block === 1 && !page.heads[head ?? (together ? chosen[0] : 0)].factors?.length;
+  const drawsCells = head !== null ? view !== "text" : together ? together !== "overlay" : list === "lens";
+  return drawsCells && !page.survey && page.block === 1 && !page.heads[head ?? (together ? chosen[0] : 0)].factors?.length;
 }
 
 /** True if all heads are shown as maps. @param {Readonly<State>} state */
@@ -69,7 +69,7 @@ const FACTS = {
     return hasCells(state, page) && page.texts.some(({ special, leftOut }) => special ?? leftOut?.length);
   },
   scores: (state, page) => {
-    const isHead = state.head !== null || state.together === "side";
+    const isHead = state.head !== null ? state.view === "matrix" : state.together === "side";
     if (!isHead || !hasCells(state, page) || state.side === "change") return false;
     const { queries, keys } = page.heads[firstHeadOf(state)];
     return !(page.texts[queries[0]].written ?? page.texts[keys[0]].written); // a unit of several words has no score

@@ -20,7 +20,8 @@ export class TableView {
   constructor(parent, shown) {
     this.shown = shown;
     const telling = shown.seen(0, 0) > 1 ? 0 : shown.rows - 1; // the first of a causal head sees itself alone
-    this.query = state.pin?.query ?? (shown.same ? state.pin?.key : null) ?? telling;
+    const kept = state.pin && shown.cellOf(state.pin);
+    this.query = kept?.query ?? (shown.same ? kept?.key : null) ?? telling;
     this.sorted = true; // by weight, the largest first
     /** @type {number[]} keys in the order of their rows */
     this.order = [];
@@ -42,7 +43,7 @@ export class TableView {
 
   draw() {
     const { whole, scroll } = this;
-    const twoNumbers = whole && page.block === 1 && !this.shown.scale.change && this.shown.sides.length > 0;
+    const twoNumbers = whole && page.block === 1 && !this.shown.scale.change && (this.shown.source ?? this.shown).sides.length > 0;
     const note = twoNumbers ? [make("p", { className: "note" }, `Each cell: the ${state.of}, and under it the score.`)] : [];
     this.element.replaceChildren(...(whole ? [] : [this.chooser()]), scroll, ...note);
     scroll.replaceChildren(whole ? this.everyQuery() : this.oneQuery());
@@ -90,7 +91,7 @@ export class TableView {
   /** @param {number} query */
   turn(query) {
     this.query = Math.min(this.shown.rows - 1, Math.max(0, query));
-    pin({ query: this.query, key: null });
+    pin(this.shown.markOf({ query: this.query, key: null }));
     this.draw();
     this.element.querySelector("input")?.focus();
   }
@@ -143,7 +144,8 @@ export class TableView {
 
   /** @param {Mark} mark */
   reveal(mark) {
-    const query = mark.query ?? (this.shown.same ? mark.key : null);
+    const cell = this.shown.cellOf(mark);
+    const query = cell.query ?? (this.shown.same ? cell.key : null);
     if (query === null || this.whole || query === this.query) return;
     this.query = query;
     this.draw();

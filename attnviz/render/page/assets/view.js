@@ -169,7 +169,7 @@ function warm(shown) {
 /** @param {HTMLElement} parent @param {Shown} shown @param {View["stage"] | null} before @returns {View} */
 function newView(parent, shown, before) {
   if (state.view === "text") return new TextView(parent, shown.number, true);
-  if (state.view === "table") return new TableView(parent, shown);
+  if (state.view === "table") return new TableView(parent, cellsOf([shown])[0]);
   return stageView(parent, newPicture(shown), state.view, before);
 }
 
@@ -193,9 +193,10 @@ function writeSoon() {
 
 /** @param {Shown} shown @returns {Picture} */
 function newPicture(shown) {
-  if (shown.all || (state.view === "arcs" && !state.together)) return new ArcsPicture(shown);
+  if (shown.all) return new ArcsPicture(shown);
   const redraw = () => redrawStages(picture);
   const [cells] = shown.source || shown.scale.scores ? [shown] : cellsOf([shown]); // several were made before, over one scale
+  if (state.view === "arcs" && !state.together) return new ArcsPicture(cells);
   /** @type {Picture} */
   const picture = cells.values ? new MatrixPicture(cells, redraw) : new ZoomPicture(cells, redraw);
   if (showsScores() && !(cells.source ?? cells).scale.scores) picture.note = "This page keeps no scores of this head: cells are weights.";
