@@ -110,11 +110,11 @@ export function clipped({ x, y, width, height }, ...children) {
   return h("g", { "clip-path": `url(#${id})` }, h("clipPath", { id }, rectangle(x, y, width, height, "none")), ...children);
 }
 
-/** The pixels of a canvas in a file: boxes where they are few, which stay sharp in every program. @param {HTMLCanvasElement} canvas @param {Area} area @param {boolean} [isPhoto] whether it is none of cells */
-export function imageInFile(canvas, { x, y, width, height }, isPhoto = false) {
+/** The pixels of a canvas in a file: cells as boxes where they are few, which stay sharp in every program. @param {HTMLCanvasElement} canvas @param {Area} area @param {"cells" | "pixels" | "photo"} [kind] */
+export function imageInFile(canvas, { x, y, width, height }, kind = "cells") {
   const { width: across, height: down } = canvas;
-  if (isPhoto || across * down > MAX_VECTOR_CELLS) {
-    const sharp = isPhoto || width < across ? null : "pixelated";
+  if (kind !== "cells" || across * down > MAX_VECTOR_CELLS) {
+    const sharp = kind === "photo" || width < across ? null : "pixelated";
     return h("image", { x, y, width, height, preserveAspectRatio: "none", "image-rendering": sharp, href: canvas.toDataURL("image/png") });
   }
   const context = /** @type {CanvasRenderingContext2D} */ (newCanvas(across, down).getContext("2d", { willReadFrequently: true })); // a canvas that is drawn would be slower afterwards

@@ -14,6 +14,7 @@ import { saveSvg } from "./save.js";
 import { scene, set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 
+/** @import { Mark } from "./types.js" */
 /** @typedef {{ key: string, name: string, needs: string[], act: (target: HTMLElement) => unknown }} Bound an action of a key; one that does nothing here, where the browser's own stays, returns false */
 
 /** @type {[number, number][]} how far the arrows move, down and right: left, up, down, right */
@@ -25,7 +26,7 @@ const ACTS = {
   move: (place, target) => moveBy(place, 1, target),
   "move far": (place, target) => moveBy(place, FAR, target),
   "keep seconds": (place) => moveEnd(place ? 1 : -1),
-  open: (_, target) => isInView(target) && !target.closest(".token") && state.mark !== null && pin(state.mark),
+  open: (_, target) => isInView(target) && !target.closest(".token") && state.mark !== null && keepAndFly(state.mark),
   back: letGo,
   choose: () => false, // thumbnails listen to this key
   step: (place) => step(place ? 1 : -1),
@@ -48,6 +49,12 @@ const ACTS = {
   actions: openActions,
   help: openKeys,
 };
+
+/** Keeps what is marked, and flies to a cell that is too small to be read. @param {Mark} mark */
+function keepAndFly(mark) {
+  pin(mark);
+  if (state.pin) scene.current?.stage?.fly(mark);
+}
 
 /** All keys, in the order in which those of one key are tried. @type {Bound[]} */
 const BOUND = [

@@ -108,7 +108,7 @@ export class LensImages {
       if (x && x + across > width) [x, y] = [0, next];
       let left = x;
       canvases.forEach((canvas, place) => {
-        tree.push(imageInFile(canvas, { x: left, y, width: sizes[place][0], height: sizes[place][1] }, true));
+        tree.push(imageInFile(canvas, { x: left, y, width: sizes[place][0], height: sizes[place][1] }, "photo"));
         left += sizes[place][0] + LENS_GAP;
       });
       tree.push(textAt(said, x, y + down + LENS_CAPTION.height / 2, { size: LENS_CAPTION.size, color: "var(--soft)" }));

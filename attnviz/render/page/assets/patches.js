@@ -3,7 +3,7 @@
 import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
 import { secondsAlong } from "./envelope.js";
-import { FONT, imageInFile, moved, textAt } from "./figure.js";
+import { fitText, FONT, imageInFile, moved, textAt } from "./figure.js";
 import { framePatch, outlinePatches, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
@@ -170,10 +170,10 @@ export class Patches {
     this.images.forEach(({ image, canvas, axis, caption }, number) => {
       const { across, down } = sizes[number];
       if (x && x + across > room + 1) [x, y] = [0, next];
-      tree.push(imageInFile(canvas, { x, y, width: across, height: down }, true));
+      tree.push(imageInFile(canvas, { x, y, width: across, height: down }, "photo"));
       if (axis) tree.push(...secondsAlong(secondsOf(image), x, y + down + CAPTION.height / 2, across, CAPTION.size - 1));
       const below = y + down + (axis ? CAPTION.height : 0);
-      tree.push(textAt(caption.textContent ?? "", x, below + CAPTION.height / 2, SHARE));
+      tree.push(textAt(fitText(caption.textContent ?? "", SHARE.size, across), x, below + CAPTION.height / 2, SHARE));
       x += across + IMAGE_GAP;
       [widest, next] = [Math.max(widest, x), Math.max(next, below + CAPTION.height)];
     });

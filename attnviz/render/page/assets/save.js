@@ -45,8 +45,10 @@ const MAX_TITLE_LINES = 3;
 const LEAST_WIDTH = 360; // pixels of a file
 const BESIDE_GAP = 16; // pixels between pictures side by side
 const BESIDE_TITLE = 26; // pixels of the title above each
-const THUMB_GAP = 8; // pixels between two heads
-const LEAST_THUMB = 34; // pixels
+const THUMB_GAP = 5; // pixels between two heads
+const LEAST_THUMB = 20; // pixels
+const BESIDE_RATIO = 1.5; // of the height that a picture beside others has to its width, where the file may be as high as it needs
+const LEAST_BESIDE = 150; // pixels
 
 /** The view in a format, or as it is seen. @param {Format | null} format @param {number} density pixels of the file in one of the layout @returns {Figure} */
 function figureOfView(format, density) {
@@ -88,9 +90,11 @@ function figureOfPicture(picture, area, density) {
 
 /** Stages side by side, each under its title. @param {Stage[]} stages @param {Format | null} format @param {number} width @param {number} most @param {number} density @returns {Figure} */
 function besideEachOther(stages, format, width, most, density) {
-  const across = format ? mostAcross(stages.length, width, most) : (scene.current?.across ?? 1);
+  const isFree = !format?.height; // the file is as high as it needs
+  const inWidth = isFree ? Math.max(1, Math.min(stages.length, Math.floor(width / LEAST_BESIDE))) : mostAcross(stages.length, width, most);
+  const across = format ? inWidth : (scene.current?.across ?? 1);
   const side = (width + BESIDE_GAP) / across - BESIDE_GAP;
-  const room = most / Math.ceil(stages.length / across) - BESIDE_TITLE - BESIDE_GAP;
+  const room = isFree ? BESIDE_RATIO * side : most / Math.ceil(stages.length / across) - BESIDE_TITLE - BESIDE_GAP;
   const copies = stages.map(({ picture }) => picture.inFile());
   const areas = copies.map((copy, place) => areaOf(stages[place], copy, format, side, room));
   copies.forEach((copy, place) => {
@@ -140,7 +144,8 @@ function headsInRows(width) {
   }
   const left = byLayer ? 18 : 0;
   const most = Math.max(1, Math.floor((width - left + THUMB_GAP) / (LEAST_THUMB + THUMB_GAP)));
-  const across = Math.min(most, byLayer ? Math.max(...rows.map((row) => row.length)) : Math.ceil(Math.sqrt(1.6 * thumbs.length)));
+  const wanted = byLayer ? Math.max(...rows.map((row) => row.length)) : Math.ceil(Math.sqrt(1.6 * thumbs.length));
+  const across = Math.ceil(wanted / Math.ceil(wanted / most));
   const side = (width - left + THUMB_GAP) / across - THUMB_GAP;
   /** @type {Tree[]} */
   const tree = [];
@@ -153,8 +158,9 @@ function headsInRows(width) {
         const x = left + place * (side + THUMB_GAP);
         const name = page.heads[Number(thumb.dataset.number)].name;
         const said = [name, ...(thumb.querySelector(".names")?.textContent?.trim().split(" ") ?? []).filter((word) => word !== name)].join(" ");
+        const fits = fitText(said, 9, side) === said;
         tree.push(...pictureOfHead(thumb, { x, y, width: side, height: heights[place] }));
-        tree.push(textAt(fitText(said, 9, side), x, y + heights[place] + 7, { size: 9, color: "var(--soft)" }));
+        tree.push(textAt(fits ? said : name, x, y + heights[place] + 7, { size: 9, color: "var(--soft)" }));
       });
       if (byLayer && !first) tree.push(textAt(String(layerOf(row[0])), 0, y + heights[0] / 2, { size: 11, color: "var(--soft)" }));
       y += Math.max(...heights) + 14 + THUMB_GAP;
@@ -169,7 +175,7 @@ function pictureOfHead(thumb, area) {
   const color = effectColor(Number(thumb.dataset.number));
   const frame = EFFECT_FRAME / 2;
   const around = color && h("rect", { x: x - frame, y: y - frame, width: width + 2 * frame, height: height + 2 * frame, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME });
-  return [...(around ? [around] : []), rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvasOf(Number(thumb.dataset.number)), area, true)];
+  return [...(around ? [around] : []), rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvasOf(Number(thumb.dataset.number)), area, "pixels")];
 }
 
 /** Every piece of text within an element, where it stands on the screen. @param {Element} view */

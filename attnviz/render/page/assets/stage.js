@@ -4,6 +4,7 @@ import { pin, pointTo } from "./actions.js";
 import { contextOf, theme } from "./colors.js";
 import { isPrinting, make, openHeight } from "./elements.js";
 import { measureLetters } from "./figure.js";
+import { isStill } from "./motion.js";
 import { set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
@@ -14,6 +15,8 @@ import { strongestOf } from "./values.js";
 const MIN_DRAG = 5; // pixels from which a press that moves is a drag
 const ROOM_BELOW = 12; // pixels left under it
 const MIN_HEIGHT = 280;
+const FLIGHT = 300; // milliseconds
+const READABLE_CELL = 30; // pixels of a cell whose number is read
 const MAX_PRINTED = 12_000; // pixels of a picture that is printed whole
 export const DIMMED = 0.16; // opacity of what a marked token's own lines stand out from
 
@@ -165,6 +168,40 @@ export class PictureStage {
       x: (before.x + inX) * grown - Math.max(0, x - now.left),
       y: (before.y + inY) * grown - Math.max(0, y - now.top),
     });
+  }
+
+  /** Enlarges the picture so that the middle of what is marked stands at a place. @param {Mark} mark @param {number} factor @param {[number, number]} place */
+  showAt(mark, factor, [atX, atY]) {
+    this.picture.factor = factor;
+    this.fit();
+    const { x, y, width, height } = this.picture.placeOf(mark);
+    this.scrollTo({ x: x + width / 2 - atX, y: y + height / 2 - atY });
+  }
+
+  /** Flies to a cell that is too small to be read. @param {Mark} mark */
+  fly(mark) {
+    const { picture, area } = this;
+    const grown = READABLE_CELL / (picture.cell ?? READABLE_CELL);
+    if (mark.query === null || mark.key === null || grown <= 1 || !picture.pooled) return;
+    const { x, y, width, height } = picture.placeOf(mark);
+    const from = [x + width / 2 - area.x, y + height / 2 - area.y];
+    const to = [(picture.fixed.left + this.width) / 2, (picture.fixed.top + this.height) / 2];
+    const [{ factor }, start] = [picture, performance.now()];
+    const step = () => {
+      if (!this.element.isConnected) return;
+      const part = isStill() ? 1 : Math.min(1, (performance.now() - start) / FLIGHT);
+      this.showAt(mark, factor * grown ** part, [from[0] + (to[0] - from[0]) * part, from[1] + (to[1] - from[1]) * part]);
+      if (part < 1) requestAnimationFrame(step);
+      else this.moved();
+    };
+    step();
+  }
+
+  /** Where the cells are in the window. */
+  get cellsInWindow() {
+    const { left, top } = this.viewport.getBoundingClientRect();
+    const { left: inX, top: inY } = this.picture.fixed;
+    return new DOMRect(left + inX, top + inY, Math.min(this.whole.width, this.width) - inX, Math.min(this.whole.height, this.height) - inY);
   }
 
   /** The middle of the cell in question where it is seen, else of the stage. @returns {[number, number]} */

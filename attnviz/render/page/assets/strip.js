@@ -3,7 +3,7 @@
 import { keepToken, pin, pointTo } from "./actions.js";
 import { page, textOf } from "./data.js";
 import { make, one } from "./elements.js";
-import { fitText, moved, textAt } from "./figure.js";
+import { moved, textAt, wrapped } from "./figure.js";
 import { scaleUpTo } from "./head_scales.js";
 import { drawMedium } from "./medium.js";
 import { withoutHidden } from "./shown.js";
@@ -18,7 +18,7 @@ import { averageOfKeys, largestOf, strongestOf } from "./values.js";
 /** @import { Marking, Shading } from "./words.js" */
 
 const MAX_SHORT_TEXT = 90; // tokens that fill a screen in larger letters
-const NOTE_HEIGHT = 20; // pixels of the words below a saved text
+const NOTE_LINE = 16; // pixels of a line of words below a saved text
 
 /** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
 /** @typedef {{ words: ReturnType<typeof drawMedium>, axis: Paragraph }} DrawnAxis */
@@ -124,8 +124,9 @@ export class TextView {
       top += figure.height + 4;
     }
     const said = this.note.textContent?.replace(/ Point at.*$/, "") ?? "";
-    tree.push(textAt(fitText(said, 12, width), 0, top + 10, { size: 12, color: "var(--soft)" }));
-    return { tree, width, height: top + NOTE_HEIGHT };
+    const lines = wrapped(said, 12, width);
+    tree.push(...lines.map((line, number) => textAt(line, 0, top + 10 + NOTE_LINE * number, { size: 12, color: "var(--soft)" })));
+    return { tree, width, height: top + NOTE_LINE * lines.length + 4 };
   }
 
   /** @param {Mark} mark */

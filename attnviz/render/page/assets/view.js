@@ -13,6 +13,7 @@ import { LensImages } from "./lens_images.js";
 import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
+import { glide } from "./motion.js";
 import { isMovedRead, takeMovedCodes } from "./moved.js";
 import { askMovedCodes, dropAll, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
@@ -67,6 +68,9 @@ export async function draw(zoom = null) {
   dropAll("window");
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
+  const mapBefore = scene.current?.stage?.cellsInWindow;
+  const opened = thumbOf(state.head);
+  const thumbBefore = opened?.getBoundingClientRect();
   scene.pointed = null;
   drawStrip(firstListed()); // first, since it measures: there is little to lay out yet
   drawFrame();
@@ -80,7 +84,17 @@ export async function draw(zoom = null) {
   refreshInspector();
   if (state.pin) for (const view of [scene.current, scene.strip]) view?.reveal(state.pin);
   if (zoom) takeZoom(zoom);
+  const left = state.head === null ? thumbOf(drawn.head) : null;
+  const stage = state.view === "matrix" ? scene.current?.stage : null;
+  if (drawn.head === null && opened && thumbBefore && stage) glide(opened, thumbBefore, stage.cellsInWindow);
+  if (left && mapBefore) glide(left, mapBefore, left.getBoundingClientRect());
   focusAfter();
+}
+
+/** The thumbnail of a head among all; nothing where they are beside what is open, or hidden. @param {number | null | undefined} number */
+function thumbOf(number) {
+  const canvas = one("overview").querySelector(`.thumb[data-number="${number}"] canvas`);
+  return canvas instanceof HTMLCanvasElement && canvas.offsetWidth && one("main").contains(canvas) ? canvas : null;
 }
 
 /** Reads what weights are multiplied by where contributions are shown. @param {Quantity} of */
@@ -290,10 +304,5 @@ function takeZoom(zoom) {
   const [, factor, query, key] = zoom.match(/^([\d.]+)@(\d+),(\d+)$/) ?? [];
   const stage = scene.current?.stage;
   if (!stage || !factor) return;
-  stage.picture.factor = Number(factor);
-  stage.fit();
-  const { x, y, width, height } = stage.picture.placeOf({ query: Number(query), key: Number(key) });
-  stage.element.scrollLeft = x + width / 2 - stage.width / 2;
-  stage.element.scrollTop = y + height / 2 - stage.height / 2;
-  stage.draw();
+  stage.showAt({ query: Number(query), key: Number(key) }, Number(factor), [stage.width / 2, stage.height / 2]);
 }
