@@ -194,7 +194,8 @@ class Browser(Application[int], inherit_bindings=False):
             self.heads.show(side.heads, surface)
         for name, part in drawn.items():
             self.panes[name].show(part, surface)
-        self.footer.display = len(status) == 1 and not self.asked
+        # a long message takes the place of the hints, but not before the user has seen these
+        self.footer.display = not self.asked and (len(status) == 1 or not self.last_key_time)
         self.side.display = side is not None
         if self.asked:
             self.explain_prompt(self.prompt.value)

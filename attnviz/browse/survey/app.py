@@ -67,7 +67,9 @@ class SurveyBrowser(Application[OpenedText], inherit_bindings=False):
         Application.CSS
         + """
     DataTable, Static, VerticalScroll { background: $background; color: $foreground; }
-    * { scrollbar-size: 1 1; scrollbar-color: $foreground; scrollbar-background: $background; }
+    DataTable, OptionList, VerticalScroll {
+        scrollbar-size: 1 1; scrollbar-color: $foreground; scrollbar-background: $background;
+    }
     #title, #status { height: 1; }
     #title { text-style: bold; }
     DataTable { width: 1fr; height: 1fr; }

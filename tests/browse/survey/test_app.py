@@ -21,7 +21,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.survey.survey_heads import survey_title
 from attnviz.text.selection import Selection
-from tests.browse.player import after_play, until
+from tests.browse.player import after_play, shown, until
 from tests.conftest import dense_maps
 from tests.patience import PATIENCE
 
@@ -268,6 +268,7 @@ def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
         await pilot.pause()
         hints = [key.description for key in browser.query(FooterKey)]
         assert hints[:5] == ["open", "keys", "quit", "find", "sort"]
+        assert "? keys q quit / find o sort" in shown(browser).split("\n")[-1]
         await pilot.press("question_mark")
         assert browser.query(HelpPanel)
         await pilot.press("q")

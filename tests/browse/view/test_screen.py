@@ -200,7 +200,9 @@ def test_what_stands_out_is_said_until_a_key_is_pressed() -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await until(pilot, lambda: bool(browser.state.message))
         assert browser.state.message.startswith("2 previous-token heads")
+        await pilot.pause()
+        assert shown(browser).split("\n")[-1].startswith("? keys q quit"), "though the sentence has two lines"
         await pilot.press("right")
         assert browser.state.message == ""
 
-    played(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"), play)
+    played(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"), play, (42, 24))
