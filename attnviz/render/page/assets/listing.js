@@ -1,13 +1,14 @@
-/** Lists the heads that the filter's words leave, sorted by a metric or in the order of the recording. */
+/** Lists the heads that the filter's words leave, in their order, and listens to the field in which these are typed. */
 
 import { page } from "./data.js";
+import { one } from "./elements.js";
 import { parseFilter } from "./filter.js";
-import { described, METRIC_NAMES, numbersOf } from "./metrics.js";
+import { described, METRIC_NAMES, numbersOf, patternOf } from "./metrics.js";
 import { inOrder, orderedBy } from "./ordering.js";
-import { state } from "./state.js";
+import { set, state } from "./state.js";
 
 /** The filter as it is now, and what is wrong with it. */
-export function currentFilter() {
+function currentFilter() {
   return parseFilter(state.filter, METRIC_NAMES);
 }
 
@@ -30,4 +31,26 @@ export function listedHeads() {
   const left = state.filter ? brushed.filter((number) => keeps(described(number))) : brushed;
   const metric = sortMetric();
   return metric ? inOrder(left, currentOrder(), (number) => numbersOf(number)[metric]) : left;
+}
+
+/** Takes what is typed, and offers words when the field is first used. */
+export function listenToFilter() {
+  one("filter").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && set({ filter: target.value }));
+  one("filter").addEventListener("focus", offerWords, { once: true });
+}
+
+/** Offers words that a filter may be made of. */
+function offerWords() {
+  const patterns = page.heads.map((_, number) => patternOf(number).replace(/[:\d.,].*$/, "").trim());
+  const words = [...METRIC_NAMES.map((name) => `${name}>0.5`), ...new Set(patterns.filter(Boolean)), "layer:0-3"];
+  one("words").replaceChildren(...words.map((word) => new Option(word)));
+}
+
+/** Draws the filter, and what is wrong with it or with the link that was followed. */
+export function drawFilter() {
+  const filter = one("filter");
+  if (filter instanceof HTMLInputElement && document.activeElement !== filter) filter.value = state.filter;
+  const wrong = state.unknown || currentFilter().wrong;
+  one("wrong").hidden = !wrong;
+  one("wrong").textContent = wrong;
 }

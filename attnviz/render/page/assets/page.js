@@ -6,7 +6,7 @@ import { forgetTheme } from "./colors.js";
 import { openShare } from "./command.js";
 import { page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
-import { listenToFilter } from "./filter_field.js";
+import { listenToFilter } from "./listing.js";
 import { listenToKeys } from "./keyboard.js";
 import { openKeys, press } from "./keys.js";
 import { openNotes, original, startStory } from "./notes.js";
