@@ -205,12 +205,12 @@ class StepRows:
 
     def can_join(self, call: CapturedCall, place: MapPlace) -> bool:
         """True if the map with the rows of a call is not too long to be joined, and all single cells are known."""
-        calls = [call] if place.is_whole_map else [call, *(part.call for part in self.parts)]
-        if len(calls) == 1:
+        if place.is_whole_map:
             return True
         rows = place.position + call.shape[2] - self.start
         keys = self.keys if call.site.kind == "cross" else place.position + call.shape[2]
-        return rows * keys <= LONG_MAP_TOKENS**2 and not any(call.map_type is PooledMaps for call in calls)
+        joined_calls = call, self.parts[0].call  # none of several parts is pooled, for they were joined
+        return rows * keys <= LONG_MAP_TOKENS**2 and not any(each.map_type is PooledMaps for each in joined_calls)
 
     def followed_by(self, call: CapturedCall, place: MapPlace) -> "StepRows":
         """Returns the rows before a place, followed by those of a call."""

@@ -110,9 +110,10 @@ class ModuleIndex:
 
     def has_weights(self, module: nn.Module) -> bool:
         """True if a module of the model has weights, or a module in it has."""
-        if id(module) not in self._are_weighted:
-            self._are_weighted[id(module)] = next(module.parameters(), None) is not None
-        return self._are_weighted[id(module)]
+        has_weights = self._are_weighted.get(id(module))
+        if has_weights is None:
+            has_weights = self._are_weighted[id(module)] = next(module.parameters(), None) is not None
+        return has_weights
 
     def contains(self, module: nn.Module) -> bool:
         """True if the module belongs to the model."""
@@ -286,8 +287,10 @@ class LayerNumbering:
         if not name:
             return
         self.start_counts[name] = self.start_counts.get(name, 0) + 1
+        if self.modules.has_weights(module):
+            return
         parent_name = self.modules.names.get(id(parent))
-        if parent_name is None or self.modules.has_weights(module):
+        if parent_name is None:
             return
         parent_run = parent_name, self.start_counts.get(parent_name, 0)
         if self.parent_runs.get(name) == parent_run:
