@@ -32,6 +32,7 @@ EXACT, SOME = "exact", "exact, some left out"
         ("jamba", {DEFAULT: EXACT}),
         ("jetmoe", {DEFAULT: EXACT}),
         ("prophetnet", {DEFAULT: EXACT, EAGER: EXACT, KERNEL: "not taken"}),
+        ("wavlm", {DEFAULT: EXACT, EAGER: EXACT}),
         ("led", {DEFAULT: SOME}),
         ("deformable_detr", {DEFAULT: SOME}),
         ("fnet", {DEFAULT: "refused"}),
