@@ -72,7 +72,7 @@ def test_the_direction_of_a_lens_that_was_left_does_not_turn_the_next_token(page
     page.until("state.list === 'maps'")
     page.page.click(".text-strip .token:text-is('it')")
     page.until("scene.shown?.whole && scene.shown.axis === 'query'")
-    assert "looks at" in page.text("#head-title")
+    assert page.text("#choose-direction [aria-pressed=true]") == "→ looks at"
 
 
 def test_keys_go_on_to_the_next_value_that_is_offered(page: Opened) -> None:
