@@ -140,8 +140,8 @@ def test_the_open_head_is_told_among_chosen_ones(page: Opened) -> None:
     page.evaluate("set({ chosen: [1, 5, 9] })")
     page.settle()
     outlines = page.evaluate(
-        "[1, 5].map((number) => document.querySelector(`.thumb[data-number='${number}'] canvas`))"
-        ".map((canvas) => getComputedStyle(canvas).outline)"
+        "[1, 5].map((number) => document.querySelector(`.thumb[data-number='${number}'] .picture`))"
+        ".map((picture) => getComputedStyle(picture).outline)"
     )
     assert len(set(outlines)) == 2
 

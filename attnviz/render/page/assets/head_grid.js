@@ -16,7 +16,7 @@ const MIN_GAP = 2; // pixels
 const SPREAD = 2; // times a thumbnail's side that its column is wide at most
 const NAMES_HEIGHT = 18; // pixels under a thumbnail
 const MAX_TOP = 320; // pixels above the grid that are counted: a page that begins lower is scrolled
-const SIDE_PART = 0.34; // of the window's height, beside what is open
+const SIDE_PART = 0.22; // of the window's height, beside what is open
 const LONG_TOUCH = 450; // milliseconds
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
 
@@ -78,8 +78,8 @@ export function fitGrid(isOther = false) {
   if (focused instanceof HTMLElement && document.activeElement !== focused) focusThumbnail(Number(focused.dataset.number)); // it was moved
   if (!isOther && !isRepainted) return;
   const top = overview.getBoundingClientRect().top;
-  const isSeen = ({ side, ratio, gap, placeOf }, /** @type {number} */ number) => placeOf(number).row * (side / ratio + gap) < window.innerHeight - top;
-  const seen = plans.flatMap((plan) => plan.numbers.filter((number) => plans.length > 1 || isSeen(plan, number)));
+  const seen = plans.flatMap(({ numbers, side, ratio, gap, placeOf }) =>
+    numbers.filter((number) => plans.length > 1 || placeOf(number).row * (side / ratio + gap) < window.innerHeight - top));
   parts.paint(seen);
   const rest = order.filter((number) => !new Set(seen).has(number));
   const { name } = grid;
