@@ -251,11 +251,16 @@ def is_long(queries: int, keys: int) -> bool:
     return queries * keys > LONG_MAP_TOKENS**2
 
 
+def known_cells(maps: LayerMaps) -> CellMaps | None:
+    """Returns the maps unchanged if they are `CellMaps`, else ``None``."""
+    return maps if isinstance(maps, CellMaps) else None
+
+
 def cell_maps(maps: LayerMaps) -> CellMaps:
-    """Returns the maps unchanged if they are `CellMaps`."""
-    if isinstance(maps, CellMaps):
-        return maps
-    raise unknown_cells_error(maps)
+    """Returns the maps unchanged if they are `CellMaps`; raises AttnvizError for pooled ones."""
+    if (known := known_cells(maps)) is None:
+        raise unknown_cells_error(maps)
+    return known
 
 
 def unknown_cells_error(maps: LayerMaps) -> AttnvizError:

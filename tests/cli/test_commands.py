@@ -282,7 +282,7 @@ def test_a_text_of_one_token_says_that_its_weight_must_be_one(attnviz: Streams) 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("show 'a b' --notes /dev/zero -o x.html", "is a pipe or a device; give a file of notes"),
+        ("show 'a b' --notes /dev/zero -o x.html", "is longer than 10 MB"),
         ("heads 'a b' --effects /dev/zero", "is a pipe or a device; give a JSON file"),
         ("heads --batch many.txt", "holds 10001 texts, and at most 10000 are run; attnviz survey"),
         ("survey two.txt --model trained --window 1 -o s.safetensors", "--window 1 is out of range"),

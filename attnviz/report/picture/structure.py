@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.layer_maps import CellMaps, known_cells
 from attnviz.text.places import place_name
 from attnviz.text.tokens import Tokens
 
@@ -81,7 +81,7 @@ def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
     Returns:
         ``None`` if there are none, or if a head has no single cells or holds contributions, whose rows have no sum.
     """
-    if not heads or any(not isinstance(head.maps, CellMaps) or head.maps.quantity != "weight" for head in heads):
+    if not heads or any(known_cells(head.maps) is None or head.maps.quantity != "weight" for head in heads):
         return None
     for rule in (LeftOutKeys(True, False), LeftOutKeys(False, True), LeftOutKeys(True, True)):
         shares_of_calls = []
@@ -113,9 +113,9 @@ def _calls(heads: Sequence[ChosenHead]) -> list[tuple[CellMaps, slice, slice, tu
         spans = (head.queries.start, head.queries.stop, head.keys.start, head.keys.stop)
         calls.setdefault((id(head.maps), *spans), []).append(head)
     return [
-        (first.maps, first.queries, first.keys, tuple(head.head for head in call))
+        (maps, call[0].queries, call[0].keys, tuple(head.head for head in call))
         for call in calls.values()
-        if isinstance((first := call[0]).maps, CellMaps)
+        if (maps := known_cells(call[0].maps)) is not None
     ]
 
 
@@ -204,8 +204,8 @@ def _strongest_weight(
         return None
     strongest: tuple[ChosenHead, int, int, float] | None = None
     for head, row in zip(heads, frame.rows, strict=True):
-        maps = head.maps
-        if not isinstance(maps, CellMaps) or row.first_pattern.name in BY_DISTANCE or maps.quantity != "weight":
+        maps = known_cells(head.maps)
+        if maps is None or row.first_pattern.name in BY_DISTANCE or maps.quantity != "weight":
             continue
         window = maps.window((head.head,), head.queries, head.keys)
         weights = np.nan_to_num(window.weights[0])
