@@ -26,7 +26,7 @@ from attnviz.arrays.layers import (
 )
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, option, overflow_error
 from attnviz.base.machine import refuse_without_memory
 from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.factored import FactoredMaps
@@ -326,8 +326,10 @@ def _factors(queries: FloatArray, keys: FloatArray, key_heads: tuple[int, ...], 
             scores = (queries[head, rows].astype(np.float64) * scale) @ transposed_keys
             scores[~mask.visible(rows, slice(0, key_count))] = -np.inf
             peaks = np.maximum(scores.max(axis=1, keepdims=True), LOWEST_PEAK)  # finite where a query sees no key
-            with np.errstate(divide="ignore"):  # log(0) is the −inf of a query that sees no key
+            with np.errstate(divide="ignore", over="ignore"):  # log(0) is the −inf of a query that sees no key
                 logsumexp[head, rows] = np.log(np.exp(scores - peaks).sum(axis=1)) + peaks[:, 0]
+    if np.isposinf(logsumexp).any():
+        raise overflow_error("scores of these queries and keys", "float32")
     return Factors(queries=queries, keys=keys, key_heads=key_heads, scale=scale, logsumexp=logsumexp, mask=mask)
 
 

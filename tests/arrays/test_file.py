@@ -213,6 +213,12 @@ def test_memory_of_arrays_is_told_by_headers(
                 read_arrays(path)
 
 
+def test_products_that_overflow_are_refused() -> None:
+    factors = np.full((1, 2, 2), 3e38, np.float32)
+    with pytest.raises(attnviz.AttnvizError, match="scores of these queries and keys overflow in float32"):
+        read(attnviz.from_arrays(queries=factors, keys=factors))
+
+
 def test_a_computed_head_that_does_not_fit_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     factors = np.zeros((2, 50, 4), np.float32)
     for recording in (
