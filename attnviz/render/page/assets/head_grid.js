@@ -137,11 +137,11 @@ function planOf(numbers, parts) {
     const spread = isCompact ? 0 : GRID_GAP;
     const sideWith = (/** @type {number} */ names) => Math.floor(Math.min(MAX_THUMB, place / (1 + spread), (height / down - names) / (1 / ratio + spread)) - (isCompact ? MIN_GAP : 0));
     const named = isCompact ? 0 : sideWith(NAMES_HEIGHT * em);
-    const isNamed = named >= MIN_NAMED_THUMB;
+    const isNamed = named >= MIN_NAMED_THUMB || (grid.isRun && !isCompact); // nothing else tells which heads these are
     const side = isNamed ? named : sideWith(0);
     return { blocks, wraps, across, down, gap: Math.max(MIN_GAP, Math.floor(spread * side)), place, isNamed, side };
   });
-  const least = isCompact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
+  const least = isCompact ? 5 : grid.isRun ? MIN_NAMED_THUMB : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
   const inWidth = sizes.filter(({ place }) => place >= least * (1 + GRID_GAP));
   const best = (inWidth.length ? inWidth : sizes.slice(0, 1)).reduce((first, second) => (second.side > first.side ? second : first));
   const { side, isSmooth } = wholeBlocks(Math.max(least, best.side), parts.cellsAcross(numbers[0]), least);
