@@ -37,7 +37,7 @@ def test_every_view_is_drawn_and_tokens_stay_text_in_firefox(tmp_path: Path) -> 
             "#head=1.0&view=text&key=0": ".text-large .token",
             "#head=1.0&view=table&query=0": "tbody tr",
             "#query=0": "canvas.stage-base",
-            "#list=numbers": "tbody tr",
+            "#view=numbers": "tbody tr",
             "#heads=0.0,1.0&together=mean": "canvas.stage-base",
         }
         for address, selector in shown.items():
