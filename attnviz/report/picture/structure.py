@@ -209,8 +209,10 @@ def _strongest_weight(
             continue
         window = maps.window((head.head,), head.queries, head.keys)
         weights = np.nan_to_num(window.weights[0])
-        is_word = [
-            ~tokens.special[span] & [any(map(str.isalnum, label)) for label in tokens.labels[span]]
+        is_word = [  # and not a later piece of one, which means little alone
+            ~tokens.special[span]
+            & [any(map(str.isalnum, label)) for label in tokens.labels[span]]
+            & ((np.diff(tokens.words, prepend=-1) != 0) | (tokens.words < 0))[span]
             for tokens, span in ((maps.query_tokens, head.queries), (maps.key_tokens, head.keys))
         ]
         if left_out is not None:

@@ -10,6 +10,8 @@ from attnviz.maps.heads import chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measured_heads import measured_frame
 from attnviz.report.picture.structure import first_sentence, left_out_keys
+from attnviz.text.characters import WORDS
+from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense
@@ -77,6 +79,8 @@ def test_left_out_keys_are_those_of_a_part_of_the_text() -> None:
     assert left_out.among(tokens, slice(0, 6)).tolist() == [True, False, False, False, False, True]
     assert left_out.among(tokens, slice(2, 6)).tolist() == [False, False, False, True]
     assert left_out.among(tokens, slice(5, 6)).tolist() == [False]  # nothing else would be left
+    later = replace(left_out, special=False, first=True)
+    assert not later.among(tokens, slice(2, 6)).any()  # the text's first token is no part of it
 
 
 def test_the_first_sentence_counts_heads_as_the_filter_does_and_names_the_strongest_look() -> None:
@@ -96,6 +100,32 @@ def test_the_first_sentence_counts_heads_as_the_filter_does_and_names_the_strong
         "head=0.0",
         "head=0.1&query=it&key=fox",
     ]
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "words", "is_said"),
+    [
+        (4, 2, None, True),
+        (3, 2, None, False),  # a pattern by distance says that
+        (4, 2, (-1, 0, 1, 2, 2, -1), False),  # “it” is the second piece of a word
+        (4, 2, (-1, 0, 0, 1, 2, -1), False),  # “fox” is
+        (4, 2, (-1, 0, 1, 1, 2, -1), True),  # “saw” is
+        (5, 2, None, False),  # a special token
+    ],
+)
+def test_the_first_sentence_names_a_look_from_a_word_to_a_distant_word(
+    query: int, key: int, words: tuple[int, ...] | None, is_said: bool
+) -> None:
+    recording = heads_with([0.2], key=0, special=(0, 5))
+    weights = dense(recording).weights.copy()
+    weights[0, query] = np.eye(6)[key]
+    tokens = dense(recording).key_tokens
+    if words is not None:
+        tokens = replace(tokens, groups={**tokens.groups, WORDS: Groups(np.array(words))})
+    maps = replace(dense(recording), weights=weights, query_tokens=tokens, key_tokens=tokens)
+    heads = chosen_heads(replace(recording, maps=(maps,)), Selection())
+    phrases = first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None)
+    assert any("looks most at" in phrase.text for phrase in phrases) == is_said
 
 
 def test_the_first_sentence_is_empty_where_nothing_stands_out() -> None:
