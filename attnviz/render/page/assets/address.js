@@ -1,8 +1,8 @@
 /** The address of what is shown, readable by a person: `#head=3.4&query=it`; written and read without a browser. */
 
 import { choiceOf, firstHeadOf, valuesOf } from "./choices.js";
+import { LAYER } from "./filter.js";
 import { linkOf } from "./links.js";
-import { LAYER } from "./ordering.js";
 import { nameOfPlace, placeNamed } from "./places.js";
 import { intervalText, readInterval } from "./seconds.js";
 

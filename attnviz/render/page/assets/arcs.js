@@ -3,9 +3,9 @@
 import { clipped, FAINT, fitText, letters, longest, moved, short, textAt } from "./figure.js";
 import { scaleUpTo } from "./head_scales.js";
 import { highOfAll, topOf } from "./moved.js";
-import { HUES } from "./overlay.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { sideNumber, state } from "./state.js";
+import { HUES } from "./together.js";
 import { h } from "./tree.js";
 import { strongestCells } from "./values.js";
 

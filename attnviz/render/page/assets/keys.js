@@ -4,17 +4,18 @@ import { choose, chooseNext, findToken, fitView, isSameMark, letGo, moveEnd, mov
 import { missingFact } from "./choices.js";
 import { openShare } from "./command.js";
 import { page } from "./data.js";
+import { openHelp } from "./dialogs.js";
 import { one, say } from "./elements.js";
-import { openHelp } from "./keyboard.js";
+import { orderedBy, sortTurned } from "./filter.js";
 import { sortMetric } from "./listing.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { stepNotes } from "./notes.js";
-import { orderedBy, sortTurned } from "./ordering.js";
 import { saveSvg } from "./save.js";
 import { scene, set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 
 /** @import { Mark } from "./types.js" */
+
 /** @typedef {{ key: string, name: string, needs: string[], act: (target: HTMLElement) => unknown }} Bound an action of a key; one that does nothing here, where the browser's own stays, returns false */
 
 /** @type {[number, number][]} how far the arrows move, down and right: left, up, down, right */

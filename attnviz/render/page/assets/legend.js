@@ -7,12 +7,12 @@ import { one } from "./elements.js";
 import { FAINT, rectangle, scaleBar, textAt, wrapped } from "./figure.js";
 import { tickTexts } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
-import { showsMoved } from "./moved.js";
 import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
-import { HUES } from "./overlay.js";
+import { showsMoved } from "./moved.js";
 import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
 import { changeSaid } from "./titles.js";
+import { HUES } from "./together.js";
 import { h, patch } from "./tree.js";
 
 /** @import { Figure, Scale } from "./types.js" */

@@ -2,9 +2,8 @@
 
 import { page } from "./data.js";
 import { one } from "./elements.js";
-import { parseFilter } from "./filter.js";
+import { inOrder, orderedBy, parseFilter } from "./filter.js";
 import { described, METRIC_NAMES, numbersOf, patternOf } from "./metrics.js";
-import { inOrder, orderedBy } from "./ordering.js";
 import { set, state } from "./state.js";
 
 /** The filter as it is now, and what is wrong with it. */

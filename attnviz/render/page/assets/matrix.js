@@ -1,7 +1,6 @@
 /** The matrix: a row for each query, a column for each key, labels that stay while the cells scroll. */
 
 import { paintCells, rgbOf } from "./colors.js";
-import { envelopeOf, secondsAlong, wordsHeard } from "./envelope.js";
 import { clipped, FAINT, fitText, doubleFrame, letters, longest, moved, rectangle, roundStep, textAt, textWidth } from "./figure.js";
 import { cellText, decimalsOf, positionOf } from "./formatting.js";
 import { scaleOfParts } from "./head_scales.js";
@@ -10,6 +9,7 @@ import { inkOn } from "./scales.js";
 import { cellAt, extentOf, startOf, secondTicks } from "./seconds.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
+import { envelopeOf, secondsAlong, wordsHeard } from "./waveform.js";
 
 /** @import { Area, Axis, CellImage, Mark, PaintedPart, Picture, Scale, Shown } from "./types.js" */
 /** @import { Tree } from "./tree.js" */

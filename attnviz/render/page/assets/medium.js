@@ -2,8 +2,7 @@
 
 import { Patches } from "./patches.js";
 import { Waveform } from "./waveform.js";
-import { Words } from "./words.js";
-import { WrittenUnits } from "./written_units.js";
+import { Words, WrittenUnits } from "./words.js";
 
 /** @import { Text } from "./types.js" */
 /** @import { Marking } from "./words.js" */

@@ -2,7 +2,7 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { LAYER } from "./ordering.js";
+import { LAYER } from "./filter.js";
 
 /** @import { DescribedHead } from "./types.js" */
 

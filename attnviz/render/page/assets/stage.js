@@ -1,10 +1,9 @@
 /** A stage: a part of a large picture that scrolls by itself, drawn only where it is seen, and zooms. */
 
 import { pin, pointTo } from "./actions.js";
-import { contextOf, theme } from "./colors.js";
+import { contextOf, newCanvas, theme } from "./colors.js";
 import { isPrinting, make, openHeight } from "./elements.js";
 import { measureLetters } from "./figure.js";
-import { isStill } from "./motion.js";
 import { set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
@@ -19,6 +18,7 @@ const FLIGHT = 300; // milliseconds
 const READABLE_CELL = 30; // pixels of a cell whose number is read
 const MAX_PRINTED = 12_000; // pixels of a picture that is printed whole
 export const DIMMED = 0.16; // opacity of what a marked token's own lines stand out from
+const GLIDE = 180; // milliseconds
 
 /** @typedef {(event: { clientX: number, clientY: number }) => [number, number]} PlaceOf */
 
@@ -350,4 +350,22 @@ export class PictureStage {
       { passive: false },
     );
   }
+}
+
+/** True if nothing is to move. */
+function isStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/** Shows a picture on its way from one place of the window to another. @param {HTMLCanvasElement} picture @param {DOMRect} from @param {DOMRect} to */
+export function glide(picture, from, to) {
+  if (isStill() || !from.width || !to.width || !picture.width) return;
+  const ghost = newCanvas(picture.width, picture.height);
+  contextOf(ghost).drawImage(picture, 0, 0);
+  ghost.className = "gliding";
+  Object.assign(ghost.style, { left: `${to.x}px`, top: `${to.y}px`, width: `${to.width}px`, height: `${to.height}px` });
+  document.body.append(ghost);
+  const start = `translate(${from.x - to.x}px, ${from.y - to.y}px) scale(${from.width / to.width}, ${from.height / to.height})`;
+  const way = [{ transform: start, opacity: 1 }, { opacity: 1, offset: 0.7 }, { transform: "none", opacity: 0 }];
+  ghost.animate(way, { duration: GLIDE, easing: "ease-out" }).finished.finally(() => ghost.remove());
 }

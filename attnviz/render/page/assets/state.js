@@ -4,8 +4,8 @@ import { AXES, readAddress, writtenAddress } from "./address.js";
 import { firstHeadOf, leavesOut, valueNow } from "./choices.js";
 import { batch, computed, signal } from "./core.js";
 import { comparing, hasManyTokens, haveSameTexts, page } from "./data.js";
+import { LAYER } from "./filter.js";
 import { METRIC_NAMES } from "./metrics.js";
-import { LAYER } from "./ordering.js";
 
 /** @import { Choice, Scene, State } from "./types.js" */
 

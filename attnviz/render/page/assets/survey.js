@@ -3,25 +3,23 @@
 import { contextOf, forgetTheme, theme } from "./colors.js";
 import { effect, untracked } from "./core.js";
 import { headTitle, page } from "./data.js";
-import { closing, copied } from "./dialogs.js";
+import { closing, copied, listenToKeys, listenToPrint, openHelp } from "./dialogs.js";
 import { fillChoices, make, one, say } from "./elements.js";
 import { scaleBar } from "./figure.js";
+import { inOrder, LAYER } from "./filter.js";
 import { canvasOf, drawGrid, fitGrid, listenToGrid } from "./head_grid.js";
 import { headTable } from "./head_table.js";
-import { listenToKeys, openHelp } from "./keyboard.js";
 import { drawFilter, listedHeads, listenToFilter } from "./listing.js";
 import { METRIC_NAMES, metricText, numberOf, patternOf } from "./metrics.js";
 import { openNotes, original, startStory, stepNotes } from "./notes.js";
-import { inOrder, LAYER } from "./ordering.js";
-import { listenToPrint } from "./printing.js";
 import { addressOfView, followAddress, set, state } from "./state.js";
 import { drawCard, fitCard } from "./survey_card.js";
 import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
 import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
 import { h, patch } from "./tree.js";
 
-/** @import { ThumbAbout } from "./head_grid.js" */
 /** @import { ListName, State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
+/** @import { ThumbAbout } from "./head_grid.js" */
 
 /** @typedef {{ numbers: SurveyNumbers, texts: SurveyText[], examples: SurveyExample[][] }} ReadSurvey */
 

@@ -4,15 +4,15 @@ import { chartAxis, endsOf, groundOf } from "./charts.js";
 import { cssOf } from "./colors.js";
 import { page } from "./data.js";
 import { one } from "./elements.js";
+import { LAYER } from "./filter.js";
 import { listedHeads } from "./listing.js";
 import { metricText, numberOf, patternOf } from "./metrics.js";
-import { LAYER } from "./ordering.js";
 import { state } from "./state.js";
 import { besideMean } from "./survey_data.js";
 import { h, patch } from "./tree.js";
 
-/** @import { Child } from "./tree.js" */
 /** @import { Scale, SurveyNumbers } from "./types.js" */
+/** @import { Child } from "./tree.js" */
 
 const RATIO = 0.62; // of the picture's height to its width
 const [LEAST_WIDTH, MAX_HEIGHT] = [280, 440]; // pixels

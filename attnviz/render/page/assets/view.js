@@ -1,32 +1,30 @@
 /** Draws the state: all heads, a head in one of its views, or several heads together. */
 
-import { drawMarks, refreshInspector } from "./actions.js";
+import { drawMarks, openHead, refreshInspector } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
 import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
 import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
+import { headTable } from "./head_table.js";
 import { drawLegend, hasPalette } from "./legend.js";
 import { TokenLens } from "./lens.js";
-import { LensImages } from "./lens_images.js";
-import { LensPicture } from "./lens_picture.js";
+import { LensImages, LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
-import { glide } from "./motion.js";
+import { METRIC_NAMES } from "./metrics.js";
 import { isMovedRead, takeMovedCodes } from "./moved.js";
 import { askMovedCodes, dropAll, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
-import { NumbersView } from "./numbers_view.js";
-import { overlaid } from "./overlay.js";
 import { cellAt } from "./seconds.js";
 import { cellsOf, shownHead, showsScores, unitsNow } from "./shown.js";
-import { PictureStage } from "./stage.js";
+import { glide, PictureStage } from "./stage.js";
 import { followed, scene, set, state, writeAddress } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { titleOfView } from "./titles.js";
-import { combinedHeads, SideBySide, whyNot } from "./together.js";
+import { combinedHeads, overlaid, SideBySide, whyNot } from "./together.js";
 import { ZoomPicture } from "./zoom.js";
 
 /** @import { ListName, Mark, Picture, Quantity, Shown, State, Together, View } from "./types.js" */
@@ -305,4 +303,21 @@ function takeZoom(zoom) {
   const stage = scene.current?.stage;
   if (!stage || !factor) return;
   stage.showAt({ query: Number(query), key: Number(key) }, Number(factor), [stage.width / 2, stage.height / 2]);
+}
+
+/** All heads of a page in all numbers that are known of them. @implements {View} */
+class NumbersView {
+  /** @param {HTMLElement} parent */
+  constructor(parent) {
+    const heads = listedHeads();
+    const caption = `What ${heads.length} of ${page.heads.length} heads do: a number opens its head, a metric’s name sorts by it`;
+    const none = "These heads have no numbers: no metric applies to them, or their maps are pooled.";
+    parent.append(METRIC_NAMES.length ? headTable(heads, METRIC_NAMES, caption, openHead) : make("p", { className: "note" }, none));
+  }
+
+  drawOver() {}
+
+  reveal() {}
+
+  fit() {}
 }
