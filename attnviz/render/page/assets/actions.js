@@ -5,9 +5,8 @@ import { haveSameTexts, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { drawInspector } from "./inspector.js";
 import { listedHeads } from "./listing.js";
-import { placeNamed } from "./places.js";
+import { heardOf, intervalOf, intervalText, placeNamed, startOf, withMovedEnd } from "./places.js";
 import { spokenOf, tipOf } from "./quantities.js";
-import { heardOf, intervalOf, intervalText, startOf, withMovedEnd } from "./seconds.js";
 import { firstHead, scene, set, state } from "./state.js";
 
 /** @import { Choice, ChoiceName, Mark, Shown, Stage, State, Together, ViewName } from "./types.js" */

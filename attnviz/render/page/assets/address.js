@@ -1,10 +1,9 @@
 /** The address of what is shown, readable by a person: `#head=3.4&query=it`; written and read without a browser. */
 
 import { choiceOf, firstHeadOf, valuesOf } from "./choices.js";
+import { linkOf } from "./elements.js";
 import { LAYER } from "./filter.js";
-import { linkOf } from "./links.js";
-import { nameOfPlace, placeNamed } from "./places.js";
-import { intervalText, readInterval } from "./seconds.js";
+import { intervalText, nameOfPlace, placeNamed, readInterval } from "./places.js";
 
 /** @import { Axis, Choice, ChoiceName, Mark, Places, State, Text } from "./types.js" */
 

@@ -1,9 +1,8 @@
 /** The arcs: queries in a column at the left, keys at the right, a line for each weight worth seeing, of several heads each in its hue. */
 
 import { clipped, FAINT, fitText, letters, longest, moved, short, textAt } from "./figure.js";
-import { scaleUpTo } from "./head_scales.js";
-import { highOfAll, topOf } from "./moved.js";
 import { hueOf, strengthOf } from "./scales.js";
+import { highOfAll, scaleUpTo, topOf } from "./shown.js";
 import { sideNumber, state } from "./state.js";
 import { HUES } from "./together.js";
 import { h } from "./tree.js";

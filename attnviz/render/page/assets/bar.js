@@ -8,13 +8,13 @@ import { one } from "./elements.js";
 import { quoted } from "./formatting.js";
 import { drawFilter, listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
-import { intervalText } from "./seconds.js";
+import { intervalText } from "./places.js";
+import { titleOfView } from "./quantities.js";
 import { firstHead, set, state } from "./state.js";
-import { titleOfView } from "./titles.js";
 import { h, patch } from "./tree.js";
 
-/** @import { Given } from "./tree.js" */
 /** @import { Choice } from "./types.js" */
+/** @import { Given } from "./tree.js" */
 
 const hasToken = computed(() => Boolean(state.pin ?? state.mark)); // which a move from one token to another leaves as it is
 const WIDE_WINDOW = matchMedia("(min-width: 760px)");

@@ -1,8 +1,7 @@
 /** The page of two surveys: heads as arrows from the numbers before to those after, and a list of what changes. */
 
 import { chartAxis, endsOf, groundOf } from "./charts.js";
-import { one } from "./elements.js";
-import { linkOf } from "./links.js";
+import { linkOf, one } from "./elements.js";
 import { h, patch } from "./tree.js";
 
 /**

@@ -3,11 +3,10 @@
 import { page, textOf } from "./data.js";
 import { closing, copied } from "./dialogs.js";
 import { make, one } from "./elements.js";
-import { showsMoved } from "./moved.js";
-import { nameOfPlace } from "./places.js";
 import { listedHeads, sortMetric } from "./listing.js";
+import { nameOfPlace } from "./places.js";
 import { showsScores, unitsNow } from "./shown.js";
-import { addressOfView, scene, state } from "./state.js";
+import { addressOfView, scene, showsMoved, state } from "./state.js";
 
 /** The words of `attnviz show --size` for the sizes of figures. */
 const SIZES = { column: "column", page: "page", slide: "16:9" };

@@ -1,4 +1,4 @@
-/** Elements of the page: found, made, and groups of buttons of which one is pressed. */
+/** Elements of the page: found, made, and groups of buttons of which one is pressed; and the end of a link. */
 
 /** The page's element of that name. @param {string} id */
 export function one(id) {
@@ -103,4 +103,14 @@ export function openHeight() {
 /** Tells a screen reader what happened. @param {string} text */
 export function say(text) {
   one("spoken").textContent = text;
+}
+
+/** @param {[string, string][]} parts names and values */
+export function linkOf(parts) {
+  return `#${parts.map(([name, value]) => `${name}=${readable(value)}`).join("&")}`;
+}
+
+/** @param {string} value */
+function readable(value) {
+  return encodeURIComponent(value).replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/%3E/g, ">").replace(/%20/g, "+");
 }

@@ -6,12 +6,11 @@ import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
 import { FAINT, rectangle, scaleBar, textAt, wrapped } from "./figure.js";
 import { tickTexts } from "./formatting.js";
-import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
-import { showsMoved } from "./moved.js";
+import { changeSaid } from "./quantities.js";
 import { valueAt } from "./scales.js";
-import { scene, state } from "./state.js";
-import { changeSaid } from "./titles.js";
+import { scaleOf, thumbnailScale } from "./shown.js";
+import { scene, showsMoved, state } from "./state.js";
 import { HUES } from "./together.js";
 import { h, patch } from "./tree.js";
 

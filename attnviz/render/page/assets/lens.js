@@ -3,12 +3,11 @@
 import { combinedOf } from "./combining.js";
 import { haveSameTexts, headName, page, seenBy, textOf } from "./data.js";
 import { lineByUnits } from "./grids.js";
-import { scaleOf } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
 import { askLines } from "./numbers.js";
 import { weightText } from "./quantities.js";
-import { unitsNow } from "./shown.js";
+import { scaleOf, unitsNow } from "./shown.js";
 import { sideNumber, state } from "./state.js";
 import { ABSENT, changeOf, largestOf, strongestOf } from "./values.js";
 

@@ -3,10 +3,10 @@
 import { paintCells, rgbOf } from "./colors.js";
 import { clipped, FAINT, fitText, doubleFrame, letters, longest, moved, rectangle, roundStep, textAt, textWidth } from "./figure.js";
 import { cellText, decimalsOf, positionOf } from "./formatting.js";
-import { scaleOfParts } from "./head_scales.js";
+import { cellAt, extentOf, startOf, secondTicks } from "./places.js";
 import { pooledCells } from "./pooling.js";
 import { inkOn } from "./scales.js";
-import { cellAt, extentOf, startOf, secondTicks } from "./seconds.js";
+import { scaleOfParts } from "./shown.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 import { envelopeOf, secondsAlong, wordsHeard } from "./waveform.js";

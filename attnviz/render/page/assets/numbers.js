@@ -3,8 +3,8 @@
 import { headTitle, page, seenBy, shapeOf, textOf } from "./data.js";
 import { factorsOf } from "./factors.js";
 import { factoredWeights, keptWeights } from "./grids.js";
-import { scaleOf } from "./head_scales.js";
-import { showsMoved } from "./moved.js";
+import { scaleOf } from "./shown.js";
+import { showsMoved } from "./state.js";
 
 /** @import { Axis, Grid, OfHeads, Part, ScoreFactors, StoredPage, WindowBand } from "./types.js" */
 

@@ -8,10 +8,10 @@ import { canvasOf } from "./head_grid.js";
 import { hasPalette, legendFigure } from "./legend.js";
 import { sortMetric } from "./listing.js";
 import { effectColor, EFFECT_FRAME } from "./overview.js";
+import { captionOf, titleOfFile } from "./quantities.js";
 import { DIMMED } from "./stage.js";
 import { scene, set, state } from "./state.js";
 import { TextView } from "./strip.js";
-import { captionOf, titleOfFile } from "./titles.js";
 import { mostAcross } from "./together.js";
 import { h, written } from "./tree.js";
 

@@ -162,6 +162,11 @@ function zoomOf() {
   return `${Number(stage.picture.factor.toPrecision(3))}@${mark?.query ?? 0},${mark?.key ?? 0}`;
 }
 
+/** True if contributions are shown that a page of weights holds besides. */
+export function showsMoved() {
+  return state.of !== page.quantity;
+}
+
 /** True if special tokens are left out of what is shown, and others that take most of the weight. */
 export function hidesSpecial() {
   return state.special === "hidden";

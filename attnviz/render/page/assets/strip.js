@@ -4,12 +4,11 @@ import { keepToken, pin, pointTo } from "./actions.js";
 import { page, textOf } from "./data.js";
 import { make, one } from "./elements.js";
 import { moved, textAt, wrapped } from "./figure.js";
-import { scaleUpTo } from "./head_scales.js";
 import { drawMedium } from "./medium.js";
-import { withoutHidden } from "./shown.js";
-import { weightText } from "./quantities.js";
-import { heardOf, intervalText, shareWithin } from "./seconds.js";
 import { hasShares } from "./patch_runs.js";
+import { heardOf, intervalText, shareWithin } from "./places.js";
+import { weightText } from "./quantities.js";
+import { scaleUpTo, withoutHidden } from "./shown.js";
 import { scene, set, sideNumber, state } from "./state.js";
 import { averageOfKeys, largestOf, strongestOf } from "./values.js";
 

@@ -2,10 +2,9 @@
 
 import { page, pooledCounts, seenBy, shapeOf, textOf } from "./data.js";
 import { decode, largestCode, someBytesOf, weightsOfCodes } from "./encoding.js";
-import { movedCodes, showsMoved } from "./moved.js";
+import { cellAt } from "./places.js";
 import { pooledCells } from "./pooling.js";
-import { cellAt } from "./seconds.js";
-import { hidesSpecial, sideNumber, state } from "./state.js";
+import { hidesSpecial, showsMoved, sideNumber, state } from "./state.js";
 import { ABSENT, changeOf, largestOf } from "./values.js";
 
 /** @import { Axis, Coded, DrawnThumbnail, Pooled } from "./types.js" */
@@ -17,6 +16,19 @@ const room = { pixels: Infinity, square: false };
 
 /** What was read or pooled of thumbnails, by name. @type {{ coded: Map<string, Coded>, pooled: Map<string, Float32Array> }} */
 const heldThumbnails = { coded: new Map(), pooled: new Map() };
+
+/** The codes of the thumbnails of contributions, once they were asked for. @type {Uint8Array} */
+let movedCodes = new Uint8Array(0);
+
+/** Takes the codes of the thumbnails of contributions. @param {Uint8Array} codes */
+export function takeMovedCodes(codes) {
+  movedCodes = codes;
+}
+
+/** True if the thumbnails of what is shown now were read. */
+export function isMovedRead() {
+  return movedCodes.length > 0 || !showsMoved();
+}
 
 /** The first code of each head: of every side all means, then all maxima. */
 const firsts = page.heads.map(() => 0);
@@ -37,7 +49,7 @@ function codedThumbnail(number, side = sideNumber(), hides = false) {
   if (before) return before;
   const [rows, columns] = page.heads[number].thumbnail;
   const first = firsts[number] + (2 * side + Number(pool === "max")) * rows * columns;
-  const codes = moved ? movedCodes().slice(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
+  const codes = moved ? movedCodes.slice(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
   const keys = textOf(number, "key", side);
   for (const key of hides ? (keys.leftOut ?? []) : []) {
     const column = blockOf(key, columns, keys.labels.length);

@@ -4,13 +4,11 @@ import { MAX_OVERLAID } from "./choices.js";
 import { page, seenBy, textOf } from "./data.js";
 import { make, openHeight } from "./elements.js";
 import { combined, heldGrid } from "./grids.js";
-import { scaleOf } from "./head_scales.js";
-import { highOfAll, showsMoved } from "./moved.js";
 import { askMap } from "./numbers.js";
-import { cellNumber } from "./quantities.js";
+import { captionOf, cellNumber, titleOfHeads } from "./quantities.js";
+import { highOfAll, scaleOf } from "./shown.js";
 import { PictureStage } from "./stage.js";
-import { sideNumber } from "./state.js";
-import { captionOf, titleOfHeads } from "./titles.js";
+import { showsMoved, sideNumber } from "./state.js";
 import { ABSENT, averageOfKeys } from "./values.js";
 
 /** @import { Grid, Mark, Picture, Shades, Shown, Together, View } from "./types.js" */

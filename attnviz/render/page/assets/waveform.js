@@ -3,14 +3,14 @@
 import { make } from "./elements.js";
 import { bytesOf } from "./encoding.js";
 import { letters, rectangle, short, textAt, textWidth } from "./figure.js";
+import { amplitudesOf, cellAt, extentOf, heardWords, intervalOf, secondTicks, startOf } from "./places.js";
 import { hueOf, strengthOf } from "./scales.js";
-import { amplitudesOf, cellAt, extentOf, heardWords, intervalOf, secondTicks, startOf } from "./seconds.js";
 import { h, patch } from "./tree.js";
 
 /** @import { Area, Figure, Text } from "./types.js" */
-/** @import { Interval } from "./seconds.js" */
 /** @import { Marking, Shading } from "./words.js" */
 /** @import { Tree } from "./tree.js" */
+/** @import { Interval } from "./places.js" */
 
 const MIN_INTERVAL = 4; // pixels from which a press that moves keeps an interval
 const HEIGHTS = { strip: [34, 14], large: [110, 40] }; // pixels of envelope and weights

@@ -3,14 +3,14 @@
 import { contextOf, theme } from "./colors.js";
 import { make, whenIdle } from "./elements.js";
 import { textAt, textWidth } from "./figure.js";
-import { lineWith, linesOf } from "./flow.js";
+import { lineWith, linesOf } from "./formatting.js";
 import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
 import { h } from "./tree.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Figure, Scale, Text } from "./types.js" */
-/** @import { Heard, Interval } from "./seconds.js" */
 /** @import { Tree } from "./tree.js" */
+/** @import { Heard, Interval } from "./places.js" */
 
 /**
  * What a reader does with the tokens, and which of them are marked.

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { combinedOf, Rollout } from "../../../../attnviz/render/page/assets/combining.js";
-import { lineWith, linesOf } from "../../../../attnviz/render/page/assets/flow.js";
+import { lineWith, linesOf } from "../../../../attnviz/render/page/assets/formatting.js";
 import { fractionOf, valueAt } from "../../../../attnviz/render/page/assets/scales.js";
 import { ABSENT } from "../../../../attnviz/render/page/assets/values.js";
 

@@ -5,8 +5,7 @@ import { test } from "node:test";
 
 import {
   amplitudesOf, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf, withMovedEnd,
-} from "../../../../attnviz/render/page/assets/seconds.js";
-import { bare } from "../../../../attnviz/render/page/assets/places.js";
+} from "../../../../attnviz/render/page/assets/places.js";
 
 const FRAMES = { labels: Array(50).fill("frame"), first: 0, seconds: [0.01, 0.02] };
 const WORDS = { starts: [0, 10, 30, 40], labels: ["(pause)", "my", "(pause)", "fellow"] };
@@ -74,7 +73,8 @@ test("a bar is as high as the largest amplitude of its part", () => {
   assert.deepEqual([...amplitudesOf(Uint8Array.of(0, 255), 2, [1, 2], 3)], [1, 1, 1]);
 });
 
-test("a label is bare without the mark of a space", () => {
-  assert.equal(bare("␣Americans"), "Americans");
-  assert.equal(bare("a␣b"), "a␣b");
+test("a word that is said is named without the mark of a space", () => {
+  const labelOf = (label) => heardOf({ spoken: [[0, 1, 0.1, 0.3]], labels: [label] }, 0)?.label;
+  assert.equal(labelOf("␣Americans"), "Americans");
+  assert.equal(labelOf("a␣b"), "a␣b");
 });
