@@ -134,12 +134,8 @@ function fillOrders() {
   const own = state.list === "lens" ? [["", recordedOrder()], ["weight", "by weight"]] : [["", "as recorded"]];
   const choices = [...own, ...METRIC_NAMES.map((name) => [name, name])];
   const options = choices.map(([value, name]) => h("option", { value, title: meaningOf(value) }, name));
+  const chooseOrder = (/** @type {Event} */ { target }) => target instanceof HTMLSelectElement && set({ sort: target.value });
   patch(one("sort-label"), ["Sort ", h("select", { id: "sort", value: state.sort.replace(/^-/, ""), onchange: chooseOrder }, ...options)]);
-}
-
-/** @param {Event} event */
-function chooseOrder({ target }) {
-  if (target instanceof HTMLSelectElement) set({ sort: target.value });
 }
 
 /** The order of the rows of one token where none was chosen: a second token that is kept sorts them. */

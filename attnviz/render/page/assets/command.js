@@ -14,7 +14,8 @@ const SIZES = { column: "column", page: "page", slide: "16:9" };
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
   const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
-  const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...unitWords(), ...viewWords(heads), ...scaleWords(heads)];
+  const units = [state.by === "words" ? "--by words" : "", state.special === "hidden" ? "--no-special" : ""];
+  const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...units, ...viewWords(heads), ...scaleWords(heads)];
   const size = state.size && `--size ${SIZES[state.size]}`;
   return { line: [...words, size].filter(Boolean).join(" ") + ` -o figure.${state.size === "slide" ? "png" : "svg"}`, lacks: [lacking(), page.command.remark].filter(Boolean).join(" ") };
 }
@@ -30,11 +31,6 @@ function headWords(heads) {
   const filter = state.filter ? `--filter ${shellQuoted(state.filter)}` : "";
   const sort = sortMetric() ? `--sort ${state.sort}` : "";
   return [filter, sort, "--all"];
-}
-
-/** Returns the options for rows and columns that are words, or tokens without special ones. */
-function unitWords() {
-  return [state.by === "words" ? "--by words" : "", state.special === "hidden" ? "--no-special" : ""];
 }
 
 /** @param {number[] | null} heads */

@@ -52,11 +52,6 @@ export function headName(number) {
   return `${name}${kind === "cross" ? " cross" : ""}${item && `, ${item}`}`;
 }
 
-/** True if the weights are so many that most are small. */
-export function hasManyTokens() {
-  return page.texts.some((text) => text.labels.length > 64);
-}
-
 /** @type {Map<string, Float32Array>} the numbers of keys that each query can see, with which lift compares a weight */
 const counted = new Map();
 

@@ -71,7 +71,8 @@ export function fitGrid(isOther = false) {
   if (!parts) return;
   const overview = one("overview");
   const focused = overview.contains(document.activeElement) ? document.activeElement : null;
-  const plans = [...groupsOf(order)].map(([title, numbers]) => ({ title, ...planOf(numbers, parts) }));
+  const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
+  const plans = [...grouped(order, titleOf)].map(([title, numbers]) => ({ title, ...planOf(numbers, parts) }));
   const isRepainted = parts.fit?.(Math.min(...plans.map(({ side }) => side)) * (window.devicePixelRatio || 1));
   const nothing = h("p", { class: "note" }, "No head passes the filter; change its words.");
   patch(overview, plans.length ? plans.flatMap((plan) => [...(plan.title ? [h("h3", {}, plan.title)] : []), gridTree(plan, parts)]) : [nothing]);
@@ -84,12 +85,6 @@ export function fitGrid(isOther = false) {
   const rest = order.filter((number) => !new Set(seen).has(number));
   const { name } = grid;
   if (rest.length) whenIdle(() => name === grid.name && parts.paint(rest));
-}
-
-/** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers @returns {Map<string, number[]>} */
-function groupsOf(numbers) {
-  const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
-  return grouped(numbers, titleOf);
 }
 
 /** @template Name @param {number[]} numbers @param {(number: number) => Name} nameOf @returns {Map<Name, number[]>} */

@@ -113,13 +113,6 @@ function rowOfHead(head, names) {
   return row;
 }
 
-/** Returns the smallest and the largest value of a metric among all heads; null unless two values differ. @param {string} name */
-function rangeOf(name) {
-  const values = page.heads.map((_, head) => numberOf(head, name)).filter((value) => !Number.isNaN(value));
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  return high > low ? { low, high, values } : null;
-}
-
 /** The words of a filter without those that test a metric. @param {string} filter @param {string} name */
 function withoutTests(filter, name) {
   const spaced = filter.replace(/\s*(>=|<=|>|<|=)\s*/g, "$1");
@@ -134,9 +127,10 @@ function testsOf(name, low, high) {
 
 /** The cell over a metric's column; empty where all heads are alike. @param {string} name */
 function histogramCell(name) {
-  const range = rangeOf(name);
+  const values = page.heads.map((_, head) => numberOf(head, name)).filter((value) => !Number.isNaN(value));
+  const range = { low: Math.min(...values), high: Math.max(...values), values };
   const cell = make("td", { className: "histogram" });
-  if (!range) return cell;
+  if (!(range.high > range.low)) return cell;
   const canvas = make("canvas", { title: `Drag over a part to keep only heads whose ${name} is in it` });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `Histogram of ${name}, from ${range.low.toFixed(2)} to ${range.high.toFixed(2)}`);

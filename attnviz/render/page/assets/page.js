@@ -28,7 +28,8 @@ function start() {
   listenToGrid();
   listenToPointed();
   listenToButtons();
-  listenToFields();
+  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value, { typing: true }));
+  listenToFilter();
   offerSizes();
   listenToKeys(press, (field) => findToken(field.value));
   window.addEventListener("hashchange", follow);
@@ -70,10 +71,4 @@ function listenToButtons() {
     "help-open": openKeys,
   };
   for (const [name, action] of Object.entries(actions)) one(name).addEventListener("click", action);
-}
-
-/** The fields in which a reader types: a token, and words that filter heads. */
-function listenToFields() {
-  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value, { typing: true }));
-  listenToFilter();
 }

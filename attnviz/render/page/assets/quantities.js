@@ -10,7 +10,7 @@ import { showsScores } from "./shown.js";
 import { firstHead, state } from "./state.js";
 import { ABSENT, visibleWeight } from "./values.js";
 
-/** @import { Grid, Mark, Picture, Shown, Together } from "./types.js" */
+/** @import { Mark, Picture, Shown, Together } from "./types.js" */
 
 const COMPUTED_ERROR = 0.02; // of a weight that is computed from queries and keys, where its own bound is not known
 const MAX_NAMED_HEADS = 6;
@@ -44,7 +44,10 @@ export function cellNumber(shown, row, column) {
  * @returns {Quantity[]}
  */
 export function quantitiesOf(shown) {
-  if (!shown.sides.length) return [combinedQuantity(shown)];
+  if (!shown.sides.length) {
+    const { change } = shown.scale; // of several heads: their one number
+    return [{ name: change ? "difference" : "weight", text: (row, column) => weightText(shown.at(row, column), change, shown.errorAt(row, column)) }];
+  }
   const weights = shown.sides.map((side, number) => ({
     name: comparing
       ? `${state.of} ${page.sides[number]}`
@@ -54,7 +57,10 @@ export function quantitiesOf(shown) {
   }));
   const rest = shown.sides.map((side, number) => ({
     name: (page.block > 1 ? `largest ${state.of}` : "score") + (comparing ? ` ${page.sides[number]}` : ""),
-    text: (/** @type {number} */ row, /** @type {number} */ column) => secondText(side, row, column, shown.columns),
+    text: (/** @type {number} */ row, /** @type {number} */ column) => {
+      if (side.at(row, column) === ABSENT) return "masked";
+      return side.maxima ? weightText(side.maxima[row * shown.columns + column]) : scoreText(side.score(row, column));
+    },
   }));
   if (joinsWords(state.head ?? 0)) rest.length = 0;
   if (!comparing) return [...weights, ...rest];
@@ -67,25 +73,6 @@ export function quantitiesOf(shown) {
     },
   };
   return [...weights, change, ...rest];
-}
-
-/** The one number of a cell of several heads. @param {Shown} shown @returns {Quantity} */
-function combinedQuantity(shown) {
-  const { change } = shown.scale;
-  return { name: change ? "difference" : "weight", text: (row, column) => weightText(shown.at(row, column), change, shown.errorAt(row, column)) };
-}
-
-/**
- * A cell's score, or its maximum where it is a block.
- *
- * @param {Grid} side
- * @param {number} row
- * @param {number} column
- * @param {number} columns
- */
-function secondText(side, row, column, columns) {
-  if (side.at(row, column) === ABSENT) return "masked";
-  return side.maxima ? weightText(side.maxima[row * columns + column]) : scoreText(side.score(row, column));
 }
 
 /** @param {Shown} shown @param {number} query @param {number} key */

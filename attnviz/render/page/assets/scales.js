@@ -13,16 +13,12 @@ const LOG_RANGE = 1e-4; // of the largest value: where logarithmic steps begin
  * @param {Scale} scale
  */
 export function fractionOf(value, scale) {
-  if (scale.steps === "lift" && !scale.change) return liftFraction(value, scale);
+  // Lift goes from 1 / high to high in equal factors; 1, no preference, is in the middle.
+  if (scale.steps === "lift" && !scale.change) return Math.min(1, Math.max(0, 0.5 + liftOf(Math.max(value, 1e-12), scale)));
   const size = scale.change ? Math.abs(value) : value;
   const part = Math.min(1, Math.max(0, (size - scale.low) / (scale.high - scale.low)));
   const stepped = scale.steps === "sqrt" || scale.steps === "lift" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
   return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
-}
-
-/** From 1 / high to high in equal factors; 1, no preference, is in the middle. @param {number} level @param {Scale} scale */
-function liftFraction(level, scale) {
-  return Math.min(1, Math.max(0, 0.5 + liftOf(Math.max(level, 1e-12), scale)));
 }
 
 /** Returns the place of a lift on its scale from the middle, -0.5 to 0.5; it is logarithmic. @param {number} level @param {Scale} scale */

@@ -3,13 +3,14 @@
 import { AXES, readAddress, writtenAddress } from "./address.js";
 import { firstHeadOf, leavesOut, valueNow } from "./choices.js";
 import { batch, computed, signal } from "./core.js";
-import { comparing, hasManyTokens, haveSameTexts, page } from "./data.js";
+import { comparing, haveSameTexts, page } from "./data.js";
 import { LAYER } from "./filter.js";
 import { METRIC_NAMES } from "./metrics.js";
 
 /** @import { Choice, Scene, State } from "./types.js" */
 
 const MAX_TOGETHER = 6; // heads that begin side by side
+const MANY_TOKENS = 64; // of a text with more, most weights are small
 
 const [across, up, sized = "", colour = LAYER] = page.survey?.axes ?? ["", "", "", ""];
 const isHead = (/** @type {number | null} */ head) => head === null || page.heads[head] !== undefined;
@@ -30,7 +31,7 @@ const begun = {
   side: comparing ? "change" : "",
   of: page.quantity,
   limits: page.limits,
-  steps: page.steps ?? (hasManyTokens() ? "sqrt" : "linear"),
+  steps: page.steps ?? (page.texts.some(({ labels }) => labels.length > MANY_TOKENS) ? "sqrt" : "linear"),
   size: "",
   list: page.survey ? "points" : "maps",
   chosen: few,

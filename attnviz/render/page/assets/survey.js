@@ -89,7 +89,11 @@ function drawCardOf({ numbers, texts, examples }) {
 /** Draws all heads as they are shown now, and the list of them. @param {ReadSurvey} survey */
 function drawHeads({ numbers }) {
   const { list } = state;
-  fillChoices(one("lists"), SURVEY_LISTS, list, chooseList);
+  fillChoices(one("lists"), SURVEY_LISTS, list, (chosen) => {
+    set({ list: chosen });
+    const pressed = one("lists").querySelector('[aria-pressed="true"]');
+    if (pressed instanceof HTMLElement) pressed.focus();
+  });
   drawFilter();
   fillAxes();
   for (const [name, shown] of /** @type {const} */ ([["plot", "points"], ["overview", "maps"]])) one(name).hidden = list !== shown;
@@ -107,13 +111,6 @@ function fitAll({ numbers }) {
   if (state.list === "points") drawPlot(numbers, choose, brush);
   if (state.list === "maps") fitGrid();
   fitCard();
-}
-
-/** @param {ListName} list */
-function chooseList(list) {
-  set({ list });
-  const pressed = one("lists").querySelector('[aria-pressed="true"]');
-  if (pressed instanceof HTMLElement) pressed.focus();
 }
 
 /** @param {number} head */
@@ -166,7 +163,12 @@ function fillAxes() {
   const names = [...METRIC_NAMES, LAYER];
   const menus = MENUS.flatMap(([axis, label]) => {
     if (state.list === "maps" && axis !== "colour") return [];
-    const menu = make("select", { id: `axis-${axis}`, onchange: () => chooseAxis(axis, menu.value) });
+    const menu = make("select", { id: `axis-${axis}` });
+    menu.addEventListener("change", () => {
+      const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
+      set({ [axis]: menu.value, ...(moves ? { brushed: null } : {}) });
+      one(`axis-${axis}`).focus();
+    });
     menu.append(...(axis === "sized" ? ["", ...names] : names).map((name) => make("option", { value: name }, name || "the same")));
     menu.value = state[axis];
     return [make("label", {}, label, " ", menu)];
@@ -175,13 +177,6 @@ function fillAxes() {
   const legend = make("span", { className: "legend" });
   patch(legend, [scaleBar(SHARES, ends)]);
   one("axes").replaceChildren(...menus, legend);
-}
-
-/** @param {(typeof MENUS)[number][0]} axis @param {string} name */
-function chooseAxis(axis, name) {
-  const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
-  set({ [axis]: name, ...(moves ? { brushed: null } : {}) });
-  one(`axis-${axis}`).focus();
 }
 
 /** Draws the heads by layers, each in the colour of its number; those that are not listed are pale. */

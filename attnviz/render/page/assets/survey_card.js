@@ -33,7 +33,8 @@ let drawnTexts = [];
 export function drawCard(head, numbers, texts, examples, go) {
   const room = one("card").clientWidth || LEAST_CHART;
   const width = Math.floor(room / Math.max(1, Math.floor((room + CHART_GAP) / (LEAST_CHART + CHART_GAP)))) - CHART_GAP;
-  const name = shownMetric(head, examples[head]);
+  // Texts are listed by the chosen metric where the head has texts of it.
+  const name = examples[head].some(({ metric }) => METRIC_NAMES[metric] === state.textsBy) ? state.textsBy : survey.shownBy[head];
   const listed = examples[head].filter(({ metric }) => METRIC_NAMES[metric] === name);
   const partOf = (/** @type {Float32Array} */ all, /** @type {number} */ count) => all.subarray(head * count, (head + 1) * count);
   const byOffset = (/** @type {string} */ title, /** @type {Float32Array} */ all) => titled(title, barsOf(width, partOf(all, survey.offsets.length), survey.offsets, "offset (key − query)", title));
@@ -65,25 +66,18 @@ export function fitCard() {
   for (const text of drawnTexts) text.fit();
 }
 
-/** The metric that texts are listed by: the chosen one where the head has texts of it. @param {number} head @param {SurveyExample[]} examples */
-function shownMetric(head, examples) {
-  return examples.some(({ metric }) => METRIC_NAMES[metric] === state.textsBy) ? state.textsBy : survey.shownBy[head];
-}
-
 /** Returns the heading of the texts, with a choice of the metric if there are texts by several metrics. @param {string} name @param {SurveyExample[]} examples */
 function textsHeading(name, examples) {
   const names = METRIC_NAMES.filter((_, place) => examples.some(({ metric }) => metric === place));
   const examplesBy = `${survey.noun === "texts" ? "Texts" : "Pictures"}, by `;
   if (names.length < 2) return h("h3", {}, examplesBy + name);
   const options = names.map((each) => h("option", { value: each, title: meaningOf(each) }, each));
-  const choose = (/** @type {Event} */ { currentTarget }) => currentTarget instanceof HTMLSelectElement && chooseTextsBy(currentTarget.value);
+  const choose = (/** @type {Event} */ { currentTarget }) => {
+    if (!(currentTarget instanceof HTMLSelectElement)) return;
+    set({ textsBy: currentTarget.value });
+    one("texts-by").focus();
+  };
   return h("h3", {}, h("label", {}, examplesBy, h("select", { id: "texts-by", value: name, onchange: choose }, ...options)));
-}
-
-/** @param {string} metric */
-function chooseTextsBy(metric) {
-  set({ textsBy: metric });
-  one("texts-by").focus();
 }
 
 /** @param {string} title @param {...Child} content */

@@ -27,7 +27,7 @@ import { isMovedRead, takeMovedCodes } from "./thumbnails.js";
 import { combinedHeads, overlaid, SideBySide, whyNot } from "./together.js";
 import { ZoomPicture } from "./zoom.js";
 
-/** @import { ListName, Mark, Picture, Quantity, Shown, State, Together, View } from "./types.js" */
+/** @import { ListName, Mark, Picture, Quantity, Shown, State, View } from "./types.js" */
 
 /** @type {{ id: number, head: number | null | undefined, list: ListName, of: Quantity, interval: State["interval"] }} */
 const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, interval: state.interval }; // number of the latest drawing: one that takes long is let go of when another begins
@@ -70,7 +70,8 @@ export async function draw(zoom = null) {
   const opened = thumbOf(state.head);
   const thumbBefore = opened?.getBoundingClientRect();
   scene.pointed = null;
-  drawStrip(firstListed()); // first, since it measures: there is little to lay out yet
+  const first = state.head ?? (state.together ? state.chosen[0] : null) ?? listedHeads()[0] ?? 0; // its text stands on top
+  drawStrip(first); // before all else, since it measures: there is little to lay out yet
   drawFrame();
   if (state.together) await drawTogether(id);
   else if (state.head === null) drawList();
@@ -121,11 +122,6 @@ export function focusPicture() {
   if (stage) stage.element.focus();
   else if (state.head === null && state.list === "maps") focusThumbnail(listedHeads()[0] ?? 0);
   else one("view").querySelector("button")?.focus();
-}
-
-/** The head whose text stands on top. */
-function firstListed() {
-  return state.head ?? (state.together ? state.chosen[0] : null) ?? listedHeads()[0] ?? 0;
 }
 
 /** Draws what stands around the numbers. */
@@ -190,18 +186,15 @@ function stageView(parent, picture, name, before) {
   const { shown } = picture;
   const label = `${shown.title}: ${name}. Arrows move, slash finds a token.`;
   const stage = new PictureStage(parent, picture, label, before?.keptFor(shown) ? before : null);
-  stage.moved = writeSoon;
+  stage.moved = () => {
+    clearTimeout(writing.timer); // the address is written when the picture stands still
+    writing.timer = setTimeout(() => writeAddress(), 300);
+  };
   if (picture.note) parent.append(make("p", { className: "note" }, picture.note));
   return { stage, drawOver: () => stage.drawOver(), reveal: (mark) => stage.reveal(mark), fit: () => stage.fit() };
 }
 
 const writing = { timer: 0 };
-
-/** Writes the address when the picture stands still. */
-function writeSoon() {
-  clearTimeout(writing.timer);
-  writing.timer = setTimeout(() => writeAddress(), 300);
-}
 
 /** @param {Shown} shown @returns {Picture} */
 function newPicture(shown) {
@@ -275,7 +268,11 @@ async function drawTogether(id) {
     one("view").replaceChildren(make("p", { className: "note lead" }, refused));
     return say(refused);
   }
-  const shown = await shownTogether(numbers, how);
+  /** @type {Shown[]} each head, or one that is made of them */
+  let shown;
+  if (how === "side") shown = await sideBySide(numbers);
+  else if (how === "overlay") shown = [overlaid(await sideBySide(numbers), numbers)];
+  else shown = [await combinedHeads(numbers, how, loadHead)];
   if (id !== drawn.id) return;
   const parent = one("view");
   parent.replaceChildren();
@@ -283,13 +280,6 @@ async function drawTogether(id) {
   scene.current = null;
   const cells = how === "side" ? cellsOf(shown) : shown;
   scene.current = shown.length > 1 ? new SideBySide(parent, cells, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
-}
-
-/** The heads together: each, or one that is made of them. @param {number[]} numbers @param {Together} how @returns {Promise<Shown[]>} */
-async function shownTogether(numbers, how) {
-  if (how === "side") return sideBySide(numbers);
-  if (how === "overlay") return [overlaid(await sideBySide(numbers), numbers)];
-  return [await combinedHeads(numbers, how, loadHead)];
 }
 
 /** @param {number[]} numbers */
