@@ -374,6 +374,7 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 def test_a_table_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = drawable_recording()
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1000)
     with pytest.raises(AttnvizError, match=r"a table of 100 cells would take .* choose fewer with"):
-        drawable_recording().cell_table()
+        recording.cell_table()

@@ -25,6 +25,7 @@ Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("matplotlib")
 SHARE = 0.9
 FILM_DPI = 100  # of a film, unless it is chosen
+CMAP = "viridis"  # whose colour of small weights is not the paper's
 SMALL = np.array([68, 1, 84], dtype=np.int16)  # the colour of small weights
 
 
@@ -47,7 +48,7 @@ def striped(heads: int, tokens: int, layers: int = 1) -> Recording:
 
 
 def drawn(recording: Recording, suffix: str, **look: object) -> bytes:
-    chosen = Look(color_scale="linear", **look)  # type: ignore[arg-type]  # the cases below are valid
+    chosen = Look(color_scale="linear", cmap=CMAP, **look)  # type: ignore[arg-type]  # the cases below are valid
     report = build_report(recording, ReportOptions(look=chosen, medium=medium_of(suffix, chosen)))
     return draw(report, suffix)
 
@@ -108,7 +109,7 @@ def test_a_stripe_is_in_every_row_of_pixels(
 @pytest.mark.parametrize("suffix", [".gif", ".png"])
 @pytest.mark.parametrize("heads", [ONE, SIX])
 def test_a_stripe_is_in_every_row_of_each_picture_of_a_film(heads: tuple[int, ...], suffix: str) -> None:
-    look = Look(color_scale="linear", dpi=FILM_DPI, width=80)
+    look = Look(color_scale="linear", cmap=CMAP, dpi=FILM_DPI, width=80)
     options = ReportOptions(look=look, medium=medium_of(".png", look))
     file = io.BytesIO()
     write_film(film_of_recordings([striped(*heads)] * 2, ["before", "after"], options), suffix, file)
@@ -123,9 +124,9 @@ def test_a_stripe_is_in_every_row_of_each_picture_of_a_film(heads: tuple[int, ..
 @pytest.mark.parametrize("look", [{"ascii": True, "width": 60}, {"width": 40}, {"width": 100, "pool": "max"}])
 def test_a_stripe_is_in_every_line_of_a_terminal(look: dict[str, object]) -> None:
     text = drawn(striped(*ONE), TERMINAL, **look).decode()
-    rows = re.findall(r"^ *\d+ (\S{20,})$", text, re.MULTILINE)
+    rows = re.findall(r"^ *\d+(?: (\D*))?$", text, re.MULTILINE)
     assert len(rows) > 10
-    assert all(len(set(row)) > 1 for row in rows)
+    assert all(row.strip() for row in rows)  # zero is blank
 
 
 def test_a_stripe_is_in_every_half_of_a_line_of_colours() -> None:
