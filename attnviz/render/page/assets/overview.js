@@ -1,21 +1,26 @@
-/** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. Many beside what is open are one canvas. */
+/** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. Many beside what is open are one canvas. A thumbnail that is pointed at shades the text and says its numbers; a word lights its row in every thumbnail. */
 
 import { choose, openHead, step } from "./actions.js";
+import { drawHint } from "./bar.js";
 import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
+import { effect } from "./core.js";
 import { comparing, haveSameTexts, headTitle, page, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
+import { textWidth } from "./figure.js";
 import { quoted } from "./formatting.js";
-import { canvasOf, drawGrid, fitGrid } from "./head_grid.js";
+import { canvasOf, drawGrid, fitGrid, headAt } from "./head_grid.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { effectOf, metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
+import { effectOf, METRIC_NAMES, metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
+import { loadHead } from "./numbers.js";
 import { weightText } from "./quantities.js";
 import { faded } from "./scales.js";
-import { peakOf, sharedScale, thumbnailScale } from "./shown.js";
-import { hidesSpecial, set, state } from "./state.js";
-import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./thumbnails.js";
+import { peakOf, sharedScale, shownHead, thumbnailScale } from "./shown.js";
+import { hidesSpecial, scene, set, state } from "./state.js";
+import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, meanLine, ratioOf, tokenPart } from "./thumbnails.js";
 import { h, patch } from "./tree.js";
+import { strongestOf } from "./values.js";
 
-/** @import { Scale } from "./types.js" */
+/** @import { Axis, Grid, Scale } from "./types.js" */
 /** @import { ThumbAbout } from "./head_grid.js" */
 
 export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
@@ -23,6 +28,7 @@ const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign 
 const MANY_HEADS = 200;
 const HEAD_GAP = 1; // pixels between heads
 const MAX_SIDE = 24; // pixels of a head
+const MAX_NAMED = 3; // tokens that a word looks at most
 
 /** The heads whose thumbnails are painted: another order moves them, and other colours and sizes empty this. */
 const painted = { look: "", sizes: "", numbers: /** @type {Set<number>} */ (new Set()) };
@@ -256,4 +262,96 @@ function headUnder({ offsetX, offsetY }) {
   const pitch = small.side + HEAD_GAP;
   const found = small.placed.find(({ x, y }) => offsetX >= x && offsetX < x + pitch && offsetY >= y && offsetY < y + pitch);
   return found ? found.number : null;
+}
+
+/** @type {{ head: number | null, isLit: boolean }} */
+const pointed = { head: null, isLit: false };
+
+/** Listens to the pointer and to the focus among all heads, and to marks of words. */
+export function listenToPointed() {
+  const overview = one("overview");
+  overview.addEventListener("pointerover", (event) => event.pointerType !== "touch" && pointAtHead(headAt(event)));
+  overview.addEventListener("focusin", (event) => {
+    if (event.target instanceof Element && event.target.matches(":focus-visible")) pointAtHead(headAt(event));
+  });
+  for (const name of ["pointerleave", "focusout"]) overview.addEventListener(name, () => pointAtHead(null));
+  effect(() => lightRows());
+}
+
+/** True if all heads are seen as maps. */
+function showsMaps() {
+  return state.head === null && !state.together && state.list === "maps";
+}
+
+/** Lets a head speak, or none. @param {number | null} number */
+async function pointAtHead(number) {
+  const head = showsMaps() ? number : null;
+  if (head === pointed.head) return;
+  pointed.head = head;
+  speak(head === null ? "" : spoken(head, one("keys-hint")));
+  if (head === null) return shadeBy(null);
+  if (page.heads[head].factors.length) return; // of a long text the average of all rows is not known
+  const sides = await loadHead(head);
+  if (pointed.head === head) shadeBy(shownHead(head, sides));
+}
+
+/** Lights the row of the word that is pointed at in every thumbnail, or its column, and shades what it looks at on average. */
+function lightRows() {
+  const mark = showsMaps() ? state.mark : null;
+  const overview = one("overview");
+  overview.classList.toggle("lit", mark !== null);
+  if (!mark) {
+    if (pointed.isLit) {
+      speak("");
+      shadeBy(null);
+    }
+    pointed.isLit = false;
+    return;
+  }
+  /** @type {[Axis, number]} */
+  const [axis, place] = mark.query !== null ? ["query", mark.query] : ["key", mark.key ?? 0];
+  const heads = listedHeads();
+  const alike = heads.filter((number) => haveSameTexts(heads[0], number));
+  const [from, to] = tokenPart(heads[0], axis, place);
+  overview.classList.toggle("columns", axis === "key");
+  overview.style.setProperty("--from", `${100 * from}%`);
+  overview.style.setProperty("--to", `${100 * to}%`);
+
+  const line = meanLine(alike, axis, place);
+  const labels = textOf(heads[0], axis === "query" ? "key" : "query").labels;
+  const most = strongestOf(line, MAX_NAMED).map((other) => `“${labels[other]}” ${weightText(line[other])}`);
+  const does = axis === "query" ? "looks at" : "is seen by";
+  speak(`“${textOf(heads[0], axis).labels[place]}” ${does} ${most.join(", ")}, mean of ${alike.length} heads · click: a row for each head`);
+  const shades = () => (axis === "query" ? { query: null, key: line, said: "" } : { query: line, key: null, said: "" });
+  pointed.isLit = true;
+  shadeBy(/** @type {Grid} */ (/** @type {unknown} */ ({ shades, scale: { change: state.side === "change" } })));
+}
+
+/** Says something in the line under the text, or again what a reader can do. @param {string} words */
+function speak(words) {
+  const hint = one("keys-hint");
+  hint.style.minHeight = words ? `${hint.offsetHeight}px` : ""; // what is pointed at stays where it is
+  hint.classList.toggle("speaking", words !== "");
+  if (words) hint.textContent = words;
+  else drawHint();
+}
+
+/** Shades the text by a head or a word, or as before. @param {Grid | null} shown */
+function shadeBy(shown) {
+  scene.pointed = shown;
+  scene.strip?.drawOver();
+}
+
+/** Returns a head's name, what it does, and as many of its numbers as the line has room for. @param {number} number @param {HTMLElement} line */
+function spoken(number, line) {
+  const names = METRIC_NAMES.filter((name) => !Number.isNaN(numbersOf(number)[name]));
+  const numbers = names.map((name) => `${name} ${metricText(name, numbersOf(number)[name])}`);
+  const size = parseFloat(getComputedStyle(line).fontSize);
+  for (let count = numbers.length; count >= 0; count--) {
+    const left = numbers.length - count;
+    const listed = [...numbers.slice(0, count), ...(left ? [`${left} more in Numbers`] : [])].join(", ");
+    const words = [headTitle(number), patternOf(number), listed].filter(Boolean).join(" · ");
+    if (!count || textWidth(words, size) <= line.clientWidth) return words;
+  }
+  return "";
 }

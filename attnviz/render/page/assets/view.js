@@ -12,7 +12,7 @@ import { drawLegend, hasPalette } from "./legend.js";
 import { TokenLens } from "./lens.js";
 import { LensImages, LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
-import { MatrixPicture } from "./matrix.js";
+import { MatrixPicture, ZoomPicture } from "./matrix.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { askMovedCodes, dropAll, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
@@ -25,7 +25,6 @@ import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { isMovedRead, takeMovedCodes } from "./thumbnails.js";
 import { combinedHeads, overlaid, SideBySide, whyNot } from "./together.js";
-import { ZoomPicture } from "./zoom.js";
 
 /** @import { ListName, Mark, Picture, Quantity, Shown, State, View } from "./types.js" */
 
