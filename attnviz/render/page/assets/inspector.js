@@ -38,6 +38,9 @@ function tokensOf(shown, mark) {
   };
 }
 
+/** @type {{ head: number | null | undefined, open: boolean }} whose metrics are drawn, and whether they are unfolded */
+const known = { head: undefined, open: false };
+
 /** @param {Shown | null} shown @param {Choose} choose */
 export function drawInspector(shown, choose) {
   const mark = state.mark ?? state.pin;
@@ -48,7 +51,9 @@ export function drawInspector(shown, choose) {
     if (row) scene.current?.stage?.revealRow(Number(row));
     if (query && key) choose({ query: Number(query), key: Number(key) });
   };
-  drawKnown();
+  if (known.head === state.head) return; // what a head does is drawn when it is opened
+  known.head = state.head;
+  one("known").replaceChildren(...headSections());
 }
 
 const awaited = { timer: 0 };
@@ -201,13 +206,7 @@ function namedBar(text, title, value, scale, error) {
   return make("button", { type: "button", title }, label, make("i", {}, bar), number);
 }
 
-/** Draws what the open head does, and its metrics, when another is opened. */
-function drawKnown() {
-  if (known.head === state.head) return;
-  known.head = state.head;
-  one("known").replaceChildren(...headSections());
-}
-
+/** What the open head does, and its metrics. */
 function headSections() {
   if (state.head === null || !page.metrics) return [];
   const numbers = make("dl", { className: "numbers" });
@@ -221,9 +220,6 @@ function headSections() {
   const does = patternOf(state.head);
   return [make("section", {}, ...(does ? [make("h3", {}, "what it does"), make("p", { className: "pair" }, does)] : []), details)];
 }
-
-/** @type {{ head: number | null | undefined, open: boolean }} whose metrics are drawn, and whether they are unfolded */
-const known = { head: undefined, open: false };
 
 /**
  * The section of a pair: q, k and q·k of the features with the largest shares, and how these make the score; or the

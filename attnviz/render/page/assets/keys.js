@@ -2,7 +2,6 @@
 
 import { choose, chooseNext, findToken, fitView, isSameMark, letGo, moveEnd, moveMark, openLens, pin, step, zoomBy } from "./actions.js";
 import { missingFact } from "./choices.js";
-import { openShare } from "./command.js";
 import { page } from "./data.js";
 import { openHelp } from "./dialogs.js";
 import { one, say } from "./elements.js";
@@ -10,7 +9,7 @@ import { orderedBy, sortTurned } from "./filter.js";
 import { sortMetric } from "./listing.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { stepNotes } from "./notes.js";
-import { saveSvg } from "./save.js";
+import { openShare, saveSvg } from "./save.js";
 import { scene, set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 

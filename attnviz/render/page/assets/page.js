@@ -3,7 +3,6 @@
 import { findToken } from "./actions.js";
 import { followBar } from "./bar.js";
 import { forgetTheme } from "./colors.js";
-import { openShare } from "./command.js";
 import { page } from "./data.js";
 import { listenToKeys, listenToPrint } from "./dialogs.js";
 import { one, whenIdle } from "./elements.js";
@@ -13,7 +12,7 @@ import { listenToFilter } from "./listing.js";
 import { openNotes, original, startStory } from "./notes.js";
 import { startWorkers } from "./numbers.js";
 import { fitOverview, listenToPointed } from "./overview.js";
-import { offerSizes, savePng, saveSvg } from "./save.js";
+import { offerSizes, openShare, savePng, saveSvg } from "./save.js";
 import { followAddress, scene } from "./state.js";
 import { draw, focusPicture, followState } from "./view.js";
 
