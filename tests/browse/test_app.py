@@ -10,7 +10,7 @@ from textual import events
 from textual.command import CommandList
 from textual.geometry import Region
 from textual.pilot import Pilot
-from textual.widgets import Footer, KeyPanel
+from textual.widgets import KeyPanel
 
 from attnviz.browse.app import Browser
 from attnviz.browse.moves.keys import KEYS
@@ -106,7 +106,7 @@ def test_prompt_and_list_of_keys_have_the_colours_of_the_theme(
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("slash", "escape", "question_mark")
         await pilot.pause()
-        for widget in (browser.prompt, browser.query_one(KeyPanel), browser.query_one(Footer)):
+        for widget in (browser.prompt, browser.query_one(KeyPanel), browser.footer):
             _, _, background, color = widget.colors
             assert (background.rgb, color.rgb) == (PAPERS[theme].paper, PAPERS[theme].ink)
 
@@ -138,7 +138,13 @@ def test_mouse_chooses_and_opens_what_it_is_on_and_is_told_what_that_is(
         await pilot.press("escape")
         for hint, is_open in (("open", True), ("in all heads", False)):  # the hints are buttons
             await pilot.pause()
-            await pilot.click(offset=(shown(browser).split("\n")[-1].index(hint), size[1] - 1))
+            place = shown(browser).split("\n")[-1].index(hint), size[1] - 1
+            await pilot.hover(offset=place)
+            await pilot.pause()
+            assert browser.footer.tooltip == next(
+                key.tooltip for key in browser.footer.hints if key.description == hint
+            )
+            await pilot.click(offset=place)
             await pilot.pause()
             assert browser.state.has_open_head == is_open
 

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from rich.segment import ControlType, Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.app import App
@@ -21,7 +22,7 @@ from textual.strip import Strip
 from textual.suggester import SuggestFromList
 from textual.theme import Theme as TextualTheme
 from textual.widget import Widget
-from textual.widgets import Footer, HelpPanel, Input, KeyPanel, OptionList
+from textual.widgets import HelpPanel, Input, KeyPanel, OptionList
 from textual.widgets.option_list import Option
 
 from attnviz.base.signals import ENDING_SIGNALS, SIGNAL_EXIT_BASE
@@ -45,11 +46,8 @@ class Application(App[Result]):
 
     CSS = """
     * { scrollbar-size: 0 0; }
-    Screen, HelpPanel, HelpPanel *, Footer, FooterKey, Input, OptionList {
-        background: $background; color: $foreground;
-    }
-    FooterKey .footer-key--key { background: $background; color: $foreground; }
-    FooterKey .footer-key--description { background: $background; color: $foreground; text-style: dim; }
+    Screen, HelpPanel, HelpPanel *, Hints, Input, OptionList { background: $background; color: $foreground; }
+    Hints { width: 100%; height: 1; dock: bottom; text-wrap: nowrap; }
     HelpPanel { max-width: 50; padding: 0; border-left: none; }
     HelpPanel BindingsTable > .bindings-table--key { color: $foreground; }
     .narrow HelpPanel { width: 100%; max-width: 100%; }
@@ -74,7 +72,7 @@ class Application(App[Result]):
             )
         self.use_theme(theme)
         self.ascii = ascii
-        self.prompt, self.footer = Prompt(), Footer(show_command_palette=False, compact=True)
+        self.prompt, self.footer = Prompt(), Hints()
         self.asked = ""  # what the open prompt asks for
         self.early_keys: list[events.Event] | None = []  # before the first drawing; None after it
         # textual's decoder raises at a byte that is not UTF-8, and its driver reads a closed terminal without end
@@ -233,6 +231,44 @@ class Prompt(Input):
         event.stop()
         if self.app.asked:
             self.app.explain_prompt(self.value)
+
+
+class Hints(Widget):
+    """The last line: what keys do here. A click on a hint presses its key.
+
+    Textual's `Footer` mounts a widget for each hint whenever they change, which takes longer than to answer most keys.
+    """
+
+    def on_mount(self) -> None:
+        """Follows the bindings."""
+        self.hints: list[Binding] = []
+        self.screen.bindings_updated_signal.subscribe(self, self.show, immediate=True)
+
+    def show(self, screen: Screen[Any]) -> None:
+        """Shows the bindings that are active now; those of one action once, by its first key."""
+        bindings = dict[str, Binding]()
+        for _, binding, _, _ in screen.active_bindings.values():
+            bindings.setdefault(binding.action, binding)
+        self.hints = [binding for binding in bindings.values() if binding.show]
+        self.refresh()
+
+    def render(self) -> Text:
+        """Returns the hints, each with its key and what else there is to say of it."""
+        text = Text()
+        for binding in self.hints:
+            hint = Style(meta={"key": binding.key, "tooltip": binding.tooltip})
+            text.append(self.app.get_key_display(binding), hint + Style(bold=True))
+            text.append(f" {binding.description}", hint + Style(dim=True)).append(" ")
+        return text
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Presses the key whose hint is under the mouse."""
+        if key := event.style.meta.get("key"):
+            self.app.simulate_key(key)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Says more of the hint under the mouse."""
+        self.tooltip = event.style.meta.get("tooltip")
 
 
 class Surface(NamedTuple):

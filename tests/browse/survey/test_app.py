@@ -8,7 +8,6 @@ from textual import events
 from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import DataTable, HelpPanel, Input, OptionList, Static
-from textual.widgets._footer import FooterKey
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
@@ -266,7 +265,7 @@ def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
 
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.pause()
-        hints = [key.description for key in browser.query(FooterKey)]
+        hints = [hint.description for hint in browser.footer.hints]
         assert hints[:5] == ["open", "keys", "quit", "find", "sort"]
         assert "? keys q quit / find o sort" in shown(browser).split("\n")[-1]
         await pilot.press("question_mark")

@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from textual.pilot import Pilot
-from textual.widgets._footer import FooterKey
 
 from attnviz.browse.app import Browser
 from attnviz.browse.moves.cursor import Screen, first_state
@@ -150,7 +149,7 @@ def test_help_and_the_end_are_always_hinted_and_other_hints_are_of_the_place(rec
         ):
             await pilot.press(*keys)
             await pilot.pause()
-            shown_hints = [key.description for key in browser.query(FooterKey)]
+            shown_hints = [hint.description for hint in browser.footer.hints]
             assert " ".join(shown_hints[2 * ("y" not in keys) :]).startswith(hints), keys
             assert "y" in keys or shown(browser).split("\n")[-1].startswith("? keys q quit ")
 
