@@ -293,6 +293,8 @@ class Pane(Widget):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self.drawn, self.surface = Drawing([]), Surface()
+        self.strips = dict[int, Strip]()
+        self.strips_place = Region(), self.surface  # for which the strips were drawn
 
     def show(self, drawn: Drawing, surface: Surface) -> None:
         """Draws lines in place of the present ones."""
@@ -300,6 +302,8 @@ class Pane(Widget):
         count = max(len(old), len(new))
         changed = [y for y in range(count) if not is_same_surface or old[y : y + 1] != new[y : y + 1]]
         self.drawn, self.surface = drawn, surface
+        for y in changed:
+            self.strips.pop(y, None)
         has_own_height = self.styles.height is not None and self.styles.height.is_auto
         if len(old) != len(new) and has_own_height:
             self.refresh(layout=True)
@@ -309,6 +313,15 @@ class Pane(Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Returns the number of lines."""
         return len(self.drawn.lines)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Returns lines as strips; a pane has no border and no background that textual would have to add to each."""
+        if (place := (self.region, self.surface)) != self.strips_place:  # pictures in pixels name their place
+            self.strips, self.strips_place = {}, place
+        for y in crop.line_range:
+            if y not in self.strips:
+                self.strips[y] = self.render_line(y)
+        return [self.strips[y].crop(crop.x, crop.right) for y in crop.line_range]
 
     def render_line(self, y: int) -> Strip:
         """Returns a line as a strip of Textual, with escape sequences for the pixels over it."""
