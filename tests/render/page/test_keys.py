@@ -118,6 +118,7 @@ def test_the_list_of_actions_finds_by_words_and_has_what_can_be_done_here(page: 
     page.press("Enter")
     page.until("state.steps === 'log'")
     assert page.page.locator("#actions").is_hidden()
+    assert page.evaluate("[state.found.text, state.unknown]") == ["", ""]  # nothing was looked for
     page.press("2")
     page.until("state.view === 'arcs'")
     page.press(":")

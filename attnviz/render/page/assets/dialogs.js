@@ -49,7 +49,8 @@ export function listenToKeys(press, enter = () => {}) {
     const target = /** @type {HTMLElement} */ (event.target);
     const isCommand = event.key === "k" && (event.ctrlKey || event.metaKey); // the list of all actions, in many programs
     if (((event.ctrlKey || event.metaKey) && !isCommand) || event.altKey || document.querySelector("dialog[open]")) return;
-    if (target.matches("input, select, textarea") && !isCommand) {
+    const isField = target.matches("input, select, textarea") && !target.closest("dialog"); // one that closed keeps the focus until the next frame
+    if (isField && !isCommand) {
       if (event.key === "Escape") target.blur();
       if (event.key === "Enter" && target instanceof HTMLInputElement) enter(target);
       return;

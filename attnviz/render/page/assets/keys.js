@@ -123,6 +123,7 @@ function openActions() {
     const enter = (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "Enter" || !found.length) return;
       event.preventDefault();
+      event.stopPropagation(); // the page behind has a meaning for Enter, too
       act(found[0]);
     };
     patch(dialog, [
