@@ -47,7 +47,7 @@ def played(
     return after_play(browser, play, size)
 
 
-def shown(browser: Browser) -> str:
+def shown(browser: "App[Any]") -> str:
     """What is on the screen."""
     return "\n".join("".join(segment.text for segment in strip) for strip in strips(browser))
 

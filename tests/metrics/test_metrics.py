@@ -22,7 +22,7 @@ from attnviz.metrics import torch_rows
 from attnviz.metrics.grid import Cells, Grid
 from attnviz.metrics.measure import named_measure
 from attnviz.metrics.metrics import METRICS, Metric, measure, measure_heads, measure_queries
-from attnviz.metrics.query_grid import sentences_of
+from attnviz.metrics.query_grid import BLOCK_KEYS, sentences_of
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -382,7 +382,7 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
     monkeypatch.setattr(rows, "BLOCK_CELLS", cells)
     monkeypatch.setattr(rows, "LONG_CELLS", cells)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", cells)
-    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", max(cells // 2**8, torch_rows.BLOCK_KEYS))
+    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", max(cells // 2**8, BLOCK_KEYS))
     ids = np.random.default_rng(1).integers(0, 9, 90)
     keys, queries = (replace(Tokens.numbered(count), ids=ids[-count:].copy()) for count in (90, 70))
     held = with_factors(factored(mask), device=device)
@@ -402,7 +402,7 @@ def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules
 ) -> None:
     monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", 17 * 90)
-    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", torch_rows.BLOCK_KEYS)
+    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", BLOCK_KEYS)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     maps = replace(with_factors(factored(**CASES[case]), device="cpu"), kind="self")

@@ -69,8 +69,8 @@ def test_search_says_what_it_does_not_find_and_shows_nothing_else(page: Opened) 
 
 
 def test_lift_is_offered_where_it_is_drawn(page: Opened) -> None:
-    buttons = "[...document.querySelectorAll('#choose-steps button')]"
-    offered = f"{buttons}.map((button) => [button.textContent, button.ariaPressed])"
+    found = "[...document.querySelectorAll('#choose-steps button')]"
+    offered = f"{found}.map((button) => [button.textContent, button.ariaPressed])"
     for address, lifts in (
         ("head=1.1&scale=lift", True),
         ("head=1.1&view=arcs&scale=lift", False),
