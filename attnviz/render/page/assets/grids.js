@@ -4,7 +4,7 @@
  */
 
 import { combinedOf } from "./combining.js";
-import { ABSENT, lineOf } from "./values.js";
+import { ABSENT, keepLatest, lineOf } from "./values.js";
 
 /** @import { Grid, GridAbout, Mark, Score, Text } from "./types.js" */
 /** @import { factorsOf } from "./factors.js" */
@@ -37,14 +37,7 @@ function computedGrid(about, own) {
   return gridOf(about, {
     ...own,
     isKnown: (axis, place) => kept.has(`${axis} ${place}`),
-    line: (axis, place) => {
-      const name = `${axis} ${place}`;
-      const line = kept.get(name) ?? own.line(axis, place);
-      kept.delete(name);
-      kept.set(name, line);
-      if (kept.size > MAX_KEPT_LINES) kept.delete(kept.keys().next().value ?? "");
-      return line;
-    },
+    line: (axis, place) => keepLatest(kept, `${axis} ${place}`, MAX_KEPT_LINES, () => own.line(axis, place)),
   });
 }
 

@@ -5,6 +5,7 @@ import { factorsOf } from "./factors.js";
 import { factoredWeights, keptWeights } from "./grids.js";
 import { scaleOf } from "./shown.js";
 import { showsMoved } from "./state.js";
+import { keepLatest } from "./values.js";
 
 /** @import { Axis, Grid, OfHeads, Part, ScoreFactors, StoredPage, WindowBand } from "./types.js" */
 
@@ -87,7 +88,7 @@ const keptKeys = new Map();
 
 /** A head's weights, by side. @param {number} number */
 export function loadHead(number) {
-  return keep(keptHeads, number, () => Promise.all(page.sides.map((_, side) => readSide(number, side))));
+  return keepLatest(keptHeads, number, MAX_KEPT_HEADS, () => Promise.all(page.sides.map((_, side) => readSide(number, side))));
 }
 
 /** Lets go of what was read of heads: something else is shown of them. */
@@ -111,27 +112,8 @@ async function readSide(number, side) {
   const of = { number, side, moved: showsMoved() };
   const found = await answerTo(elementsOf(number), { ask: "side", ...of });
   if (!factors) return keptWeights(about, found);
-  const keys = await keep(keptKeys, factors.keys, () => answerTo(elementsOf(number), { ask: "keys", ...of }));
+  const keys = await keepLatest(keptKeys, factors.keys, MAX_KEPT_HEADS, () => answerTo(elementsOf(number), { ask: "keys", ...of }));
   return factoredWeights(about, factorsOf({ ...found, keys }));
-}
-
-/**
- * Keeps a value as the latest, and lets go of the oldest where there are too many.
- *
- * @template Value
- * @param {Map<number, Value>} kept
- * @param {number} number
- * @param {() => Value} read
- */
-function keep(kept, number, read) {
-  const value = kept.get(number) ?? read();
-  kept.delete(number);
-  kept.set(number, value);
-  for (const oldest of kept.keys()) {
-    if (kept.size <= MAX_KEPT_HEADS) break;
-    kept.delete(oldest);
-  }
-  return value;
 }
 
 /**

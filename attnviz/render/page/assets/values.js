@@ -8,6 +8,27 @@ export const ABSENT = -2;
 const BINS = 4096; // sizes that are told apart where the strongest of many cells are looked for
 
 /**
+ * What is kept under a name, or is read now; it becomes the latest, and the oldest makes room for it.
+ *
+ * @template Name
+ * @template Value
+ * @param {Map<Name, Value>} kept
+ * @param {Name} name
+ * @param {number} most
+ * @param {() => Value} read
+ */
+export function keepLatest(kept, name, most, read) {
+  const value = kept.get(name) ?? read();
+  kept.delete(name);
+  kept.set(name, value);
+  for (const oldest of kept.keys()) {
+    if (kept.size <= most) break;
+    kept.delete(oldest);
+  }
+  return value;
+}
+
+/**
  * A query's row, or a key's column.
  *
  * @param {Float32Array} values
