@@ -83,9 +83,10 @@ def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
     """
     if not heads or any(known_cells(head.maps) is None or head.maps.quantity != "weight" for head in heads):
         return None
+    calls = _calls(heads)
     for rule in (LeftOutKeys(True, False), LeftOutKeys(False, True), LeftOutKeys(True, True)):
         shares_of_calls = []
-        for maps, queries, keys, numbers in _calls(heads):
+        for maps, queries, keys, numbers in calls:
             is_left_out = rule.among(maps.key_tokens, keys)
             shares_of_calls.append(_shares_on(maps, numbers, queries, np.flatnonzero(is_left_out) + keys.start))
         shares, even_shares = np.concatenate(shares_of_calls, axis=1)
@@ -96,7 +97,7 @@ def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
         if share > max(MIN_LEFT_OUT_SHARE, MIN_LEFT_OUT_LIFT * even_share):
             labels = [
                 label
-                for maps, _, keys, _ in _calls(heads)
+                for maps, _, keys, _ in calls
                 for label, is_left_out in zip(
                     maps.key_tokens.labels[keys], rule.among(maps.key_tokens, keys), strict=True
                 )
