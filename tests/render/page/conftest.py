@@ -13,6 +13,7 @@ import pytest
 from attnviz.render.formats import draw
 from attnviz.report.picture.report import Report
 from tests.patience import PATIENCE
+from tests.render.page.examples import report_of, sentence
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -159,4 +160,12 @@ def show(browser: Any, window: Any, tmp_path: Path) -> Iterator[Opener]:
     """Opens reports as pages; afterwards no page may have complained or asked for anything."""
     opener = Opener(browser, tmp_path, window)
     yield opener
+    opener.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A page of a sentence, which several tests of a file look at."""
+    opener = Opener(browser, tmp_path_factory.mktemp("page"))
+    yield opener(report_of(sentence()))
     opener.close()

@@ -1,24 +1,13 @@
 """The page's keys, bar and list of actions: what the table of choices says, and nothing that means nothing."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from attnviz.report.words.choices import key_table
-from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import report_of, sentence
+from tests.render.page.conftest import Opened
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A page of a sentence, which several tests look at."""
-    opener = Opener(browser, tmp_path_factory.mktemp("keys"))
-    yield opener(report_of(sentence()))
-    opener.close()
 
 
 def at(page: Opened, address: str, condition: str) -> None:

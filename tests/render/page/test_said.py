@@ -1,9 +1,7 @@
 """What the page says and offers is what it shows."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +16,6 @@ from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import KEYS, NUMBERS, QUERIES, SENTENCE, large, long_maps, report_of, sentence
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A page of a sentence, which several tests look at."""
-    opener = Opener(browser, tmp_path_factory.mktemp("said"))
-    yield opener(report_of(sentence()))
-    opener.close()
 
 
 def at(page: Opened, address: str, condition: str) -> None:
