@@ -1,6 +1,7 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
 import gc
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
-from tests.today import SEED
+from tests.today import SEED, WHOLE
 
 settings.register_profile(  # a busy machine is no bug
-    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if WHOLE else 25
 )
 settings.load_profile("unhurried")
 
@@ -78,8 +79,15 @@ def dense(recording: Recording, layer: int = 0) -> DenseMaps:
 
 
 def pytest_report_header() -> str:
-    """The seed that repeats this run: ``ATTNVIZ_SEED``."""
-    return f"seed of the day: ATTNVIZ_SEED={SEED}"
+    """The seed that repeats this run."""
+    return f"seed of the day: TESTS_SEED={SEED}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The whole suite starts some forty processes: whatever the shell says, none of them compiles all modules anew."""
+    if config.args == ["tests"]:
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,10 +1,9 @@
 """Recordings of attention modules drawn at random: each map is the one worked out in float64, or it is not there.
 
 ``python -m tests.capture.test_drawn_attention 2000`` draws as many, and prints how many were recorded and refused. The
-suite draws a few by the seed of the day, or as many as ``ATTNVIZ_DRAWN`` says.
+suite draws a few by the seed of the day.
 """
 
-import os
 import re
 import sys
 import traceback
@@ -24,36 +23,20 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from tests.capture.drawn_attention import DrawnModel, Inputs, Truth, build, inputs_of, truth
 from tests.capture.drawn_cases import Case, cases, variants
-from tests.today import SEED
+from tests.today import SEED, WHOLE, todays
 
 TOLERANCE = 2e-5
-CASES = int(os.environ.get("ATTNVIZ_DRAWN", "80"))  # of one run of the suite
+CASES = 600 if WHOLE else 40  # of one run of the suite
 FIDELITY = 1e-4
 WITH_GRADIENTS = ("grad", "checkpoint")
-ALWAYS_EXACT = (
-    "plain",
-    "kernel",
-    "kind",
-    "softmax",
-    "chunks",
-    "decoys",
-    "shared",
-    "mask",
-    "hides",
-    "bias",
-    "scale",
-    "after",
-    "groups",
-    "fused",
-    "per_head",
-    "dtype",
-    "aside",
-    "one head",
-    "loop",
-    "projection",
-    "mode",
-    "compiled",
+ALWAYS_EXACT = tuple(
+    "plain,kernel,kind,softmax,chunks,decoys,shared,mask,hides,bias,scale,after,groups,fused,per_head,dtype,aside,"
+    "one head,loop,projection,mode,compiled".split(",")
 )
+WAYS = (
+    "layout kernel softmax product mixing kind after dropout mask stack counted chunks shared name loop projection "
+    "mode compiled"
+).split()
 
 
 class Wrong(AssertionError):
@@ -183,7 +166,9 @@ def describe(recording: Recording) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "case"), [one for one in variants() if one[0].startswith(ALWAYS_EXACT)])
+@pytest.mark.parametrize(
+    ("name", "case"), todays((one for one in variants() if one[0].startswith(ALWAYS_EXACT)), one_in=3)
+)
 def test_common_ways_of_writing_attention_are_exact(name: str, case: Case) -> None:
     assert judged(case) == "exact"
 
@@ -223,26 +208,7 @@ def main(count: int, first_seed: int) -> None:
         word = verdict.partition(":")[0]
         totals[word] += 1
         kinds[re.sub(r"[\d.]+(e-?\d+)?", "#", verdict.partition(": ChunkedMaps")[0])[:230]].append(case)
-        for name in (
-            "layout",
-            "kernel",
-            "softmax",
-            "product",
-            "mixing",
-            "kind",
-            "after",
-            "dropout",
-            "mask",
-            "stack",
-            "counted",
-            "chunks",
-            "shared",
-            "name",
-            "loop",
-            "projection",
-            "mode",
-            "compiled",
-        ):
+        for name in WAYS:
             if name in ("layout", "kernel") or case.kernel == "by hand":
                 by_value[name, str(getattr(case, name))][word] += 1
 

@@ -45,11 +45,12 @@ from attnviz.text.tokens import tokenize
 from tests.corpus import surveys
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.corpus.surveys import HEADS, numbers_of, survey_of
+from tests.today import WHOLE
 
 NEW = Metric("last", "last", "share", "on the last key", cells=METRICS["first"].cells)
 Forge = Callable[[dict[str, Any], dict[str, Any]], object]  # changes the header and the arrays
 SURVEY = survey_of(numbers_of(20, 0), 0)
-KILLS = int(os.environ.get("ATTNVIZ_KILLS", "12"))
+KILLS = 60 if WHOLE else 8
 
 SAVED = Path(__file__).parent / "data" / "survey.safetensors"  # two texts by head 1.1 of the trained model
 

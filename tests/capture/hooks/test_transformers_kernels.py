@@ -18,6 +18,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from tests.capture.architectures import EXPERTS, SHORT, Entry, build, inputs_of
 from tests.small_models import GROUPED
+from tests.today import todays
 
 pytestmark = pytest.mark.slow
 
@@ -88,9 +89,12 @@ def test_a_hidden_kernel_is_recorded_by_what_it_was_given(entry: Entry, kernel: 
 @pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="torch compiles it for these alone"
 )
-def test_flex_attention_is_one_call_with_its_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stance", ["force_eager", *todays(["default"], one_in=7)])  # compiling takes half a minute
+def test_flex_attention_is_one_call_with_its_mask(stance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # what earlier runs left in it gave wrong outputs
-    check(Entry("Mistral", GROUPED | {"hidden_size": 64, "head_dim": 16, "sliding_window": 4}), "flex_attention")
+    entry = Entry("Mistral", GROUPED | {"hidden_size": 64, "head_dim": 16, "sliding_window": 4})
+    with torch.compiler.set_stance(stance):
+        check(entry, "flex_attention")
 
 
 @pytest.mark.filterwarnings("ignore")
