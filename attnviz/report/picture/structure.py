@@ -5,16 +5,16 @@ one bright column 72 times. Overviews leave such keys out, say so, and show what
 changes by it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import CellMaps, known_cells
+from attnviz.maps.layer_maps import known_cells
 from attnviz.text.places import place_name
 from attnviz.text.tokens import Tokens
 
@@ -83,68 +83,59 @@ def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
     """
     if not heads or any(known_cells(head.maps) is None or head.maps.quantity != "weight" for head in heads):
         return None
-    calls = _calls(heads)
+    groups = []
+    for group in _heads_alike(heads):
+        some_head = heads[group[0]]
+        maps, queries = known_cells(some_head.maps), some_head.queries
+        assert maps is not None  # as checked above
+        bands = [queries]
+        if queries.stop - queries.start > MAX_MEASURED_QUERIES:
+            size = MAX_MEASURED_QUERIES // BANDS
+            starts = np.linspace(queries.start, queries.stop - size, BANDS).astype(int).tolist()
+            bands = [slice(start, start + size) for start in starts]
+        counts = [maps.visible_key_counts(some_head.head, band) for band in bands]
+        groups.append((maps, some_head.keys, tuple(heads[place].head for place in group), bands, counts))
     for rule in (LeftOutKeys(True, False), LeftOutKeys(False, True), LeftOutKeys(True, True)):
-        shares_of_calls = []
-        for maps, queries, keys, numbers in calls:
+        # Shares of the weight, of the heads and of uniform attention: means over queries that see enough other keys.
+        shares_of_groups: list[tuple[Float64Array, Float64Array]] = []
+        labels: dict[str, None] = {}
+        for maps, keys, numbers, bands, counts in groups:
             is_left_out = rule.among(maps.key_tokens, keys)
-            shares_of_calls.append(_shares_on(maps, numbers, queries, np.flatnonzero(is_left_out) + keys.start))
-        shares, even_shares = np.concatenate(shares_of_calls, axis=1)
-        is_known = ~np.isnan(shares)
-        share, even_share = (
-            (float(np.median(values[is_known])) if is_known.any() else 0.0) for values in (shares, even_shares)
-        )
+            places = np.flatnonzero(is_left_out) + keys.start
+            labels |= dict.fromkeys(maps.key_tokens.labels[place] for place in places.tolist())
+            runs = [run for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(run)]
+            total, even_total, measured_queries = np.zeros(len(numbers)), 0.0, 0
+            for band, visible_keys in zip(bands, counts, strict=True):
+                on_keys, seen_keys = np.zeros((len(numbers), len(visible_keys))), np.zeros(len(visible_keys))
+                for run in runs:
+                    window = maps.window(numbers, band, slice(int(run[0]), int(run[-1]) + 1))
+                    on_keys += np.nan_to_num(window.weights).sum(axis=-1)
+                    seen_keys += window.visible.sum(axis=-1)
+                has_choice = visible_keys - seen_keys >= MIN_OTHER_KEYS
+                total += np.sum(on_keys, axis=-1, where=has_choice)
+                even_total += np.sum(seen_keys / np.maximum(visible_keys, 1), where=has_choice)
+                measured_queries += int(has_choice.sum())
+            if measured_queries:
+                even_share = np.full(len(numbers), even_total / measured_queries)
+                shares_of_groups.append((total / measured_queries, even_share))
+        if not shares_of_groups:
+            continue
+        share, even_share = np.median(np.concatenate(shares_of_groups, axis=1), axis=1).tolist()
         if share > max(MIN_LEFT_OUT_SHARE, MIN_LEFT_OUT_LIFT * even_share):
-            labels = [
-                label
-                for maps, _, keys, _ in calls
-                for label, is_left_out in zip(
-                    maps.key_tokens.labels[keys], rule.among(maps.key_tokens, keys), strict=True
-                )
-                if is_left_out
-            ]
-            return LeftOutKeys(rule.special, rule.first, share, tuple(dict.fromkeys(labels)))
+            return LeftOutKeys(rule.special, rule.first, share, tuple(labels))
     return None
 
 
-def _calls(heads: Sequence[ChosenHead]) -> list[tuple[CellMaps, slice, slice, tuple[int, ...]]]:
-    """Returns the maps of each attention call with its queries, keys and chosen heads."""
-    calls: dict[tuple[int, int, int, int, int], list[ChosenHead]] = {}
-    for head in heads:
+def _heads_alike(heads: Sequence[ChosenHead]) -> Iterator[list[int]]:
+    """Yields the places of heads that share their attention call, the part of it that is shown, and the mask."""
+    calls: dict[tuple[int, int, int, int, int], dict[int, int]] = {}  # the place of each head of a part of a call
+    for place, head in enumerate(heads):
         spans = (head.queries.start, head.queries.stop, head.keys.start, head.keys.stop)
-        calls.setdefault((id(head.maps), *spans), []).append(head)
-    return [
-        (maps, call[0].queries, call[0].keys, tuple(head.head for head in call))
-        for call in calls.values()
-        if (maps := known_cells(call[0].maps)) is not None
-    ]
-
-
-def _shares_on(maps: CellMaps, heads: tuple[int, ...], queries: slice, keys: IntArray) -> Float64Array:
-    """Returns two shares of the weight on some keys, ``(2, heads)``: those of the heads, and of uniform attention.
-
-    They are means over the queries that see enough other keys.
-    """
-    totals, counts = np.zeros((2, len(heads))), np.zeros(len(heads))
-    runs = [run for run in np.split(keys, np.flatnonzero(np.diff(keys) > 1) + 1) if len(run)]
-    bands = [queries]
-    if queries.stop - queries.start > MAX_MEASURED_QUERIES:
-        size = MAX_MEASURED_QUERIES // BANDS
-        starts = np.linspace(queries.start, queries.stop - size, BANDS).astype(int).tolist()
-        bands = [slice(start, start + size) for start in starts]
-    for band in bands:
-        count = band.stop - band.start
-        on_keys, visible_keys = np.zeros((len(heads), count)), np.zeros((len(heads), count))
-        for run in runs:
-            window = maps.window(heads, band, slice(int(run[0]), int(run[-1]) + 1))
-            on_keys += np.nan_to_num(window.weights).sum(axis=-1)
-            visible_keys += window.visible.sum(axis=-1)
-        seen = np.array([maps.visible_key_counts(head, band) for head in heads])
-        has_choice = seen - visible_keys >= MIN_OTHER_KEYS
-        for total, values in zip(totals, (on_keys, visible_keys / np.maximum(seen, 1)), strict=True):
-            total += np.sum(values, axis=-1, where=has_choice)
-        counts += has_choice.sum(axis=-1)
-    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+        calls.setdefault((id(head.maps), *spans), {})[head.head] = place
+    for places in calls.values():
+        maps = heads[next(iter(places.values()))].maps
+        for group in maps.head_groups(tuple(places)):
+            yield [places[head] for head in group]
 
 
 @dataclass(frozen=True)
@@ -203,28 +194,31 @@ def _strongest_weight(
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_SEARCHED_CELLS:
         return None
-    strongest: tuple[ChosenHead, int, int, float] | None = None
-    for head, row in zip(heads, frame.rows, strict=True):
-        maps = known_cells(head.maps)
-        if maps is None or row.first_pattern.name in BY_DISTANCE or maps.quantity != "weight":
+    strongest = (MIN_STRONG_WEIGHT, -1, 0, 0)  # the weight, the place of its head, the query and the key
+    for group in _heads_alike(heads):
+        some_head = heads[group[0]]
+        maps, queries, keys = known_cells(some_head.maps), some_head.queries, some_head.keys
+        if maps is None or maps.quantity != "weight":
             continue
-        window = maps.window((head.head,), head.queries, head.keys)
-        weights = np.nan_to_num(window.weights[0])
         is_word = [  # and not a later piece of one, which means little alone
             ~tokens.special[span]
             & [any(map(str.isalnum, label)) for label in tokens.labels[span]]
             & ((np.diff(tokens.words, prepend=-1) != 0) | (tokens.words < 0))[span]
-            for tokens, span in ((maps.query_tokens, head.queries), (maps.key_tokens, head.keys))
+            for tokens, span in ((maps.query_tokens, queries), (maps.key_tokens, keys))
         ]
         if left_out is not None:
-            is_word[1] &= ~left_out.among(maps.key_tokens, head.keys)
-        queries, keys = np.arange(head.queries.start, head.queries.stop), np.arange(head.keys.start, head.keys.stop)
-        is_distant = np.abs(queries[:, None] - keys) >= MIN_DISTANCE
-        has_choice = maps.visible_key_counts(head.head, head.queries) > MIN_OTHER_KEYS
-        is_candidate = is_distant & is_word[0][:, None] & is_word[1] & has_choice[:, None]
-        candidates = np.where(is_candidate, weights, 0)
-        query, key = np.unravel_index(int(candidates.argmax()), candidates.shape)
-        weight = float(candidates[query, key])
-        if weight >= max(MIN_STRONG_WEIGHT, 0 if strongest is None else strongest[3]):
-            strongest = head, int(queries[query]), int(keys[key]), weight
-    return strongest
+            is_word[1] &= ~left_out.among(maps.key_tokens, keys)
+        distances = np.arange(queries.start, queries.stop)[:, None] - np.arange(keys.start, keys.stop)
+        has_choice = maps.visible_key_counts(some_head.head, queries) > MIN_OTHER_KEYS
+        is_candidate = (np.abs(distances) >= MIN_DISTANCE) & (is_word[0] & has_choice)[:, None] & is_word[1]
+        for place in group:
+            if frame.rows[place].first_pattern.name in BY_DISTANCE:
+                continue
+            weights = maps.window((heads[place].head,), queries, keys).weights[0]
+            candidates = np.where(is_candidate & ~np.isnan(weights), weights, 0)
+            row, column = divmod(int(candidates.argmax()), candidates.shape[1])
+            weight = float(candidates[row, column])
+            # Of equal weights that of the last head.
+            strongest = max(strongest, (weight, place, queries.start + row, keys.start + column))
+    weight, place, query, key = strongest
+    return (heads[place], query, key, weight) if place >= 0 else None
