@@ -11,7 +11,6 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
 from textual.screen import Screen as TextualScreen
 from textual.widgets import OptionList
 
@@ -22,7 +21,7 @@ from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
 from attnviz.browse.moves.keys import BY_KEY, KEYS, place_of, press
 from attnviz.browse.moves.layout import (
     ANSI_COLORS,
-    has_two_panes,
+    FIXED_LINES,
     lens_heads,
     listed_lines,
     open_lens_pane,
@@ -31,15 +30,15 @@ from attnviz.browse.moves.layout import (
 )
 from attnviz.browse.moves.place import start_state, with_history
 from attnviz.browse.moves.steps import NEXT, step
-from attnviz.browse.process.application import Application, Background, Listing, Pane, Surface
+from attnviz.browse.process.application import Application, Background, Canvas, Listing, Surface
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, Size, State
 from attnviz.browse.view.cells import COLORS
 from attnviz.browse.view.graphics import SIXEL_ATTRIBUTE, protocol_of_environment, terminal_character
-from attnviz.browse.view.parts import Drawing, Parts, words
-from attnviz.browse.view.screen import described, draw
+from attnviz.browse.view.parts import words
+from attnviz.browse.view.screen import described, whole
 from attnviz.maps.heads import head_name
-from attnviz.render.terminal.lines import wrap
+from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.structure import first_sentence
 from attnviz.report.words.notes import read_names, write_name
 
@@ -77,17 +76,8 @@ class Browser(Application[int], inherit_bindings=False):
     CSS = (
         Application.CSS
         + """
-    #main, #body { height: 1fr; }
-    #main Pane { height: auto; }
-    #main #map { width: 1fr; height: 1fr; }
-    #main #keys { height: 1fr; }
-    #main #legend { dock: bottom; }
-    #side { border-left: solid $foreground; dock: right; }
-    #side.at-left { border-left: none; border-right: solid $foreground; dock: left; }
-    #heads { border-bottom: solid $foreground; }
-    .ascii #side { border-left: ascii $foreground; }
-    .ascii #side.at-left { border-left: none; border-right: ascii $foreground; }
-    .ascii #heads { border-bottom: ascii $foreground; }
+    Canvas { height: 100%; }
+    #heads { offset: 0 1; }
     """
     )
     BINDINGS: ClassVar[list[BindingType]] = [*_bindings(), *Application.BINDINGS]
@@ -96,11 +86,7 @@ class Browser(Application[int], inherit_bindings=False):
         super().__init__(session.theme, ascii)
         self.session, self.save = session, save
         self.state = State()
-        self.panes = {
-            name: Pane(name) for name in ("title", "map", "numbers", "keys", "minimap", "legend", "text", "status")
-        }
-        self.heads = Listing("heads")
-        self.main, self.side = _Main(id="main"), Vertical(id="side")
+        self.canvas, self.heads = Canvas(), Listing("heads")
         self.protocol = protocol_of_environment(os.environ)
         self.background = Background(self.call_later)
         self.last_key_time = 0.0  # 0 until the first key
@@ -111,16 +97,8 @@ class Browser(Application[int], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """Yields the parts of the screen."""
-        with self.main:
-            yield self.panes["title"]
-            with Horizontal(id="body"):
-                with self.side:
-                    yield self.heads
-                    yield from (self.panes[name] for name in ("numbers", "keys", "minimap", "legend"))
-                yield self.panes["map"]
-            yield from (self.panes["text"], self.panes["status"])
-        yield self.prompt
-        yield self.footer
+        with self.canvas:
+            yield from (self.heads, self.prompt, self.footer)
 
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
         """Yields the entries of the palette: every key."""
@@ -134,10 +112,10 @@ class Browser(Application[int], inherit_bindings=False):
         colors = 0 if self.no_color or self.ascii else COLORS.get(self.console.color_system or "", 0)
         # pixels would be drawn over another screen that is open
         draws_pixels = self.protocol is not None and colors > ANSI_COLORS and len(self.screen_stack) == 1
-        width, height = self.main.size
+        width, height = self.canvas.size
         character = self.character_size() if draws_pixels else None
         session = self.session
-        size = Size(width, height + 1, character, session.text_lines(width), session.has_images)  # with the footer
+        size = Size(width, height, character, session.text_lines(width), session.has_images)
         return Screen(session, size, colors)
 
     def character_size(self) -> tuple[int, int] | None:
@@ -157,10 +135,8 @@ class Browser(Application[int], inherit_bindings=False):
     async def show_at_new_size(self) -> None:
         """Draws the screen for a new size; first the place to begin at, and then what was typed before."""
         size = self.current_screen.size
-        self.main.screen.set_class(self.size.width < 2 * MIN_SCREEN_SIZE[0], "narrow")
-        self.side.set_class(has_two_panes(size), "at-left")
-        self.side.styles.width = side_width(size) + 1  # with its edge
-        self.heads.display, self.heads.styles.height = listed_lines(size) > 0, listed_lines(size)
+        self.canvas.screen.set_class(self.size.width < 2 * MIN_SCREEN_SIZE[0], "narrow")
+        self.heads.styles.width, self.heads.styles.height = side_width(size), max(0, listed_lines(size) - 1)
         self.show(self.state if self.early_keys is None else start_state(self.current_screen))
         await self.answer_early_keys()
 
@@ -174,29 +150,16 @@ class Browser(Application[int], inherit_bindings=False):
         size = screen.size
         self.state = settle(screen, state) if size.is_large_enough else state
         self.session.unfinished_blocks = []
-        if size.is_large_enough:
-            parts = draw(screen, self.state)
-        else:
-            refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]} characters; q quits"
-            parts = Parts([words(refusal)], Drawing([]), Drawing([]), [])
         theme = self.state.theme if screen.colors > ANSI_COLORS else "terminal"
         self.use_theme(theme)
         surface = Surface(theme, self.ascii, size.character, self.protocol)
-        side, status = parts.side, [parts.status]
-        if self.state.message and not self.asked:
-            status = [
-                [words(f" {line}", style="bold")] for line in wrap(self.state.message, max(1, size.width - 2))[:2]
-            ]
-        drawn = {"title": Drawing([parts.title]), "map": parts.main, "text": parts.text, "status": Drawing(status)}
-        if side is not None:
-            drawn |= {"numbers": Drawing(side.numbers), "keys": side.keys, "minimap": side.minimap}
-            drawn["legend"] = Drawing([side.legend])
-            self.heads.show(side.heads, surface)
-        for name, part in drawn.items():
-            self.panes[name].show(part, surface)
+        drawn, heads = whole(screen, self.state)
+        self.canvas.show(drawn, surface)
+        self.heads.display = bool(heads.rows)
+        if heads.rows:
+            self.heads.show(heads, surface)
         # a long message takes the place of the hints, but not before the user has seen these
-        self.footer.display = not self.asked and (len(status) == 1 or not self.last_key_time)
-        self.side.display = side is not None
+        self.footer.display = not self.asked and (not drawn.lines[-1] or not self.last_key_time)
         if self.asked:
             self.explain_prompt(self.prompt.value)
         if place_of(self.state) != old_place:
@@ -294,8 +257,14 @@ class Browser(Application[int], inherit_bindings=False):
         if self.asked == "query" and not self.state.has_open_head and not self.state.lens:
             metrics = " ".join(matching_metrics(text, ranking.names))
             said = metrics if text else f"find a token, a head ({self.session.names[0]}) or a metric: {metrics}"
-        status = self.panes["status"]
-        status.show(Drawing([[words(f" {said}", style="dim")]]), status.surface)
+        self.say(said, "dim")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Writes a text in the status line."""
+        drawn, surface = self.canvas.drawn, self.canvas.surface
+        if len(drawn.lines) >= FIXED_LINES:
+            status: Line = [words(f" {text}", style=style)]
+            self.canvas.show(replace(drawn, lines=[*drawn.lines[:-2], status, []]), surface)
 
     def answer_prompt(self, asked: str, text: str) -> None:
         """Finds a token, filters heads, names a head, or saves; messages say what could not be done.
@@ -331,18 +300,18 @@ class Browser(Application[int], inherit_bindings=False):
             message = error.message_with(flag)
         self.call_from_thread(lambda: self.show(replace(self.state, message=message)))
 
-    def on_pane_pointed(self, event: Pane.Pointed) -> None:
+    def on_canvas_pointed(self, event: Canvas.Pointed) -> None:
         """Describes what is under the mouse, or answers a click on it: moves the cursor, or chooses a head.
 
         A click on the chosen head opens it, as does a double click on any head. A click closes an open prompt.
         """
-        screen, hit, status = self.current_screen, event.hit, self.panes["status"]
+        screen, hit = self.current_screen, event.hit
         if not screen.size.is_large_enough or self.early_keys is not None:
             return
         if not event.clicks:
             description = described(screen, self.state, hit)
             if description and not self.asked and not self.state.message:
-                status.show(Drawing([[words(f" {description}")]]), status.surface)
+                self.say(description)
             return
         self.last_key_time = time.monotonic()
         if self.asked:
@@ -459,13 +428,3 @@ class Browser(Application[int], inherit_bindings=False):
             if time.monotonic() > last_drawing + SECONDS_BETWEEN_DRAWINGS:
                 self.call_later(self.redraw)
                 last_drawing = time.monotonic()
-
-
-class _Main(Vertical):
-    """All parts of the screen but the last line; the list of keys takes columns of it."""
-
-    app: Browser
-
-    async def on_resize(self) -> None:
-        """Draws the parts for the new size."""
-        await self.app.show_at_new_size()

@@ -15,13 +15,13 @@ from rich.console import Console
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import cleanup_on_signals
 from attnviz.browse.moves.cursor import Screen, first_state
-from attnviz.browse.moves.layout import ANSI_COLORS, FIXED_LINES, has_two_panes, side_width, tiles
+from attnviz.browse.moves.layout import ANSI_COLORS, tiles
 from attnviz.browse.process.terminal import ASK_ATTRIBUTES
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.cells import COLORS
-from attnviz.browse.view.parts import Drawing, beside, padded_line, styled, words
-from attnviz.browse.view.screen import draw
+from attnviz.browse.view.parts import padded_line, styled, words
+from attnviz.browse.view.screen import whole
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # switches to the alternate screen and hides the cursor
 LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
@@ -93,14 +93,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         shown_heads, deadline = grid.on_screen(top=0), time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < deadline and session.thumbnails.compute(shown_heads, state.view, grid.pixels):
             pass
-    parts = draw(screen, state)
-    main = parts.main
-    if parts.side is not None:  # textual's widgets draw it
-        side, width = side_width(screen.size) + 1, screen.size.width
-        blank = (Drawing([]), side)
-        main = beside(*((blank, (main, width - side)) if has_two_panes(screen.size) else ((main, width - side), blank)))
-    free_lines = screen.size.height - FIXED_LINES - len(main.lines) - len(parts.text.lines)
-    lines = [parts.title, *main.lines, *([] for _ in range(free_lines)), *parts.text.lines, parts.status]
+    drawn, _ = whole(screen, state)
     theme = state.theme if screen.colors > ANSI_COLORS else "terminal"
     system = COLOR_SYSTEMS.get(color_system or "")
     return "\r\n".join(
@@ -108,5 +101,5 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
             style.render(text, color_system=system) if system else text
             for text, style in styled(padded_line(line, screen.size.width), theme, ascii)
         )
-        for line in (*lines, [words("? keys q quit", style="dim")])
+        for line in (*drawn.lines[:-1], [words("? keys q quit", style="dim")])
     )

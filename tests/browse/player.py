@@ -1,6 +1,7 @@
 """The inspector played by keys, and how long each takes."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -93,25 +94,22 @@ def key_times(
         painted = asyncio.Event()
         show = browser.show
 
-        def lines() -> list[object]:
-            return [pane.drawn.lines for pane in browser.panes.values()]
+        paint = browser.canvas.render_lines
 
         def show_and_note(state: State) -> None:
-            before = lines()
+            before = browser.canvas.drawn.lines
             show(state)
-            if lines() == before:
+            if browser.canvas.drawn.lines == before:
                 painted.set()
 
-        def noting(paint: Callable[[Region], list[Strip]]) -> Callable[[Region], list[Strip]]:
-            def paint_and_note(crop: Region) -> list[Strip]:
-                painted.set()
-                return paint(crop)
-
-            return paint_and_note
+        def paint_and_note(crop: Region) -> list[Strip]:
+            painted.set()
+            return paint(crop)
 
         browser.show = show_and_note  # type: ignore[method-assign]
-        for pane in browser.panes.values():
-            setattr(pane, "render_lines", noting(pane.render_lines))  # noqa: B010
+        browser.canvas.render_lines = paint_and_note  # type: ignore[method-assign]
+        gc.collect()
+        gc.freeze()  # as the application does where it has a terminal
         for number, key in enumerate(keys):
             painted.clear()
             start = clock()
@@ -119,5 +117,8 @@ def key_times(
             await asyncio.wait_for(painted.wait(), timeout=PATIENCE)
             times[f"{number} {key}"] = clock() - start
 
-    played(recording, play, size, protocol=protocol)
+    try:
+        played(recording, play, size, protocol=protocol)
+    finally:
+        gc.unfreeze()
     return times

@@ -15,7 +15,7 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.drivers import linux_driver
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
@@ -139,6 +139,9 @@ class Application(App[Result]):
     def get_default_screen(self) -> Screen[object]:
         """Returns the screen of the application's widgets."""
         return _BareScreen(classes="ascii" if self.ascii else "")
+
+    async def show_at_new_size(self) -> None:
+        """Does nothing when the canvas has a new size; subclasses override it."""
 
     def redraw(self) -> None:
         """Does nothing when another screen covers the default one, or no longer does; subclasses override it."""
@@ -272,7 +275,7 @@ class Hints(Widget):
 
 
 class Surface(NamedTuple):
-    """How the panes of the screen are drawn on this terminal."""
+    """How the screen is drawn on this terminal."""
 
     theme: Theme = "terminal"
     ascii: bool = False
@@ -280,8 +283,10 @@ class Surface(NamedTuple):
     protocol: Protocol | None = None
 
 
-class Pane(Widget):
-    """A part of the screen that we draw; it sends only changed lines to the terminal."""
+class Canvas(Widget):
+    """The screen that we draw; it sends only changed lines to the terminal."""
+
+    app: Application[Any]
 
     class Pointed(Message):
         """Tells that the mouse is over something, or clicked it."""
@@ -290,8 +295,8 @@ class Pane(Widget):
             super().__init__()
             self.hit, self.clicks = hit, clicks
 
-    def __init__(self, id: str) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.drawn, self.surface = Drawing([]), Surface()
         self.strips = dict[int, Strip]()
         self.strips_place = Region(), self.surface  # for which the strips were drawn
@@ -304,18 +309,15 @@ class Pane(Widget):
         self.drawn, self.surface = drawn, surface
         for y in changed:
             self.strips.pop(y, None)
-        has_own_height = self.styles.height is not None and self.styles.height.is_auto
-        if len(old) != len(new) and has_own_height:
-            self.refresh(layout=True)
-        elif changed:
+        if changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Returns the number of lines."""
-        return len(self.drawn.lines)
+    async def on_resize(self) -> None:
+        """Draws the lines for the new size."""
+        await self.app.show_at_new_size()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Returns lines as strips; a pane has no border and no background that textual would have to add to each."""
+        """Returns lines as strips; there is no border and no background that textual would have to add to each."""
         if (place := (self.region, self.surface)) != self.strips_place:  # pictures in pixels name their place
             self.strips, self.strips_place = {}, place
         for y in crop.line_range:
@@ -328,12 +330,10 @@ class Pane(Widget):
         line = padded_line(self.drawn.lines[y] if y < len(self.drawn.lines) else [], self.size.width)
         theme, ascii, character, protocol = self.surface
         segments = [Segment(text, style) for text, style in styled(line, theme, ascii)]
-        if protocol == "kitty":
-            segments.insert(0, Segment(clear_escape(self.region.y + y), None, NO_COLUMNS))
+        escape = clear_escape(self.region.y + y) if protocol == "kitty" else ""
         if character is not None and protocol is not None:
-            escape = picture_escape(line, self.region.x, self.region.y + y, character, protocol)
-            segments += [Segment(escape, None, NO_COLUMNS)] if escape else []
-        return Strip(segments, self.size.width)
+            escape += picture_escape(line, self.region.x, self.region.y + y, character, protocol)
+        return Strip([*segments, *([Segment(escape, None, NO_COLUMNS)] if escape else [])], self.size.width)
 
     def on_click(self, event: events.Click) -> None:
         """Tells what was clicked."""
@@ -345,7 +345,8 @@ class Pane(Widget):
 
     def hit(self, event: events.MouseEvent) -> Hit | None:
         """Returns what stands at the place of the mouse."""
-        return self.drawn.hit(event.x, event.y) if event.y < len(self.drawn.lines) else None
+        x, y = event.screen_x - self.region.x, event.screen_y - self.region.y  # of a widget over it, too
+        return self.drawn.hit(int(x), int(y))
 
 
 class Listing(OptionList, can_focus=False):

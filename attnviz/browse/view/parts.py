@@ -1,5 +1,6 @@
 """Describes what we draw ourselves: lines of text in colours, and what stands at each place of them."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -95,6 +96,17 @@ def beside(*columns: tuple[Drawing, int]) -> Drawing:
         return None
 
     return Drawing(lines, hit)
+
+
+def below(*parts: Drawing) -> Drawing:
+    """Returns parts below each other."""
+    starts = [0, *accumulate(len(part.lines) for part in parts)]
+
+    def hit(x: int, y: int) -> Hit | None:
+        index = bisect_right(starts, y) - 1
+        return parts[index].hit(x, y - starts[index]) if index < len(parts) else None
+
+    return Drawing([line for part in parts for line in part.lines], hit)
 
 
 def words(text: str, width: int | None = None, style: str = "", right: bool = False) -> Span:

@@ -9,11 +9,12 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.session.state import State
+from attnviz.browse.moves.layout import FIXED_LINES, has_two_panes, listed_lines, map_lines, side_width
+from attnviz.browse.session.state import MIN_SCREEN_SIZE, State
 from attnviz.browse.view.cells import quantity_text
 from attnviz.browse.view.overview import overview_parts
-from attnviz.browse.view.parts import Hit, Parts, words
-from attnviz.render.terminal.lines import Line
+from attnviz.browse.view.parts import Drawing, Hit, Listed, Parts, below, beside, words
+from attnviz.render.terminal.lines import Line, wrap
 from attnviz.report.picture.structure import quoted
 from attnviz.report.words.captions import model_name, text_title
 
@@ -32,8 +33,40 @@ def draw(screen: Screen, state: State) -> Parts:
         parts = lens_parts(screen, state)
     else:
         parts = overview_parts(screen, state)
-    status = [words(f" {state.message}", style="bold")] if state.message else parts.status
-    return replace(parts, title=_title_line(screen, state, parts.title), status=status)
+    return replace(parts, title=_title_line(screen, state, parts.title))
+
+
+def whole(screen: Screen, state: State) -> tuple[Drawing, Listed]:
+    """Returns all lines of the screen, and the list of heads that is drawn over its blank lines at the top left.
+
+    The last line is blank, for the hints, unless a long message needs it.
+    """
+    size = screen.size
+    if not size.is_large_enough:
+        refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]} characters; q quits"
+        return Drawing([[words(refusal)]]), Listed()
+    parts = draw(screen, state)
+    main, side, status = parts.main, parts.side, [parts.status]
+    if state.message:
+        message_lines = wrap(state.message, max(1, size.width - 2))[:2]
+        status = [[words(f" {line}", style="bold")] for line in message_lines]
+    if side is not None:
+        width, height, list_height = side_width(size), map_lines(size), listed_lines(size)
+        blank_lines: list[Line] = [[] for _ in range(height)]
+        list_space = Drawing([*blank_lines[: list_height - 1], [words("─" * width)]] if list_height else [])
+        upper = below(list_space, Drawing(side.numbers), side.keys, side.minimap)
+        beside_map = below(upper, Drawing(blank_lines[len(upper.lines) + 1 :]), Drawing([side.legend]))
+        columns = [
+            (beside_map, width),
+            (Drawing([[words("│")] for _ in range(height)]), 1),
+            (main, size.width - width - 1),
+        ]
+        main = beside(*(columns if has_two_panes(size) else reversed(columns)))
+    title, text = Drawing([parts.title]), parts.text
+    free_lines = size.height - FIXED_LINES - len(main.lines) - len(text.lines)
+    free_space, hint_space = (Drawing([[] for _ in range(count)]) for count in (free_lines, 2 - len(status)))
+    heads = Listed() if side is None or not listed_lines(size) else side.heads
+    return below(title, main, free_space, text, Drawing(status), hint_space), heads
 
 
 def _title_line(screen: Screen, state: State, title: Line) -> Line:

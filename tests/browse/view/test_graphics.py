@@ -3,11 +3,13 @@
 import base64
 import re
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
 from textual.geometry import Region
 from textual.pilot import Pilot
+from textual.screen import Screen as TextualScreen
 
 from attnviz.base.arrays import ByteArray
 from attnviz.browse.app import Browser
@@ -218,11 +220,11 @@ def test_only_changed_lines_are_drawn_again_and_none_under_the_palette(monkeypat
     monkeypatch.setenv("COLORTERM", "truecolor")
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        pane = browser.panes["map"]
+        pane = browser.canvas
 
         def drawn() -> list[int]:
             strips = [pane.render_line(y) for y in range(pane.size.height)]
-            assert all(clear_escape(1 + y) in written(strip) for y, strip in enumerate(strips))
+            assert all(clear_escape(y) in written(strip) for y, strip in enumerate(strips))
             return [y for y, strip in enumerate(strips) if "\x1b_Ga=T" in written(strip)]
 
         await pilot.press("enter")
@@ -243,6 +245,34 @@ def test_only_changed_lines_are_drawn_again_and_none_under_the_palette(monkeypat
         assert drawn() == before
 
     played(long_recording(300), play, (120, 40), protocol="kitty")
+
+
+def test_kitty_deletes_the_pictures_of_a_line_only_where_it_draws_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    sent: list[str] = []
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter", "end")
+        await pilot.pause()
+        display = browser._display
+
+        def noting(screen: TextualScreen[object], renderable: Any) -> None:
+            segments = renderable.render_segments(browser.console) if hasattr(renderable, "render_segments") else ""
+            sent.append(segments)
+            display(screen, renderable)
+
+        monkeypatch.setattr(browser, "_display", noting)
+        await pilot.press("home")
+        await pilot.pause()
+
+    browser = played(long_recording(300), play, (80, 24), protocol="kitty")
+    cleared = {int(y) for y in re.findall(r"a=d,d=Y,y=(\d+)", "".join(sent))}
+    drawn = {int(y) for y in re.findall(r"\x1b\[(\d+);\d+H\x1b_Ga=T", "".join(sent))}
+    with_pictures = {
+        y + 1 for y, line in enumerate(browser.canvas.drawn.lines) if any(isinstance(span, PixelSpan) for span in line)
+    }
+    assert with_pictures & cleared
+    assert with_pictures & cleared <= drawn
 
 
 def written(strip: object) -> str:
