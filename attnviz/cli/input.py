@@ -38,7 +38,7 @@ def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | Non
         from attnviz.text.named_groups import refuse_absent_units
 
         refuse_absent_units(grouping.by)
-    if is_chat and Path(settings.model).expanduser().is_dir():
+    if is_chat and Path(settings.model).expanduser().exists():
         from attnviz.models.huggingface.folder import refuse_without_chat_template
 
         refuse_without_chat_template(settings.model)

@@ -27,7 +27,7 @@ def test_name_of_no_built_in_source_is_a_hugging_face_model() -> None:
 
 def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() -> None:
     names = ", ".join(row.name for row in BUILT_IN)
-    message = f"no folder './nope'; choose {names} or the folder or hub name of a Hugging Face model"
+    message = f"no folder './nope'; choose {names} or the folder, .gguf file or hub name of a model"
     with pytest.raises(AttnvizError, match=re.escape(message)):
         open_reader(ModelSettings(model="./nope")).record(Example("text"), Selection())
 

@@ -1,4 +1,4 @@
-"""Finds the folder of a Hugging Face model, and checks without heavy imports whether it can be loaded.
+"""Finds the folder or GGUF file of a model, and checks without heavy imports whether it can be loaded.
 
 A model of the hub is found in the cache of the hub's client, or downloaded there file by file.
 """
@@ -20,6 +20,7 @@ from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.kinds import OBJECT, TEXT, either, refuse_other_kinds, sizes
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.sound import MAX_RATE
+from attnviz.models.huggingface.gguf_file import gguf_at, gguf_named, read_gguf
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
     refuse_absurd_settings,
@@ -34,6 +35,7 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tikt
 NETWORK_TIMEOUT = 1.2  # seconds
 HTTPS_PORT = 443
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+EXTRAS = {"gguf": "gguf", "peft": "peft"}  # of libraries that not every model needs
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tokens.txt")
 MAX_IMAGE_SIDE = 4096  # pixels to which an image processor may resize
@@ -60,18 +62,19 @@ MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s
 
 
 def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, sounds: bool = False) -> Path:
-    """Returns the folder of a model: a local folder, one in the hub's cache, or a new download."""
-    path = Path(name).expanduser()
-    if not path.is_dir():
-        if path.exists():
-            raise AttnvizError(
-                f"{name!r} is a file; give {option('model')} the folder of the file, or a name on the hub"
-            )
-        if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
-            choices = or_list([*built_in, "the folder or hub name of a Hugging Face model"])
-            raise AttnvizError(f"no folder {name!r}; choose {choices}")
+    """Returns the folder or GGUF file of a model: on this disk, in the hub's cache, or a new download."""
+    path, given = local_model(name), Path(name).expanduser()
+    if path is None and given.suffix == ".safetensors" and given.is_file():
+        missing = [file for file in ("config.json", "tokenizer.json") if not given.with_name(file).is_file()]
+        advice = f"the folder of a model also has {' and '.join(missing or ['its configuration'])}; give that folder"
+        raise AttnvizError(f"{name!r} holds weights alone; {advice}")
+    if path is None and given.exists():
+        raise AttnvizError(f"{name!r} is no model; give {option('model')} a folder, a .gguf file or a name on the hub")
+    if path is None and not HUB_NAME.fullmatch(name):
+        choices = or_list([*built_in, "the folder, .gguf file or hub name of a model"])
+        raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
-    if not path.is_dir():
+    if path is None:
         cached_folder = cached_model(name)
         if cached_folder is not None and _is_complete(cached_folder, images or sounds):
             path = cached_folder
@@ -82,16 +85,37 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
                 if not (question := did_you_mean(name, built_in)):
                     raise
                 raise AttnvizError(f"no model {name!r}; {question}Choose a folder, or a name on the hub") from error
-    check_folder(path, name, images, sounds)
+    if path.is_dir():
+        check_folder(path, name, images, sounds)
+    else:
+        refuse_missing_library("gguf")
+        read_gguf(path, name)
+        if images or sounds:
+            raise AttnvizError(
+                f"{name!r} is a GGUF file, of which attnviz reads the text model; give a text, or a folder"
+            )
     return path
+
+
+def model_at(path: Path) -> Path | None:
+    """Returns the folder or GGUF file of the model at a path; ``None`` for none."""
+    return gguf_at(path) or (path if path.is_dir() else None)
+
+
+def local_model(name: str) -> Path | None:
+    """Returns the folder or GGUF file that a name stands for on this disk, outside the hub's cache; else ``None``.
+
+    It is a path, or the name of a model of Ollama or LM Studio.
+    """
+    return model_at(Path(name).expanduser()) or gguf_named(name)
 
 
 def needs_download(name: str) -> bool:
     """True if the model must be downloaded: its name is a hub name, and it is not complete in the hub's cache.
 
-    False for a local folder, and for a text that is no hub name.
+    False for a local folder or file, and for a text that is no hub name.
     """
-    if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
+    if local_model(name) is not None or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
     cached_folder = cached_model(name)
@@ -320,6 +344,8 @@ def _has_tokenizer(folder: Path) -> bool:
 
 def known_counts(folder: Path) -> tuple[int | None, int | None]:
     """Returns the largest numbers of layers and heads in the configuration; ``None`` without a whole number."""
+    if folder.is_file():
+        return read_gguf(folder, folder.name).counts
     config = _config(folder, str(folder))
     counts = (list(_values(config, names)) for names in (LAYER_COUNTS, HEAD_COUNTS))
     layers, heads = (
@@ -329,19 +355,27 @@ def known_counts(folder: Path) -> tuple[int | None, int | None]:
 
 
 def describe_name(name: str) -> str:
-    """Returns a model's name for captions: its folder's name, or ``name`` if it is no local folder.
+    """Returns a model's name for captions: the name of its folder or file, or ``name`` if it is no path.
 
-    The parent's name precedes a folder's name that tells nothing, such as ``checkpoint-500``.
+    The parent's name precedes a name that tells nothing, such as ``checkpoint-500`` or ``model.gguf``.
     """
-    if not Path(name).expanduser().is_dir():
+    path = model_at(Path(name).expanduser())
+    if path is None:
         return name
-    folder = Path(name).expanduser().resolve()
-    return f"{folder.parent.name}/{folder.name}" if MEANINGLESS_NAME.fullmatch(folder.name) else folder.name
+    path = path.resolve()
+    return (
+        f"{path.parent.name}/{path.name}" if MEANINGLESS_NAME.fullmatch(path.name.removesuffix(".gguf")) else path.name
+    )
 
 
 def refuse_without_chat_template(folder: str) -> None:
     """Raises AttnvizError if no file of a model's folder holds a chat template; no file is opened as code."""
     path = Path(folder).expanduser()
+    if (file := gguf_at(path)) is not None:
+        refuse_missing_library("gguf")
+        if "tokenizer.chat_template" not in read_gguf(file, folder).metadata:
+            raise no_chat_template_error()
+        return
     settings = [read_text(path / name) for name in TEMPLATED_SETTINGS if (path / name).is_file()]
     if not any(path.glob("*chat_template*")) and not any('"chat_template"' in text for text in settings):
         raise no_chat_template_error()
@@ -357,7 +391,7 @@ def no_chat_template_error() -> AttnvizError:
 def refuse_missing_library(library: str) -> None:
     """Raises AttnvizError if an optional library is not installed."""
     if find_spec(library) is None:
-        raise AttnvizError(f"{library} is not installed; run pip install 'attnviz[hf]'")
+        raise AttnvizError(f"{library} is not installed; run pip install 'attnviz[{EXTRAS.get(library, 'hf')}]'")
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

@@ -5,14 +5,16 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
 from attnviz.base.printable import discard_output
 from attnviz.base.progress import working
+from attnviz.models.huggingface.gguf_file import quick_gguf, read_gguf, replaced
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.settings import ModelSettings
 
@@ -35,69 +37,89 @@ HALF_DTYPES = ("bfloat16", "float16")
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
 
 
-def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     """Loads the model's tokenizer."""
-    tokenizer: PreTrainedTokenizerBase = load_part("AutoTokenizer", folder)
+    tokenizer: PreTrainedTokenizerBase = load_part("AutoTokenizer", path)
     return tokenizer
 
 
-def load_part(auto_class: str, folder: Path) -> Any:
+def load_part(auto_class: str, path: Path) -> Any:
     """Loads a part of a model that is not its weights, by a class of transformers.
 
     No code of the folder runs, and the library's output is discarded.
     """
     import transformers
 
-    with _forbid_pickles_and_network(), working(f"loading {folder.name}"), discard_output():
-        return getattr(transformers, auto_class).from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
+    with _source(path, path) as source, working(f"loading {path.name}"), discard_output():
+        return getattr(transformers, auto_class).from_pretrained(**source)
+
+
+@contextmanager
+def _source(path: Path, weights: Path) -> Iterator[dict[str, Any]]:
+    """Yields the arguments of ``from_pretrained`` for a model's folder or GGUF file; no pickle is read in the block.
+
+    A GGUF file is opened from an empty folder, since transformers would also read other files beside it.
+    """
+    common = {"local_files_only": True, "trust_remote_code": False}
+    with _forbid_pickles_and_network():
+        if path.is_dir():
+            yield common | {"pretrained_model_name_or_path": str(path)}
+            return
+        with TemporaryDirectory(prefix="attnviz-") as folder, quick_gguf():
+            yield common | {"pretrained_model_name_or_path": folder, "gguf_file": str(weights.resolve())}
 
 
 def load_model(
-    folder: Path,
+    path: Path,
     settings: ModelSettings,
     with_head: bool = False,
     with_pictures: bool = False,
     with_speech: bool = False,
     with_labels: bool = False,
 ) -> "PreTrainedModel":
-    """Loads the model with all weights that its attention needs, in evaluation mode on its device."""
+    """Loads the model of a folder or a GGUF file with all weights that its attention needs, in evaluation mode."""
     import torch
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    with _forbid_pickles_and_network():
-        with working(f"reading the configuration of {folder.name}"):
-            config = transformers.AutoConfig.from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False
-            )
+    is_gguf = path.is_file()
+    # Of numbers of few bits the count is known, and what they take in memory as 32 bits.
+    file_bytes = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    header = read_gguf(path, settings.model) if is_gguf else None
+    if header is not None:
+        file_bytes = 4 * header.number_count
+    with ExitStack() as stack:
+        weights = path if header is None else stack.enter_context(header.joined())
+        source = stack.enter_context(_source(path, weights))
+        with working(f"reading the configuration of {path.name}"):
+            config = transformers.AutoConfig.from_pretrained(**source)
         _use_torch_attention(config)
-        needs_language_head = bool(settings.generate) or (with_head and _has_head(config, LANGUAGE_HEADS))
+        has_language_head = is_gguf or _has_head(config, LANGUAGE_HEADS)
+        needs_language_head = bool(settings.generate) or (with_head and has_language_head)
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
         if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
             auto_class = transformers.AutoModelForImageClassification
         # Built without memory first, because loading would allocate weights that no file holds.
-        with torch.device("meta"), working(f"counting the weights of {folder.name}"):
+        with torch.device("meta"), working(f"counting the weights of {path.name}"):
             described_model = auto_class.from_config(config)
         number_count = sum(tensor.numel() for tensor in (*described_model.parameters(), *described_model.buffers()))
         needed_bytes = number_count * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
-        file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
             raise AttnvizError(
-                f"config.json of {settings.model!r} describes a model of {needed_bytes / GIGABYTE:.1f} GB, but its "
+                f"{'the metadata' if is_gguf else 'config.json'} of {settings.model!r} "
+                f"{'describe' if is_gguf else 'describes'} a model of {needed_bytes / GIGABYTE:.1f} GB, but its "
                 f"weights are {file_bytes / GIGABYTE:.3f} GB: they do not belong together; copy both from one model"
             )
         if settings.device_map is None:
             smaller = "" if settings.dtype in HALF_DTYPES else f"{option('dtype', 'bfloat16')} to need less, or "
             remedy = f"use {smaller}{option('device_map', 'auto')} to leave the rest on disk"
             refuse_without_memory(needed_bytes, repr(settings.model), remedy)
-        options = {} if settings.device_map is None else {"device_map": settings.device_map}
+        options: dict[str, Any] = {} if settings.device_map is None else {"device_map": settings.device_map}
+        if is_gguf and hasattr(transformers, "GgufConfig"):  # else newer versions fetch kernels for packed weights
+            options["quantization_config"] = transformers.GgufConfig(dequantize=True)
         model, report = auto_class.from_pretrained(
-            str(folder),
+            **source,
             config=config,
-            local_files_only=True,
-            trust_remote_code=False,
             use_safetensors=True,
             dtype=dtype,
             output_loading_info=True,
@@ -153,16 +175,13 @@ def _forbid_pickles_and_network() -> Iterator[None]:
     import torch
     from huggingface_hub import constants
 
-    patches: list[tuple[Any, str, object]] = [(torch, "load", _refuse_pickle), (pickle, "load", _refuse_pickle)]
-    patches += [(pickle, "loads", _refuse_pickle), (constants, "HF_HUB_OFFLINE", True)]
-    originals = [getattr(module, name) for module, name, _ in patches]
-    try:
-        for module, name, value in patches:
-            setattr(module, name, value)
+    with replaced(
+        (torch, "load", _refuse_pickle),
+        (pickle, "load", _refuse_pickle),
+        (pickle, "loads", _refuse_pickle),
+        (constants, "HF_HUB_OFFLINE", True),
+    ):
         yield
-    finally:
-        for (module, name, _), value in zip(patches, originals, strict=True):
-            setattr(module, name, value)
 
 
 def _refuse_pickle(*_: object, **__: object) -> None:
@@ -272,6 +291,9 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
                 f"{name!r} needs custom code, which attnviz does not run; in Python, load the model and use "
                 "attnviz.record(model)"
             ) from error
+        if "GGUF model with architecture" in message:
+            advice = "give the folder of its safetensors"
+            raise AttnvizError(f"cannot load {name!r}: {message.rstrip('.')}; {advice}") from error
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
             frame = frame.tb_next

@@ -21,6 +21,7 @@ from attnviz.models.huggingface.folder import (
     known_counts,
     refuse_missing_library,
 )
+from attnviz.models.huggingface.gguf_file import read_gguf
 from attnviz.models.huggingface.loading import (
     load_model,
     load_tokenizer,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
+FLOATS = ("F", "BF")  # the begin of the names of types of GGUF files that round nothing
 MEDIA = {"image": "a picture", "video": "a video", "audio": "a sound"}
 PLACEHOLDERS = tuple(
     f"{medium}_token_{end}" for medium in MEDIA for end in ("id", "index")
@@ -173,6 +175,17 @@ class HuggingFaceReader(FolderReader):
         return inspect.signature(self.module.forward).parameters
 
     @property
+    def origins(self) -> tuple[str, ...]:
+        """Remarks on weights that are not those of a model's file: dequantized ones."""
+        types = () if self.is_live or self.folder.is_dir() else read_gguf(self.folder, self.name).types
+        rounded = [name for name in types if not name.startswith(FLOATS)]
+        if not rounded:
+            return ()
+        return (
+            f"The file's weights are rounded ({', '.join(rounded)}); they were dequantized to {self.settings.dtype}.",
+        )
+
+    @property
     def known_counts(self) -> tuple[int | None, int | None]:
         """The largest numbers of layers and heads in the folder's configuration, if there is a folder."""
         return (None, None) if self.is_live else known_counts(self.folder)
@@ -238,7 +251,7 @@ class HuggingFaceReader(FolderReader):
         if "token_type_ids" in self.parameters and types is not None:
             inputs["token_type_ids"] = self.tensor(np.array([types]))
         title = example.text if example.answer is None else prepared.tokens.text
-        return replace(prepared, inputs=inputs, title=title)
+        return replace(prepared, inputs=inputs, title=title, remarks=(*self.origins, *prepared.remarks))
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Splits each text into windows of tokens.

@@ -41,8 +41,8 @@ class ModelSettings:
     model: Annotated[
         str,
         Option(
-            "Use seeded (untrained), trained, trained-picture (small), or a Hugging Face folder or hub name.",
-            brief="Use 'trained' (small), a model's folder or a hub name.",
+            "Use seeded (untrained), trained, trained-picture (small), or a model's folder, .gguf file or hub name.",
+            brief="Use 'trained', a folder, a .gguf file or a hub name.",
             names=_built_in_models,
         ),
     ] = "seeded"
