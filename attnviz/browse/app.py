@@ -355,7 +355,7 @@ class Browser(Application[int], inherit_bindings=False):
         shown_heads, computed_heads, is_complete = list[int](), list[int](), False
         if state.shows_lens:
             heads = lens_heads(session, state)
-            shown_heads = heads[state.top : state.top + open_lens_pane(session, state, screen.size).lines]
+            shown_heads = heads[open_lens_pane(session, state, screen.size).queries.span]
             row_key = state.view, state.token, state.direction
             computed_heads = session.token_rows.compute([*shown_heads, *heads], *row_key)
             is_complete = all(session.token_rows.find(head, *row_key) is not None for head in heads)

@@ -36,15 +36,13 @@ def settle(screen: Screen, state: State) -> State:
         listed_heads = lens_heads(session, state)
         head = state.head if state.head in listed_heads else listed_heads[0]
         state = _with_cursor_in_map(session, replace(state, head=head))
-        pane, line = open_lens_pane(session, state, screen.size), listed_heads.index(head)
-        # scroll no further than the head's line needs, and leave no free lines at the end
-        top = min(max(state.top, line - pane.lines + 1), line, max(0, len(listed_heads) - pane.lines))
-        queries, keys = session.units(head, state.view)
-        unit_count = len(keys if state.direction == "to" else queries)
-        column = 0
-        if not pane.axis.pooled:
-            column = _scroll_start(state.column, state.other_token, pane.axis.cells, unit_count)
-        return replace(state, top=max(0, top), column=column)
+        pane, units = open_lens_pane(session, state, screen.size), session.units(head, state.view)
+        unit_count = len(units[1 if state.direction == "to" else 0])
+        return replace(
+            state,
+            top=_scroll_start(state.top, listed_heads.index(head), pane.queries.cells, len(listed_heads)),
+            column=_scroll_start(state.column, state.other_token, pane.keys.stop - pane.keys.start, unit_count),
+        )
     if not state.has_open_head:
         listed_heads = session.ranking.order(state.view)
         state = state if state.head in listed_heads else replace(state, head=listed_heads[0])
@@ -151,12 +149,14 @@ def move(screen: Screen, state: State, key: str) -> State:
         "end": (0, FAR),
     }
     if state.shows_lens:
-        heads, lens = lens_heads(session, state), open_lens_pane(session, state, size)
-        ways |= {"pageup": (-lens.lines, 0), "pagedown": (lens.lines, 0), "home": (-FAR, 0), "end": (FAR, 0)}
+        heads, pane = lens_heads(session, state), open_lens_pane(session, state, size)
+        ways |= {"pageup": (-pane.queries.cells, 0), "pagedown": (pane.queries.cells, 0)}
+        ways |= {"home": (-FAR, 0), "end": (FAR, 0)}
         rows_down, columns_right = ways[key.removeprefix("shift+")]
         line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
-        other_token = lens.axis.shifted_unit(state.other_token, columns_right)
-        return replace(state, head=heads[line]).with_other_token(other_token)
+        return replace(state, head=heads[line]).with_other_token(
+            pane.keys.shifted_unit(state.other_token, columns_right)
+        )
     if not state.has_open_head:
         grid = tiles(session, state, size)
         ways |= {"pageup": (-grid.shown_row_count, 0), "pagedown": (grid.shown_row_count, 0)}

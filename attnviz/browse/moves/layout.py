@@ -1,6 +1,6 @@
 """Lays out the screen: thumbnails in the overview, lines of the lens, panes and cells of an open head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from attnviz.browse.session.session import Session
@@ -117,13 +117,18 @@ class ZoomLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class MapPane:
-    """The layout of an open head's map: its axes, the way to draw a cell, columns of row labels and of the pane."""
+    """The layout of a map: its axes, the way to draw a cell, columns of row labels and of the pane.
 
-    queries: MapAxis
-    keys: MapAxis
+    Rows are queries of an open head, or heads that all show the row of one token.
+    """
+
+    queries: MapAxis  # or heads
+    keys: MapAxis  # or, with one token, the other tokens
     form: CellForm
-    label_width: int
+    label_width: int  # without the blank column after a label
     width: int  # labels included
+    name_width: int = 0  # of a head's name before its pattern
+    layers: list[list[int]] = field(default_factory=list)  # the heads of each layer whose mean is below the heads
 
     @property
     def map_width(self) -> int:
@@ -320,27 +325,10 @@ def _tile_rows(groups: list[list[int]], columns: int) -> tuple[tuple[int, ...], 
     return tuple(tuple(group[start : start + columns]) for group in groups for start in range(0, len(group), columns))
 
 
-class LensPane(NamedTuple):
-    """The layout of the lens: widths of the parts of a line in terminal columns, and what of it is on the screen."""
-
-    name: int  # of the head, after two marks
-    pattern: int
-    strip: int  # the head's row of cells
-    number: int  # the strongest token and its number
-    axis: MapAxis  # the part of a row that is on the screen
-    cell_width: int
-    layers: list[list[int]]  # the heads of each layer whose mean is shown below the heads
-    lines: int  # the number of heads that fit the screen
-
-    @property
-    def label_width(self) -> int:
-        """The columns to the left of the row of cells: name and pattern."""
-        return self.name + self.pattern
-
-
-def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
-    """Returns the layout of the lens: widths of a line, the units shown, and how many heads and means fit."""
-    layers = session.ranking.by_call(sorted(lens_heads(session, state)))
+def open_lens_pane(session: Session, state: State, size: Size) -> MapPane:
+    """Returns the layout of the lens, a map of heads by tokens: what is shown of both, and how many means fit below."""
+    heads = lens_heads(session, state)
+    layers = session.ranking.by_call(sorted(heads))
     queries, keys = session.units(state.head, state.view)
     count = len(keys if state.direction == "to" else queries)
     names = session.names[: session.recorded_count]
@@ -349,23 +337,30 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
     )
     name_columns = min(3 + max(map(len, names)), max_name_columns)  # two marks come before a name, and a blank after it
     strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
-    number_columns = max(0, size.width - name_columns - pattern_columns - strip_columns)
-    if strip_columns < count <= MAX_SCROLLED * strip_columns:
-        start = min(max(0, state.column), count - strip_columns)
-        axis = MapAxis(start, start + strip_columns, strip_columns)
-    else:
-        axis = MapAxis(0, count, min(count, strip_columns))
-    cell = max(1, min(MAX_LENS_CELL, strip_columns // axis.cells))
-    body = size.height - FIXED_LINES - text_lines(size)
+    shown_count = strip_columns if count <= MAX_SCROLLED * strip_columns else count
+    shown_count = min(count, shown_count)
+    start = min(max(0, state.column), count - shown_count)
+    columns = MapAxis(start, start + shown_count, min(shown_count, strip_columns))
     # all means if these leave enough lines for heads, else means in a third of the lines
+    body = size.height - FIXED_LINES - text_lines(size)
     max_layers = len(layers) if len(layers) <= (body - 1) // LINES_A_MEAN else (body - 1) // 3
     mean_layers: list[list[int]] = []
     if len(layers) > 1 and max_layers > 1:  # those around the layer of the chosen head
-        chosen_layer = next((index for index, heads in enumerate(layers) if state.head in heads), 0)
+        chosen_layer = next((index for index, layer in enumerate(layers) if state.head in layer), 0)
         first = min(max(0, chosen_layer - max_layers // 2), max(0, len(layers) - max_layers))
         mean_layers = layers[first : first + max_layers]
-    lines = max(1, body - 1 - (len(mean_layers) + 1 if mean_layers else 0))
-    return LensPane(name_columns, pattern_columns, strip_columns, number_columns, axis, cell, mean_layers, lines)
+    lines = min(len(heads), max(1, body - 1 - (len(mean_layers) + 1 if mean_layers else 0)))
+    top = min(max(0, state.top), len(heads) - lines)
+    cell_width = max(1, min(MAX_LENS_CELL, strip_columns // columns.cells))
+    return MapPane(
+        queries=MapAxis(top, top + lines, lines),
+        keys=columns,
+        form=CellForm(cell_width, rows_a_line=1, header_lines=1),
+        label_width=name_columns + pattern_columns - 1,
+        width=name_columns + pattern_columns + strip_columns,
+        name_width=name_columns,
+        layers=mean_layers,
+    )
 
 
 def lens_heads(session: Session, state: State) -> list[int]:

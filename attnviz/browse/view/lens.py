@@ -7,7 +7,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import LensPane, lens_heads, open_lens_pane, text_lines
+from attnviz.browse.moves.layout import FIXED_LINES, MapPane, lens_heads, open_lens_pane, text_lines
 from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
@@ -33,12 +33,12 @@ class LaidOutLens:
     rows: dict[int, TokenRow]  # of the heads for which it is computed
     units: tuple[Units, Units]  # of the axis of the lens's token, and of the axis across
     quantity: Quantity
-    pane: LensPane
+    pane: MapPane
 
     @property
     def shown_heads(self) -> list[int]:
         """The heads on the screen."""
-        return self.heads[self.state.top : self.state.top + self.pane.lines]
+        return self.heads[self.pane.queries.span]
 
     @property
     def title(self) -> str:
@@ -99,38 +99,66 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
 
 
 def lens_parts(screen: Screen, state: State) -> Parts:
-    """Returns the parts of the lens: a line for each head that fits, means of layers, and the shaded text."""
-    lens, size = lay_out_lens(screen, state), screen.size
-    pane, shown_heads = lens.pane, lens.shown_heads
-    lines = [_header(lens), *(_head_line(lens, head) for head in shown_heads)]
-    lines += [[] for _ in range(pane.lines - len(shown_heads))]
-    if pane.layers:
-        layer_count = len(screen.session.ranking.by_call(sorted(lens.heads)))
-        is_cut = len(pane.layers) < layer_count
-        heading = f"── means of {len(pane.layers)} of {layer_count} layers " if is_cut else ""
-        lines.append([words(heading + "─" * (size.width - len(heading)), style="dim")])
+    """Returns the parts of the lens, a map whose rows are heads: with means of layers below, and the shaded text."""
+    lens, size, session = lay_out_lens(screen, state), screen.size, screen.session
+    pane, shown_heads, axis = lens.pane, lens.shown_heads, lens.pane.keys
+    labels = [_head_label(lens, head) for head in shown_heads]
     for heads in pane.layers:
-        maps, _ = screen.session.heads[heads[0]]
+        maps, _ = session.heads[heads[0]]
         before, after = "  layer ", ", mean"
         call_name = f"{maps.part}:{maps.layer}" if maps.part else str(maps.layer)
-        name = short_name(call_name, pane.label_width - len(before + after) - 1)
-        label = words(f"{before}{name}{after}", pane.label_width, "dim")
-        lines.append([label, *_row_spans(lens, lens.mean(heads), is_chosen=False)])
+        name = short_name(call_name, pane.label_width - len(before + after))
+        labels.append([words(f"{before}{name}{after}", pane.label_width + 1, "dim")])
+    rows = [lens.rows.get(head) for head in shown_heads] + [lens.mean(heads) for heads in pane.layers]
+    blank_row = TokenRow(*(np.zeros(len(lens.units[1]), kind) for kind in (np.float32, bool)))
+    values, visible = (
+        np.stack([getattr(row or blank_row, name)[axis.span] for row in rows]) for name in ("values", "visible")
+    )
+    cursor_column = axis.cell_of(lens.state.other_token)
+    cursor = shown_heads.index(lens.state.head), cursor_column
+    block = pool(CellBlock(values, visible), len(rows), axis.cells, mean=False)
+    cell_rows = cell_lines(Cells(block, lens.scale, pane.form.cell_width, cursor=cursor), screen.colors)
+    strip_columns, number_columns = pane.width - pane.label_width - 1, size.width - pane.width
+    lines: list[Line] = []
+    for label, row, cells in zip(labels, rows, cell_rows, strict=True):
+        if row is None:
+            lines.append([*label, words("…", strip_columns, "dim")])
+            continue
+        # then the token that sorts the heads, else the strongest
+        unit = row.strongest_unit if lens.state.sort_token is None else lens.state.sort_token
+        number = f" {_number_text(lens, row, unit):>6} "
+        token = words(unique_label(lens.units[1], unit), max(1, number_columns - len(number)))
+        lines.append(
+            [*label, *cells, words("", strip_columns - axis.cells * pane.form.cell_width), words(number), token]
+        )
+
+    label = lens.units[1].labels[lens.state.other_token]
+    label_columns = min(cell_len(label), max(1, strip_columns - 2))
+    mark = marked_label(label, cursor_column * pane.form.cell_width, strip_columns, label_columns)
+    numbers_title = " strongest" if lens.state.sort_token is None else " sorted by this"
+    title = words(numbers_title, max(0, number_columns), "dim")
+    header = [words("", pane.label_width + 1), *padded_line(mark, strip_columns), title]
+    head_lines, mean_lines = lines[: len(shown_heads)], lines[len(shown_heads) :]
+    if mean_lines:
+        layer_count = len(session.ranking.by_call(sorted(lens.heads)))
+        is_cut = len(mean_lines) < layer_count
+        heading = f"── means of {len(mean_lines)} of {layer_count} layers " if is_cut else ""
+        mean_lines.insert(0, [words(heading + "─" * (size.width - len(heading)), style="dim")])
+    free_lines = size.height - FIXED_LINES - text_lines(size) - 1 - len(head_lines) - len(mean_lines)
 
     def hit(x: int, y: int) -> Hit | None:
         if not 0 < y <= len(shown_heads):
             return None
-        head, cell = shown_heads[y - 1], (x - pane.label_width) // pane.cell_width
-        if x < pane.label_width:
-            return Hit({"head": head}, opens=head == lens.state.head)
-        if cell >= pane.axis.cells:
-            return Hit({"head": head})
-        unit = pane.axis.unit_of(cell)
-        pair = (state.token, unit) if state.direction == "to" else (unit, state.token)
-        return Hit({"head": head, state.other_axis: unit}, cell=(head, *pair))
+        head, cell = shown_heads[y - 1], pane.cell_at(x, y)
+        if cell is None:
+            return Hit({"head": head}, opens=x <= pane.label_width and head == lens.state.head)
+        pair = (state.token, cell[1]) if state.direction == "to" else (cell[1], state.token)
+        return Hit({"head": head, state.other_axis: cell[1]}, cell=(head, *pair))
 
-    text = text_pane(_row_text(lens), screen, text_lines(size))
-    return Parts([words(lens.title)], Drawing(lines, hit), text, [words(_status(lens))])
+    main = Drawing([header, *head_lines, *([] for _ in range(free_lines)), *mean_lines], hit)
+    return Parts(
+        [words(lens.title)], main, text_pane(_row_text(lens), screen, text_lines(size)), [words(_status(lens))]
+    )
 
 
 def _row_text(lens: LaidOutLens) -> ShadedTokens:
@@ -158,47 +186,19 @@ def _status(lens: LaidOutLens) -> str:
     return f" {session.title(state.head)}{f': {pattern}' if pattern else ''}; {pair} {number}{progress}"
 
 
-def _header(lens: LaidOutLens) -> Line:
-    """Returns the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers."""
-    state, pane = lens.state, lens.pane
-    cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell_width
-    label = lens.units[1].labels[state.other_token]
-    width = min(cell_len(label), max(1, pane.strip - 2))
-    numbers_title = " strongest" if state.sort_token is None else " sorted by this"
-    marked = padded_line(marked_label(label, cursor_column, pane.strip, width), pane.strip)
-    return [words("", pane.label_width), *marked, words(numbers_title, pane.number, "dim")]
-
-
-def _head_line(lens: LaidOutLens, head: int) -> Line:
-    """Returns the line of a head: marks, name, its sort number or else its pattern, and its row of cells."""
+def _head_label(lens: LaidOutLens, head: int) -> Line:
+    """Returns the marks of a head, its name, and its sort number or else its pattern."""
     session, state, pane, is_chosen = lens.screen.session, lens.state, lens.pane, head == lens.state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
     number = session.ranking.number(head, state.view.order)
     description = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
-    style = "reverse bold" if is_chosen else ""
-    line: Line = [words(mark + short_name(session.names[head], pane.name - len(mark) - 1), pane.name, style)]
-    if pane.pattern:
-        line += [words(description, pane.pattern - 1, style), words(" ", style=style)]
-    return [*line, *_row_spans(lens, lens.rows.get(head), is_chosen)]
-
-
-def _row_spans(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> Line:
-    """Returns a row of cells, then a token with its number: the token that sorts the lens, else the strongest."""
-    pane, axis = lens.pane, lens.pane.axis
-    if row is None:
-        return [words("…", pane.strip, "dim")]
-    block = CellBlock(row.values[None, axis.span], row.visible[None, axis.span])
-    cursor = (0, axis.cell_of(lens.state.other_token)) if is_chosen else None
-    cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell_width, cursor=cursor)
-    unit = row.strongest_unit if lens.state.sort_token is None else lens.state.sort_token
-    number = f"{_number_text(lens, row, unit):>6}"
-    width = max(1, pane.number - len(number) - 2)  # without the spaces around the number
-    return [
-        *cell_lines(cells, lens.screen.colors)[0],
-        words("", pane.strip - axis.cells * lens.pane.cell_width),
-        words(f" {number} "),
-        words(unique_label(lens.units[1], unit), width),
+    style, pattern_columns = "reverse bold" if is_chosen else "", pane.label_width + 1 - pane.name_width
+    line: Line = [
+        words(mark + short_name(session.names[head], pane.name_width - len(mark) - 1), pane.name_width, style)
     ]
+    if pattern_columns:
+        line += [words(description, pattern_columns - 1, style), words(" ", style=style)]
+    return line
 
 
 def _number_text(lens: LaidOutLens, row: TokenRow, unit: int) -> str:

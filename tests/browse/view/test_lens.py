@@ -122,8 +122,8 @@ def test_cursors_are_on_the_screen_at_any_size(size: tuple[int, int], tokens: in
         state = press(screen, state, key)
         lens = lay_out_lens(screen, state)
         assert state.head in lens.shown_heads
-        assert lens.pane.axis.start <= state.other_token < lens.pane.axis.stop
-        assert len(lens.shown_heads) <= lens.pane.lines <= size[1] - FIXED_LINES
+        assert lens.pane.keys.start <= state.other_token < lens.pane.keys.stop
+        assert len(lens.shown_heads) <= lens.pane.queries.cells <= size[1] - FIXED_LINES
         parts = draw(screen, state)
         assert len(parts.main.lines) + len(parts.text.lines) == size[1] - FIXED_LINES
 
@@ -144,7 +144,7 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     screen = screen_of(recording)
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
-    x = lens.pane.label_width + 3 * lens.pane.cell_width
+    x = lens.pane.label_width + 1 + 3 * lens.pane.form.cell_width
     found = hit(screen, state, x, 3)
     assert found == Hit({"head": 2, "key": 3}, cell=(2, 2, 3))
     assert hit(screen, replace(state, head=2), 1, 3) == Hit({"head": 2}, opens=True)
