@@ -18,7 +18,7 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.browse.copying import COPIED_PARTS, clipboard_text
 from attnviz.browse.moves.cursor import Screen, settle, with_first_ranked_head
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import BY_KEY, KEYS, place_of, press
+from attnviz.browse.moves.keys import BY_KEY, KEYS, missing_fact, place_of, press
 from attnviz.browse.moves.layout import (
     ANSI_COLORS,
     FIXED_LINES,
@@ -91,6 +91,7 @@ class Browser(Application[int], inherit_bindings=False):
         self.background = Background(self.call_later)
         self.last_key_time = 0.0  # 0 until the first key
         self.sentence = ""  # on what stands out among all heads
+        self.hinted: tuple[str, ...] = ()  # the place, and the facts that its hints lack
         self.slice_is_scheduled = False
         self.frame_is_due = False  # True while a timer runs for the next step that is played
         self.copying = False  # True while the user chooses what to copy
@@ -101,9 +102,9 @@ class Browser(Application[int], inherit_bindings=False):
             yield from (self.heads, self.prompt, self.footer)
 
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
-        """Yields the entries of the palette: every key."""
+        """Yields the entries of the palette: every key that means something here."""
         for key in KEYS:
-            if key.names[0] != "colon":
+            if key.names[0] != "colon" and not missing_fact(self.current_screen, self.state, key):
                 yield SystemCommand(key.sentence, f"key {key.names[0]}", partial(self.action_press, key.names[0]))
 
     @property
@@ -146,7 +147,7 @@ class Browser(Application[int], inherit_bindings=False):
         If the terminal is too small, stores the state unchanged and draws a refusal. While steps are played, also
         starts the timer of the next step.
         """
-        screen, old_place = self.current_screen, place_of(self.state)
+        screen = self.current_screen
         size = screen.size
         self.state = settle(screen, state) if size.is_large_enough else state
         self.session.unfinished_blocks = []
@@ -162,7 +163,9 @@ class Browser(Application[int], inherit_bindings=False):
         self.footer.display = not self.asked and (not drawn.lines[-1] or not self.last_key_time)
         if self.asked:
             self.explain_prompt(self.prompt.value)
-        if place_of(self.state) != old_place:
+        missing_facts = [missing_fact(screen, self.state, key) for key in KEYS if key.places]
+        if (place_of(self.state), *missing_facts) != self.hinted:
+            self.hinted = place_of(self.state), *missing_facts
             self.refresh_bindings()
         self.compute()
         if self.state.playing and not self.frame_is_due:
@@ -192,8 +195,9 @@ class Browser(Application[int], inherit_bindings=False):
         if not super().check_action(action, parameters):
             return False
         if action == "press":
-            places = str(parameters[1]).split()
-            return not self.copying and (not places or place_of(self.state) in places)
+            key, places = BY_KEY[str(parameters[0])], str(parameters[1]).split()
+            is_hinted = place_of(self.state) in places and not missing_fact(self.current_screen, self.state, key)
+            return not self.copying and (not places or is_hinted)
         return self.copying or action != "copy"
 
     async def action_press(self, key: str, places: str = "") -> None:

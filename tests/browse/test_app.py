@@ -251,11 +251,11 @@ def test_bar_of_a_key_stands_before_its_label_and_tells_little_from_nothing(reco
 
 def test_message_that_is_longer_than_the_line_takes_the_next_one(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("d")
+        await pilot.press("n")
         said = " ".join(line.strip() for line in shown(browser).split("\n")[-2:])
         assert said == browser.state.message
 
-    played(recording, play, (60, 20))
+    played(recording, play, (40, 20))
 
 
 def test_copied_text_is_given_to_the_terminal(recording: Recording) -> None:
@@ -271,6 +271,17 @@ def test_copied_text_is_given_to_the_terminal(recording: Recording) -> None:
     played(recording, play)
     assert copied == ["#head=0.0&query=q1&key=k0", copied[1]]
     assert copied[1].endswith("--heads 0.0 --color-scale sqrt --limits 0:1 -o figure.svg")
+
+
+def test_palette_lists_what_means_something_here(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        listed = [command.title for command in browser.get_system_commands(browser.screen)]
+        assert "go to the next strongest key" not in listed
+        await pilot.press("enter")
+        in_head = [command.title for command in browser.get_system_commands(browser.screen)]
+        assert set(in_head) - set(listed) == {"go to the next strongest key", "why this weight: q·k"}
+
+    played(recording, play)
 
 
 def test_palette_does_what_its_lines_say(recording: Recording) -> None:

@@ -234,8 +234,6 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     if state.shows_lens:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
         return state if row is None else state.with_other_token(row.strongest_unit)
-    if not state.has_open_head:
-        return replace(state, message="g goes to the strongest key of an open head; Enter opens one")
     order = ranked_keys(screen, state)
     if not order:
         return replace(state, message="this query sees no key")

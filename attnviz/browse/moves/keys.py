@@ -17,6 +17,7 @@ from attnviz.browse.moves.cursor import (
     zoom,
 )
 from attnviz.browse.moves.finding import find_again
+from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.moves.place import go_in_history, with_history
 from attnviz.browse.moves.showing import (
     mark,
@@ -24,12 +25,12 @@ from attnviz.browse.moves.showing import (
     sort,
     together,
     toggle,
-    toggle_tokens,
     toggle_why,
 )
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
 from attnviz.browse.session.state import State
-from attnviz.report.words.choices import Choice, rows_of
+from attnviz.maps.heads import maps_over_tokens
+from attnviz.report.words.choices import FACTS, Choice, rows_of
 
 STEP_KEYS = (NEXT, PREVIOUS, "P")
 EVERYWHERE = "heads head lens marked"
@@ -44,6 +45,7 @@ class Key(NamedTuple):
     sentence: str  # what it does, for the list of keys and the palette
     does: Does
     places: str = ""  # where the footer has the hint
+    needs: tuple[str, ...] = ()  # facts of the table
 
 
 # What the rows of the table of choices and actions do here, with the hint of the first key and where the footer has it;
@@ -67,12 +69,7 @@ ROWS: dict[str, tuple[Does, str, str]] = {
     "save": ("ask('save')", "save", "heads head"),
     "back": (leave, "back", "head lens marked"),
     "actions": ("command_palette", "actions", "heads head lens"),
-    "scores": (toggle, "", ""),
-    "steps": (toggle, "", ""),
-    "limits": (toggle, "", ""),
-    "pool": (toggle, "", ""),
-    "by": (toggle_tokens, "", ""),
-    "special": (toggle_tokens, "", ""),
+    **dict.fromkeys(("scores", "steps", "limits", "pool", "by", "special"), (toggle, "", "")),
     "theme": (next_theme, "", ""),
     "find key": ("ask('key')", "", ""),
     "find again": (find_again, "", ""),
@@ -80,10 +77,7 @@ ROWS: dict[str, tuple[Does, str, str]] = {
     "play": (play, "", ""),
     "name": ("ask('name')", "", ""),
     "history": (go_in_history, "", ""),
-    "move": (move, "", ""),
-    "move far": (move, "", ""),
-    "page": (move, "", ""),
-    "end": (move, "", ""),
+    **dict.fromkeys(("move", "move far", "page", "end"), (move, "", "")),
 }
 OTHER_NAMES = {
     "escape": "backspace",
@@ -101,21 +95,25 @@ def _keys() -> Iterator[Key]:
     rows, seen = {row.name: row for row in rows_of("browse")}, set[str]()
     for name, (does, hint, places) in ROWS.items():
         row = rows[name]
-        keys = list[tuple[str, str, str]]()  # with their hints and sentences
+        keys = list[tuple[str, str, str, tuple[str, ...]]]()  # with their hints, sentences and needs
         if isinstance(row, Choice):
-            keys = [(row.key, hint, row.does)] if row.key else []
-            labels = [(value.key, value.label.lower()) for value in row.values if value.key]
-            keys += [(key, label, f"the chosen heads: {label}") for key, label in labels]
+            keys = [(row.key, hint, row.does, row.needs)] if row.key else []
+            for value in row.values:
+                label = value.label.lower()
+                keys += [(value.key, label, f"the chosen heads: {label}", value.needs)] if value.key else []
         else:
             names = row.names if len(row.names) > 1 else row.names * len(row.keys)
             hinted = names.index(hint) if hint in names else 0
-            keys = [(key, hint if index == hinted else "", names[index]) for index, key in enumerate(row.keys)]
-        for key, own_hint, sentence in keys:
-            textual_name = _textual_name(key)
-            if textual_name not in seen:
-                seen.add(textual_name)
-                other_names = OTHER_NAMES.get(textual_name, "").split()
-                yield Key((textual_name, *other_names), own_hint, sentence, does, places if own_hint else "")
+            for index, key in enumerate(row.keys):
+                keys.append((key, hint if index == hinted else "", names[index], row.needs))
+        for key, own_hint, sentence, needs in keys:
+            name = _textual_name(key)
+            if name not in seen:
+                seen.add(name)
+                all_names = (name, *OTHER_NAMES.get(name, "").split())
+                yield Key(
+                    all_names, own_hint, sentence, does, places if own_hint else "", (*NEEDS.get(name, ()), *needs)
+                )
 
 
 def _textual_name(key: str) -> str:
@@ -126,6 +124,44 @@ def _textual_name(key: str) -> str:
     names = {"solidus": "slash", "reverse_solidus": "backslash", "hyphen_minus": "minus", "plus_sign": "plus"}
     return names.get(name, name)
 
+
+def _joins(screen: Screen, state: State, **changes: bool) -> bool:
+    """True if a toggle changes the rows or columns of the open head, or the tokens of the lens."""
+    old, new = (screen.session.units(state.head, view) for view in (state.view, replace(state.view, **changes)))
+    return tuple(map(len, old)) != tuple(map(len, new))
+
+
+def _is_pooled(screen: Screen, state: State) -> bool:
+    """True if a cell on the screen may stand for several tokens whose mean can be shown."""
+    if not state.has_open_head:
+        return not state.lens
+    pane = open_map_pane(screen.session, replace(state, zoom=0, row=0, column=0), screen.size, screen.colors)
+    return pane.queries.pooled or pane.keys.pooled
+
+
+def _has_scores(screen: Screen, state: State) -> bool:
+    """True if the chosen head is a recorded one over single tokens, not over blocks of them."""
+    maps, _ = screen.session.heads[state.head]
+    return state.head < screen.session.recorded_count and maps_over_tokens(maps).block == (1, 1)
+
+
+# Whether a fact of the table holds. Here the list of heads is always at hand, a token is always under the cursor, heads
+# that are not chosen are combined all together, and the key of the direction reverses heads where there is none.
+ALWAYS: tuple[str, ...] = ("all heads", "several heads", "token", "directions", "colours")
+HOLDS: dict[str, Callable[[Screen, State], bool]] = {
+    "one head": lambda screen, state: state.has_open_head or state.lens,
+    "two heads": lambda screen, state: len(state.heads_to_combine) == 2 or screen.session.other is not None,
+    "explained": lambda screen, state: state.has_open_head,
+    "words": lambda screen, state: _joins(screen, state, words=not state.view.words),
+    "special": lambda screen, state: (
+        not (state.has_open_head or state.lens) or _joins(screen, state, special=not state.view.special)
+    ),
+    "scores": _has_scores,
+    "weights": lambda screen, state: not state.view.scores and not state.view.difference,
+    "several scales": lambda screen, state: not state.shows_lens,
+    "pooled": _is_pooled,
+}
+NEEDS = {"w": ("one head",), "l": ("weights",)}  # here, besides those of the table
 
 KEYS = tuple(_keys())
 BY_KEY = {name: key for key in KEYS for name in key.names}
@@ -141,9 +177,16 @@ def press(screen: Screen, state: State, key: str) -> State:
     if bound is None or isinstance(bound.does, str) or not screen.size.is_large_enough:
         return state
     old_state = replace(state, message="", playing=False)
+    if fact := missing_fact(screen, state, bound):
+        return replace(old_state, message=FACTS[fact])
     new_state = settle(screen, bound.does(screen, old_state, key))
     is_step = key in STEP_KEYS
     return with_history(old_state, new_state if is_step else replace(new_state, steps=False))
+
+
+def missing_fact(screen: Screen, state: State, key: Key) -> str:
+    """Returns the first fact that a key needs and that does not hold; "" if it means something here."""
+    return next((fact for fact in key.needs if fact not in ALWAYS and not HOLDS[fact](screen, state)), "")
 
 
 def place_of(state: State) -> str:

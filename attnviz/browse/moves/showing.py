@@ -7,8 +7,8 @@ from attnviz.browse.moves.cursor import Screen, open_head, sort_by, turn_lens, w
 from attnviz.browse.moves.layout import ANSI_COLORS, lens_heads
 from attnviz.browse.session.heads import Combination
 from attnviz.browse.session.state import THEMES, State
-from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.picture.colors import Steps
+from attnviz.report.words.choices import FACTS
 
 MAX_SIDE_BY_SIDE = 6  # heads
 COMBINATION_OF_KEY: dict[str, Combination] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
@@ -36,8 +36,6 @@ def together(screen: Screen, state: State, key: str) -> State:
         return zoom(screen, state, key)
     if key == "d" and has_runs and len(heads) != 2:
         return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
-    if key == "d" and not state.marked_heads:
-        return replace(state, message="nothing to subtract; mark two heads with Space, or open two runs: A --with B")
     combination = COMBINATION_OF_KEY.get(key)
     if not heads:
         heads = tuple(session.ranking.order(state.view))
@@ -61,40 +59,22 @@ def together(screen: Screen, state: State, key: str) -> State:
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with one toggle of the view changed; with only a message if it does not apply."""
-    view = state.view
-    if key == "v" and state.has_open_head and state.head >= screen.session.recorded_count:
-        return replace(state, message="several heads together have no score; Esc goes back to one")
-    if key == "v" and maps_over_tokens(screen.session.heads[state.head][0]).block != (1, 1):
-        return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
-    if key == "v" and view.words:
-        return replace(state, message="only tokens have scores; press w for tokens")
-    if key == "l" and (view.scores or view.difference):
-        return replace(state, message=f"colour steps apply to weights only; press {'d' if view.difference else 'v'}")
-    next_steps = COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]
-    changes = {
-        "v": {"scores": not view.scores, "difference": False},
-        "l": {"steps": next_steps},
+    """Returns the state with one toggle of the view changed; the cursor stays on its tokens."""
+    session, view = screen.session, state.view
+    changes: dict[str, dict[str, object]] = {
+        "v": {"scores": not view.scores, "difference": False, "words": False},  # a word has no score
+        "l": {"steps": COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]},
         "p": {"mean": not view.mean},
         "c": {"own_scale": not view.own_scale},
+        "w": {"words": not view.words, "scores": False},
+        "t": {"special": not view.special},
     }
-    return replace(state, view=replace(view, **changes[key]))  # type: ignore[arg-type]
-
-
-def toggle_tokens(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens."""
-    session, old_units = screen.session, screen.session.units(state.head, state.view)
-    if key == "t" and session.left_out is not None and not state.has_open_head and not state.lens:
-        return replace(state, view=replace(state.view, all_keys=not state.view.all_keys))
-    if not state.has_open_head and not state.lens:
-        return replace(state, message="w joins words and t hides special tokens in an open head; Enter opens one")
-    if not session.can_join(state.head):
-        return replace(state, message="this map is too long to join words or hide special tokens")
-    view = state.view
-    if key == "w" and view.scores:
-        return replace(state, message="only tokens have scores; press v for weights, then w")
-    view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
-    new_units = session.units(state.head, view)
+    if key == "t" and not state.has_open_head and not state.lens:
+        if session.left_out is None:
+            return replace(state, message=FACTS["one head"])
+        changes["t"] = {"all_keys": not view.all_keys}
+    new_view = replace(view, **changes[key])  # type: ignore[arg-type]
+    old_units, new_units = (session.units(state.head, shown_view) for shown_view in (view, new_view))
 
     def new_unit(axis: int, unit: int) -> int:
         """Returns the index in ``new_units`` of the first token of an old unit; axis 0 has queries, axis 1 keys."""
@@ -102,25 +82,13 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
 
     sort_token = state.sort_token
     if sort_token is not None:
-        axis = 1 if state.direction == "to" else 0  # the lens sorts by a token of the axis across
-        sort_token = new_unit(axis, sort_token)
-    is_unchanged = all(len(old) == len(new) for old, new in zip(old_units, new_units, strict=True))
-    special_message = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
-    reason = "no token is part of a longer word" if key == "w" else special_message
-    return replace(
-        state,
-        view=view,
-        query=new_unit(0, state.query),
-        key=new_unit(1, state.key),
-        sort_token=sort_token,
-        message=reason if is_unchanged else "",
-    )
+        sort_token = new_unit(1 if state.direction == "to" else 0, sort_token)  # of the axis across
+    query, key_unit = new_unit(0, state.query), new_unit(1, state.key)
+    return replace(state, view=new_view, query=query, key=key_unit, sort_token=sort_token)
 
 
 def toggle_why(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the features that explain the cursor's weight shown, or hidden again."""
-    if not state.has_open_head:
-        return replace(state, message="x explains a weight of an open head; Enter opens one")
     return replace(state, why=not state.why)
 
 

@@ -8,16 +8,22 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import first_state, ranked_keys, settle
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import EVERYWHERE, KEYS, ROWS
+from attnviz.browse.moves.keys import ALWAYS, EVERYWHERE, HOLDS, KEYS, ROWS
 from attnviz.browse.moves.layout import open_map_levels, open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
-from attnviz.report.words.choices import key_table, rows_of
+from attnviz.report.words.choices import FACTS, key_table, rows_of
 from attnviz.text.selection import Selection
 from tests.browse.examples import TRUE_COLOR, after, other_recording, screen_of, wide_recording, worded_recording
 from tests.conftest import dense_maps
+
+
+def test_browse_says_of_every_fact_that_its_keys_need_whether_it_holds() -> None:
+    facts = {fact for key in KEYS for fact in key.needs}
+    assert facts
+    assert facts <= {*HOLDS, *ALWAYS} <= {*FACTS}
 
 
 def test_no_key_is_bound_twice() -> None:
@@ -39,8 +45,8 @@ ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "and end where the map does": ("dense", "enter" + " down" * 9 + " right" * 9, None, {"query": 4, "key": 6}),
     "Tab keeps the cursor": ("dense", "enter down tab", None, {"head": 1, "query": 1}),
     "the head before the first is the last": ("dense", "enter shift+tab", None, {"head": 5}),
-    "t without special tokens": ("dense", "enter t", None, {"message": "no token is special"}),
-    "d without another recording": ("dense", "d", None, {"message": "--with B"}),
+    "t without special tokens": ("dense", "enter t", None, {"message": "there are no special tokens to hide here"}),
+    "d without another recording": ("dense", "d", None, {"message": "a difference is of two heads"}),
     "l of scores": ("dense", "v l", None, {"message": "weights"}),
     "the difference leaves scores": ("other", "v d", None, {"view.difference": True, "view.scores": False}),
     "o sorts by the first metric": ("dense", "o", None, {"view.order": ENTROPY}),
@@ -49,14 +55,18 @@ ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "o acts on Tab": ("dense", "enter o", None, {"message": "Tab opens heads by entropy, the largest first"}),
     "r acts on Tab": ("dense", "enter o r", None, {"message": "the smallest first"}),
     "O acts on Tab": ("dense", "enter o O", None, {"message": "order of layers"}),
-    "words have no scores": ("words", "enter w v", None, {"message": "only tokens have scores; press w for tokens"}),
-    "but tokens have": ("words", "enter w v w", None, {"view.words": False}),
-    "scores are not of words": (
+    "words have no scores": ("words", "enter w right v", None, {"view.words": False, "view.scores": True, "key": 1}),
+    "and scores no words": (
         "words",
-        "enter v w",
+        "enter v right right w",
         None,
-        {"message": "press v for weights, then w", "view.words": False},
+        {"view.words": True, "view.scores": False, "key": 1},
     ),
+    "w of all heads": ("words", "w", None, {"message": "that is for an open head: Enter opens one"}),
+    "x of all heads": ("dense", "x", None, {"message": "choose a cell of an open head first"}),
+    "g of all heads": ("dense", "g", None, {"message": "that is for an open head"}),
+    "c of one token": ("dense", "a c", None, {"message": "all that is shown has one scale", "view.own_scale": False}),
+    "p of single cells": ("dense", "enter p", None, {"message": "each cell is one query", "view.mean": False}),
     "a part of a token is found": ("words", "enter slash", "s", {"query": 0, "key": 0}),
     "the start of a token comes first": ("words", "enter slash", "card", {"query": 3}),
     "keys are searched where no query is called so": ("dense", "enter slash", "k3", {"query": 0, "key": 3}),

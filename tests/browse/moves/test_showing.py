@@ -76,7 +76,7 @@ def test_escape_leaves_what_stands_beside_then_the_head(recording: Recording) ->
 
 def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
     screen = screen_of(recording)
-    assert "no score" in after(screen, "m", "v").message
+    assert "no scores are kept" in after(screen, "m", "v").message
     assert "combines several" in shown_text(screen, after(screen, "m", "x"))
 
 
@@ -84,7 +84,7 @@ def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
     ("keys", "said"),
     [
         (["equals_sign", "space", "equals_sign"], ""),
-        (["space", "d"], "to see the difference of heads, mark 2 with Space; marked now: 1"),
+        (["space", "d"], "a difference is of two heads: Space chooses one"),
         (["space", "m"], "to see the mean of heads, mark 2 to 6 with Space; marked now: 1"),
         (["R"], "rollout follows self-attention"),
     ],

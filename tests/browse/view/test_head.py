@@ -34,7 +34,6 @@ def test_recording_of_weights_says_that_it_has_no_queries_and_keys(recording: Re
     screen = screen_of(recording)
     state = after(screen, "enter", "x")
     assert "record it with --set dense=false" in " ".join(line.strip() for line in told(screen, state))
-    assert "Enter opens one" in press(screen, State(), "x").message
 
 
 @pytest.mark.parametrize("size", [(100, 32), (130, 50)])

@@ -145,6 +145,7 @@ def test_help_and_the_end_are_always_hinted_and_other_hints_are_of_the_place(rec
             (["enter"], "zoom in find"),
             (["escape", "a"], "open find"),
             (["escape", "space", "right", "space"], "side by side difference"),
+            (["right", "space"], "side by side mean"),  # of three heads there is no difference
             (["y"], "row back command"),
         ):
             await pilot.press(*keys)
