@@ -28,7 +28,7 @@ from attnviz.browse.moves.layout import (
     side_width,
     tiles,
 )
-from attnviz.browse.moves.place import start_state, with_history
+from attnviz.browse.moves.place import read_place, start_state, with_history
 from attnviz.browse.moves.steps import NEXT, step
 from attnviz.browse.process.application import Application, Background, Canvas, Listing, Surface
 from attnviz.browse.session.session import Session
@@ -90,7 +90,6 @@ class Browser(Application[int], inherit_bindings=False):
         self.protocol = protocol_of_environment(os.environ)
         self.background = Background(self.call_later)
         self.last_key_time = 0.0  # 0 until the first key
-        self.sentence = ""  # on what stands out among all heads
         self.hinted: tuple[str, ...] = ()  # the place, and the facts that its hints lack
         self.slice_is_scheduled = False
         self.frame_is_due = False  # True while a timer runs for the next step that is played
@@ -102,7 +101,12 @@ class Browser(Application[int], inherit_bindings=False):
             yield from (self.heads, self.prompt, self.footer)
 
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
-        """Yields the entries of the palette: every key that means something here."""
+        """Yields the entries of the palette: what stands out, and every key that means something here."""
+        for phrase in self.session.phrases:
+            if phrase.place:
+                yield SystemCommand(
+                    f"show {phrase.text}", "stands out among all heads", partial(self.go_to_place, phrase.place)
+                )
         for key in KEYS:
             if key.names[0] != "colon" and not missing_fact(self.current_screen, self.state, key):
                 yield SystemCommand(key.sentence, f"key {key.names[0]}", partial(self.action_press, key.names[0]))
@@ -321,6 +325,8 @@ class Browser(Application[int], inherit_bindings=False):
         if self.asked:
             self.close_prompt()
             self.redraw()
+        elif hit is not None and hit.place:
+            self.go_to_place(hit.place)
         elif hit is not None:
             opens = hit.opens or (event.clicks > 1 and not self.state.has_open_head)
             self.go(replace(self.state, message="", **hit.changes))
@@ -395,13 +401,17 @@ class Browser(Application[int], inherit_bindings=False):
     def find_sentence(self) -> None:
         """Finds the sentence on what stands out among all heads; runs in a thread."""
         session = self.session
-        frame = session.ranking.frame
-        self.sentence = "".join(phrase.text for phrase in first_sentence(session.chosen_heads, frame, session.left_out))
+        session.phrases = first_sentence(session.chosen_heads, session.ranking.frame, session.left_out)
 
     def show_sentence(self) -> None:
         """Says what stands out, unless the user did something already."""
         if not self.last_key_time and not self.state.has_open_head and not self.state.message:
-            self.show(replace(self.state, message=self.sentence))
+            self.show(replace(self.state, message="".join(phrase.text for phrase in self.session.phrases)))
+
+    def go_to_place(self, place: str) -> None:
+        """Goes to what a phrase of the sentence speaks of."""
+        state = replace(self.state, has_open_head=False, heads_beside=(), lens=False, message="")
+        self.go(read_place(self.current_screen, state, place))
 
     def measure(self, metric: str) -> None:
         """Measures a metric in a thread, and then chooses the first head in its order if heads are still sorted by it.

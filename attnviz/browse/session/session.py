@@ -27,6 +27,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, ColorScale, on_paper
 from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
 from attnviz.report.picture.scales import shared_scale
+from attnviz.report.picture.structure import Phrase
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
@@ -72,6 +73,7 @@ class Session(InspectedHeads):
         self.weight_quantity = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added_frames, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
+        self.phrases: tuple[Phrase, ...] = ()  # of the sentence on what stands out among all heads, once it is found
         self.unfinished_blocks: list[RefinedBlock] = []  # previews on the screen; emptied before each drawing
         self._query_rows = LruCache[QueryRow](MAX_KEPT_ROWS)
         self._mean_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)

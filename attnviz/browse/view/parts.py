@@ -41,6 +41,7 @@ class Hit(NamedTuple):
     changes: Mapping[str, Any]
     opens: bool = False  # the chosen head, which a click opens
     cell: tuple[int, int, int] | None = None  # head, query and key
+    place: str = ""  # an address to which a click leads
 
 
 @dataclass(frozen=True, eq=False)

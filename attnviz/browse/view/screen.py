@@ -3,7 +3,10 @@
 Modules that the first screen does not need are imported when their part is shown.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, groupby
+from operator import itemgetter
 
 import numpy as np
 from rich.cells import cell_len
@@ -14,8 +17,8 @@ from attnviz.browse.session.state import MIN_SCREEN_SIZE, State
 from attnviz.browse.view.cells import quantity_text
 from attnviz.browse.view.overview import overview_parts
 from attnviz.browse.view.parts import Drawing, Hit, Listed, Parts, below, beside, words
-from attnviz.render.terminal.lines import Line, wrap
-from attnviz.report.picture.structure import quoted
+from attnviz.render.terminal.lines import Line, Span, wrap
+from attnviz.report.picture.structure import Phrase, quoted
 from attnviz.report.words.captions import model_name, text_title
 
 MAX_BLANK_COLUMNS = 12  # free columns of the title line that stay blank: nobody could read a name cut to them
@@ -39,17 +42,17 @@ def draw(screen: Screen, state: State) -> Parts:
 def whole(screen: Screen, state: State) -> tuple[Drawing, Listed]:
     """Returns all lines of the screen, and the list of heads that is drawn over its blank lines at the top left.
 
-    The last line is blank, for the hints, unless a long message needs it.
+    The last line is blank, for the hints, unless a long message needs it; the first sentence leaves them.
     """
     size = screen.size
     if not size.is_large_enough:
         refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]} characters; q quits"
         return Drawing([[words(refusal)]]), Listed()
     parts = draw(screen, state)
-    main, side, status = parts.main, parts.side, [parts.status]
+    main, side, status = parts.main, parts.side, Drawing([parts.status])
+    is_sentence = state.message == "".join(phrase.text for phrase in screen.session.phrases)
     if state.message:
-        message_lines = wrap(state.message, max(1, size.width - 2))[:2]
-        status = [[words(f" {line}", style="bold")] for line in message_lines]
+        status = _message(state.message, screen.session.phrases if is_sentence else (), size.width)
     if side is not None:
         width, height, list_height = side_width(size), map_lines(size), listed_lines(size)
         blank_lines: list[Line] = [[] for _ in range(height)]
@@ -64,9 +67,34 @@ def whole(screen: Screen, state: State) -> tuple[Drawing, Listed]:
         main = beside(*(columns if has_two_panes(size) else reversed(columns)))
     title, text = Drawing([parts.title]), parts.text
     free_lines = size.height - FIXED_LINES - len(main.lines) - len(text.lines)
-    free_space, hint_space = (Drawing([[] for _ in range(count)]) for count in (free_lines, 2 - len(status)))
+    if is_sentence and len(status.lines) > 1:
+        text, status = Drawing(text.lines[:-1], text.hit), below(status, Drawing([[]]))
+    free_space, hint_space = (Drawing([[] for _ in range(count)]) for count in (free_lines, 2 - len(status.lines)))
     heads = Listed() if side is None or not listed_lines(size) else side.heads
-    return below(title, main, free_space, text, Drawing(status), hint_space), heads
+    return below(title, main, free_space, text, status, hint_space), heads
+
+
+def _message(message: str, phrases: Sequence[Phrase], width: int) -> Drawing:
+    """Returns a message in at most two lines; a click on a phrase with a place leads there."""
+    places = [phrase.place for phrase in phrases for _ in phrase.text] or [""] * len(message)
+    lines: list[Line] = []
+    places_of_columns: list[list[str]] = []
+    start = 0
+    for text in wrap(message, max(1, width - 2))[:2]:
+        start = message.index(text, start)
+        places_of_line = places[start : start + len(text)]
+        line: Line = [Span(" ")]
+        for place, run in groupby(zip(places_of_line, text, strict=True), key=itemgetter(0)):
+            line.append(words("".join(character for _, character in run), style=f"bold{' underline' if place else ''}"))
+        lines.append(line)
+        columns = [[place] * cell_len(character) for place, character in zip(places_of_line, text, strict=True)]
+        places_of_columns.append(["", *chain(*columns)])
+
+    def hit(x: int, y: int) -> Hit | None:
+        place = places_of_columns[y][x] if x < len(places_of_columns[y]) else ""
+        return Hit({}, place=place) if place else None
+
+    return Drawing(lines, hit)
 
 
 def _title_line(screen: Screen, state: State, title: Line) -> Line:

@@ -201,8 +201,43 @@ def test_what_stands_out_is_said_until_a_key_is_pressed() -> None:
         await until(pilot, lambda: bool(browser.state.message))
         assert browser.state.message.startswith("2 previous-token heads")
         await pilot.pause()
-        assert shown(browser).split("\n")[-1].startswith("? keys q quit"), "though the sentence has two lines"
+        lines = shown(browser).split("\n")
+        assert lines[-1].startswith("? keys q quit"), "though the sentence has two lines"
+        assert " ".join(line.strip() for line in lines[-3:-1]) == browser.state.message
         await pilot.press("right")
         assert browser.state.message == ""
 
     played(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"), play, (42, 24))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_clicked", [True, False])
+def test_phrases_of_what_stands_out_lead_to_their_heads_and_tokens(is_clicked: bool) -> None:
+    maps = previous_maps(0)
+    weights = maps.weights.copy()
+    weights[1, 6] = 0
+    weights[1, 6, 3] = 1
+    recording = Recording(maps=(replace(maps, weights=weights), previous_maps(1)), model="a test")
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await until(pilot, lambda: bool(browser.state.message))
+        await pilot.pause()
+        for phrase in ("1.4", "looks most at"):
+            if is_clicked:
+                lines = shown(browser).split("\n")
+                y = next(y for y, line in enumerate(lines[-3:-1], len(lines) - 3) if phrase in line)
+                await pilot.click(offset=(lines[y].index(phrase), y))
+            else:
+                commands = [*browser.get_system_commands(browser.screen)]
+                next(command for command in commands if phrase in command.title).callback()
+            state = browser.state
+            assert state.has_open_head
+            if phrase == "1.4":
+                assert browser.session.names[state.head] == "1.4"
+            else:
+                assert (browser.session.names[state.head], state.query, state.key) == ("0.7", 6, 3)
+            await pilot.press("escape")
+            browser.show(replace(browser.state, message="".join(phrase.text for phrase in browser.session.phrases)))
+            await pilot.pause()
+
+    played(recording, play, (100, 24))
