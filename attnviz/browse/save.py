@@ -12,9 +12,10 @@ from attnviz.browse.session.state import State, View
 from attnviz.browse.view.lens import lay_out_lens
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium
 from attnviz.report.picture.panels import Axis, Heading, Panel
 from attnviz.report.picture.report import Heatmaps
-from attnviz.report.words.captions import MASKED, model_name, panel_remarks, recording_remarks, text_title
+from attnviz.report.words.captions import masked_remark, model_name, recording_remarks, text_title
 from attnviz.text.named_groups import Mark, singular
 
 JOINED = "Tokens of a {} are joined: weights are summed over its keys and averaged over its queries."
@@ -24,10 +25,10 @@ MAX_NAMED_ROWS = 24  # of a picture in which each row has its head's name; with 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     """Writes what the screen shows to a new file, with as many cells as the format can show."""
     refuse_picture(path)
-    save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look).max_cells, look), path)
+    save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look), look), path)
 
 
-def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmaps:
+def picture(screen: Screen, state: State, medium: Medium, look: Look) -> Heatmaps:
     """Returns a report of what the screen shows: the open heads at their zoom, the lens, or all heads on the screen.
 
     All heads share one colour scale, unless the view gives each its own.
@@ -35,12 +36,12 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
     recording, session = screen.session.recording, screen.session
     state = replace(state, view=session.view_of(state.head, state.view))
     if state.has_open_head:
-        panels = tuple(_panel(screen, state, head, max_cells) for head in (state.head, *state.heads_beside))
+        panels = tuple(_panel(screen, state, head, medium.max_cells) for head in (state.head, *state.heads_beside))
     elif state.lens:
         panels = (_lens_panel(screen, state),)
     else:
         heads = tiles(session, state, screen.size).on_screen(state.top)
-        panels = tuple(_panel(screen, state, head, max_cells) for head in heads)
+        panels = tuple(_panel(screen, state, head, medium.max_cells) for head in heads)
     if not state.view.own_scale:
         low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
         scale = replace(panels[0].scale, low=low, high=high)
@@ -49,7 +50,7 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
         title=look.title or text_title(recording),
         panels=panels,
         caption=_caption(screen, state, panels),
-        remarks=(*_remarks(panels, state.view, session.unit_name), *recording_remarks(recording)),
+        remarks=(*_remarks(panels, state.view, session.unit_name, medium.masked_look), *recording_remarks(recording)),
         look=look,
     )
 
@@ -90,7 +91,7 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
     )
 
 
-def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str, ...]:
+def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str, masked_look: str) -> tuple[str, ...]:
     """Returns sentences on pooling, joined words, hidden tokens, special colours and masked cells, if there are any."""
     is_pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     shows_mean = view.mean or view.scores or view.difference
@@ -100,9 +101,9 @@ def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
         (panels[0].scale.steps == "log", "Colours are logarithmic."),
         (view.own_scale and len(panels) > 1, "Each head has a colour scale of its own."),
+        (any(not panel.visible.all() for panel in panels), masked_remark(masked_look)),
     )
-    masked_remarks = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
-    return *(sentence for applies, sentence in sentences if applies), *masked_remarks
+    return tuple(sentence for applies, sentence in sentences if applies)
 
 
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:

@@ -44,6 +44,7 @@ class Format:
     has_atlas: bool = True  # True if ``attnviz heads`` can write this format
     # True if readers can sort heads in the file, where heads then have the order of the recording
     sorts_heads: bool = False
+    masked_look: str = "Blank"  # how masked cells look
 
     def medium(self, look: Look) -> Medium:
         """Returns the limits of this format for a report with this look, such as the largest number of cells.
@@ -60,6 +61,7 @@ class Format:
             sorts_heads=self.sorts_heads,
             has_colors=self.suffix != TERMINAL or (look.colors > 0 and not look.ascii),
             has_lines=self.suffix != TERMINAL,
+            masked_look=self.masked_look,
             fits=None if look.height is None or self.suffix != TERMINAL else _fits_screen,
         )
 
@@ -94,6 +96,7 @@ FORMATS = {
             styles=("heatmap", "text"),  # arcs need lines, which a terminal cannot draw
             marks=True,
             lists_heads=True,
+            masked_look="Dotted",
         ),
         *(
             Format(
@@ -104,6 +107,7 @@ FORMATS = {
                 styles=STYLES,
                 one_page=True,
                 marks=True,
+                masked_look="Hatched",
             )
             for suffix in (".png", ".svg", ".pdf")
         ),

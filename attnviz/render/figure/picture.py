@@ -7,7 +7,7 @@ from attnviz.render.figure.words import Fonts, missing_remark
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Axis, Panel
 from attnviz.report.picture.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary, Thumbnails
-from attnviz.report.words.captions import HATCHED, MASKED, source_line
+from attnviz.report.words.captions import source_line
 
 THEME_COLORS = {
     "light": {
@@ -73,7 +73,7 @@ def picture_of(report: DrawnReport) -> Picture:
         title="" if is_bare else report.title,
         source="" if is_bare else source_line(report),
         caption=" ".join((report.title, report.caption, *report.remarks)) if is_bare else report.caption,
-        remarks=() if is_bare else tuple(HATCHED if remark == MASKED else remark for remark in report.remarks),
+        remarks=() if is_bare else report.remarks,
         panels=report.panels,
         look=report.look,
         across=report.across,

@@ -24,7 +24,7 @@ from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
-from attnviz.report.words.captions import GREY
+from attnviz.report.words.captions import masked_remark
 from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.head_name import TOWERS
 
@@ -125,7 +125,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         if any(page_factors(maps) is None for maps in some_head.sides.values()):
             cell_remarks.append(NO_SINGLE_CELLS)
     if has_masked:
-        cell_remarks.append(GREY)
+        cell_remarks.append(masked_remark("Grey"))
     if has_nan:
         cell_remarks.append("Some weights are NaN (not a number); they have a separate colour.")
     return {

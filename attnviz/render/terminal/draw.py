@@ -42,7 +42,6 @@ from attnviz.report.picture.report import (
     SurveyedHeads,
     Thumbnails,
 )
-from attnviz.report.words.captions import DOTTED, MASKED
 
 MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
@@ -112,8 +111,9 @@ def report_lines(report: Report) -> list[Line]:
                 lines += [*(legend(quantity, scale, look) for quantity, scale in scales), []]
             lines += table_lines(report.summary, look)
     lines += [[Span(line)] for line in wrap(in_characters(report.caption), look.width)]
-    remarks = (DOTTED if remark == MASKED else remark for remark in report.remarks)
-    return lines + [[Span(line, style="dim")] for remark in remarks for line in wrap(in_characters(remark), look.width)]
+    return lines + [
+        [Span(line, style="dim")] for remark in report.remarks for line in wrap(in_characters(remark), look.width)
+    ]
 
 
 def ineffective_options(report: Report) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def combined_report(
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, Heading(head.maps.module))
     colored_panels = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     report_caption = f"{caption}{largest_weight_clause(panels)}."
-    remarks = (remark, *_special_token_remarks(head, panels), *map_remarks(colored_panels, options.look))
+    remarks = (remark, *_special_token_remarks(head, panels), *map_remarks(colored_panels, options))
     parts = (recording, options.look, colored_panels, report_caption, remarks)
     return drawn(Heatmaps, *parts, about=about) if options.table is None else drawn(NumberTables, *parts, about=about)
 

@@ -35,9 +35,9 @@ from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quant
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumbnails
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.words.captions import (
-    MASKED,
     group_title,
     maps_suffix,
+    masked_remark,
     model_name,
     quantity_noun,
     recording_remarks,
@@ -141,7 +141,8 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     largest_report = _heatmaps(comparison.take(by_change[:1]))
     advice = f"Showing the head that changed most, of {len(by_change)}; use {option('all', True)} for all."
     remarks = full_report.remarks if len(by_change) == 1 else (advice, *largest_report.remarks)
-    omissions = ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
+    masked = masked_remark(comparison.options.medium.masked_look)
+    omissions = ((), (masked, LIFTED, ONE_KEY), (masked, LIFTED, ONE_KEY, MEASURES))
     for row_count in dict.fromkeys((len(by_change), MAX_SCREEN_ROWS, 1)):
         summary = _summary(comparison if row_count >= len(by_change) else comparison.take(by_change[:row_count]))
         for has_numbers, omitted_remarks in product((True, False), omissions):
@@ -254,7 +255,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: s
         *([f"A is before, B is after {comparison.change}."] if needs_change else []),
         *first_remarks,
         MEASURES,
-        *map_remarks(panels, options.look),
+        *map_remarks(panels, options),
         *recording_remarks(a),
         *recording_remarks(b),
     )

@@ -15,10 +15,10 @@ from attnviz.report.picture.panels import PERCENT
 from attnviz.report.picture.report import Heatmaps, Report, Thumbnails
 from attnviz.report.picture.scales import LIFTED, share_scales
 from attnviz.report.words.captions import (
-    MASKED,
     Notes,
     count_phrase,
     exactness_remarks,
+    masked_remark,
     model_name,
 )
 
@@ -145,10 +145,10 @@ def fit_screen(
             options.look,
             colored_panels,
             _caption(recording, shown_heads, clearest_heads, summaries),
-            (advice, *map_remarks(colored_panels, options.look)),
+            (advice, *map_remarks(colored_panels, options)),
             numbers=extent.numbers,
         )
-        for candidate in _with_fewer_remarks(smaller_report, recording):
+        for candidate in _with_fewer_remarks(smaller_report, recording, options.medium.masked_look):
             if fits(candidate):
                 return candidate
     return candidate
@@ -174,7 +174,11 @@ def fit_first_heads(
     smaller_reports = (draw(heads[:smaller_count]) for smaller_count in smaller_counts)
     reports_with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in smaller_reports)
     reports = chain([largest_report], reports_with_advice)
-    candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
+    candidates = (
+        candidate
+        for report in reports
+        for candidate in _with_fewer_remarks(report, recording, options.medium.masked_look)
+    )
     fitting_report = first_that_fits(candidates, fits)
     return fitting_report if fits(fitting_report) else largest_report
 
@@ -232,13 +236,13 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
     )
 
 
-def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
+def _with_fewer_remarks(report: Heatmaps, recording: Recording, masked_look: str) -> Iterator[Heatmaps]:
     """Yields the report, then one without remarks on exact weights, then one also without those on masks and
     colours.
     """
     yield report
     exactness = exactness_remarks(recording)
-    for omitted_remarks in (exactness, (*exactness, MASKED, LIFTED)):
+    for omitted_remarks in (exactness, (*exactness, masked_remark(masked_look), LIFTED)):
         yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted_remarks))
 
 

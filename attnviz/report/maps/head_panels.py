@@ -66,9 +66,10 @@ def drawn(
     )
 
 
-def map_remarks(panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
+def map_remarks(panels: Sequence[Panel], options: ReportOptions) -> tuple[str, ...]:
     """Returns the remarks on labels, cells and colours."""
-    return (*mark_remarks(look.mark, panels), *panel_remarks(panels), *scale_remarks(look, panels))
+    look, masked_look = options.look, options.medium.masked_look
+    return (*mark_remarks(look.mark, panels), *panel_remarks(panels, masked_look), *scale_remarks(look, panels))
 
 
 def titled_panels(

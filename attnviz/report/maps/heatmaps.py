@@ -104,7 +104,7 @@ def build_report(
             options.look,
             colored_panels,
             heads_caption(recording, heads, panels),
-            (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options.look)),
+            (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options)),
             across=2 if options.table == "both" else None,  # the scores of a head beside its weights
         )
     return _maps_of_heads(recording, ranking, options, summaries, notes, first_heads)
@@ -220,7 +220,7 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
         options.look,
         colored_panels,
         heads_caption(recording, heads, panels),
-        map_remarks(colored_panels, options.look),
+        map_remarks(colored_panels, options),
         title,
         across=heads_of_text if is_batch and 1 < heads_of_text <= MAX_HEADS_OF_A_TEXT else None,
     )
@@ -283,7 +283,7 @@ def _thumbnails(
             *(() if left_out is None else (left_out.sentence, f"{option('special', True)} draws all keys.")),
             *(() if summaries is None else (summaries.sentence,)),
             *(() if options.medium.one_page else (opening,)),
-            *panel_remarks(panels),
+            *panel_remarks(panels, options.medium.masked_look),
             *scale_remarks(options.look, colored_panels),
         ),
         filled=fills_rows,

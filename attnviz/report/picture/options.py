@@ -59,6 +59,7 @@ class Medium:
         sorts_heads: True if readers can sort heads there; exact numbers then stay in the recorded order.
         has_colors: True if colours show numbers; False in a terminal that shows them as characters.
         has_lines: True if lines between cells can be drawn; False in a terminal.
+        masked_look: how masked cells look there, the first word of the remark on them.
         fits: returns True if a report fits on one screen; ``None`` where the medium has no limit.
     """
 
@@ -70,6 +71,7 @@ class Medium:
     sorts_heads: bool = False
     has_colors: bool = True
     has_lines: bool = True
+    masked_look: str = "Blank"
     fits: "Callable[[Report], bool] | None" = None
 
 

@@ -32,9 +32,6 @@ MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # the side of the
 USER = " user"  # the end of the label of a turn that a user wrote
 SINGULAR = {"queries": "query", "blocks of queries": "block of queries", "blocks of keys": "block of keys"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by `ChosenHead.key`
-MASKED = "Blank cells are masked: the query cannot see that key."
-# The same in figures, terminals and pages, which draw such cells in ways of their own.
-HATCHED, DOTTED, GREY = (MASKED.replace("Blank", look) for look in ("Hatched", "Dotted", "Grey"))
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
@@ -301,7 +298,12 @@ def quoted_token(label: str) -> str:
     return f"“{label[: MAX_TOKEN_CHARACTERS - 1]}…”" if is_long else f"“{label}”"
 
 
-def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+def masked_remark(look: str) -> str:
+    """Returns the remark on masked cells, which a medium draws with this look (see `Medium.masked_look`)."""
+    return f"{look} cells are masked: the query cannot see that key."
+
+
+def panel_remarks(panels: Sequence[Panel], masked_look: str) -> tuple[str, ...]:
     """Returns a remark each on pooled cells, NaN, masked cells and queries without keys, if the panels have any."""
     remarks = []
     pooled_panel = next((panel for panel in panels if panel.pooled), None)
@@ -317,7 +319,7 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         predicate = "cells are not numbers" if nan_count > 1 else "cell is not a number"
         remarks.append(f"NaN: {nan_count} {predicate}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
-        remarks.append(MASKED)
+        remarks.append(masked_remark(masked_look))
     # A query that sees only keys outside the columns has a blank row as well, but sees a key.
     if any((panel.key_counts[~panel.visible.any(axis=1)] == 0).any() for panel in panels):
         remarks.append("Blank rows see no key: all their weights are zero.")
