@@ -66,7 +66,7 @@ class Choice(NamedTuple):
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the choice and of its values."""
-        return tuple(key for key in (self.key, *(value.key for value in self.values)) if key)
+        return tuple(dict.fromkeys(key for key in (self.key, *(value.key for value in self.values)) if key))
 
 
 class Action(NamedTuple):
@@ -88,8 +88,8 @@ class Action(NamedTuple):
 CHOICES = (
     Choice("list", "place", "All heads",
            (Value("maps", "Maps", "1"), Value("numbers", "Numbers", "2"), Value("lens", "One token", "3", ("tokens",)),
-            Value("points", "Points", needs=("survey",))),
-           "all heads: maps, numbers, one token", ("all heads",), address="view", where="page"),
+            Value("points", "Points", "3", ("survey",))),
+           "all heads: maps, numbers, one token; of a survey points", ("all heads",), address="view", where="page"),
     Choice("view", "place", "View",
            (Value("matrix", "Matrix", "1"), Value("arcs", "Arcs", "2"), Value("text", "Text", "3"),
             Value("table", "Table", "4")),

@@ -92,7 +92,7 @@ def test_numbers_of_many_heads_are_drawn_where_they_are_seen(show: Opener) -> No
     rows = opened.page.locator("tbody tr[data-head]")
     assert 10 < rows.count() < 100
     assert opened.page.get_attribute("table", "aria-rowcount") == "241"
-    opened.evaluate("document.querySelector('.scroll.tall').scrollTo(0, 1e6)")
+    opened.evaluate("document.querySelector('.scroll.fixed-rows').scrollTo(0, 1e6)")
     opened.until("document.querySelector('tbody tr[data-head=\"239\"]')")
     assert rows.count() < 100
     opened.page.click("tbody tr[data-head='239'] td >> nth=3")
@@ -132,7 +132,7 @@ def test_drag_over_a_histogram_filters_the_heads(show: Opener) -> None:
     opened = show(report_of(sentence()))
     opened.page.click("#choose-list button:text-is('Numbers')")
     name = "previous"
-    box = opened.page.locator(f"canvas[aria-label^='Histogram of {name},']").bounding_box()
+    box = opened.page.locator(f"svg[aria-label^='Histogram of {name},']").bounding_box()
     opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 5)
     opened.page.mouse.down()
     opened.page.mouse.move(box["x"] + box["width"] + 3, box["y"] + 5)
@@ -141,7 +141,7 @@ def test_drag_over_a_histogram_filters_the_heads(show: Opener) -> None:
     values = opened.evaluate(f"page.heads.map((_, head) => numberOf(head, '{name}'))")
     assert (low, high) == pytest.approx(((min(values) + max(values)) / 2, max(values)), abs=0.02)
     assert opened.page.locator("tbody tr[data-head]").count() == sum(low <= value <= high for value in values) == 1
-    box = opened.page.locator(f"canvas[aria-label^='Histogram of {name},']").bounding_box()
+    box = opened.page.locator(f"svg[aria-label^='Histogram of {name},']").bounding_box()
     opened.page.mouse.click(box["x"] + 10, box["y"] + 5)
     assert opened.evaluate("state.filter") == ""
     assert opened.page.locator("tbody tr[data-head]").count() == 12
@@ -168,7 +168,7 @@ def test_heads_lie_over_each_other_in_a_hue_each(show: Opener) -> None:
 
 
 SIZED = {
-    "view=maps": {"1.1", "1.2 previous 1.00"},
+    "view=maps": {"layer", "head 0", "previous 1.00"},
     "sort=previous": {"Heads by previous"},
     "view=numbers": {"entropy"},
     "query=it": {"What “it” looks at in all heads", "layer 2, mean"},

@@ -235,8 +235,8 @@ def test_a_pointer_on_a_head_over_the_images_names_the_patch_and_the_head(show: 
 
 
 PATCH_IN_LENS = """([row, patch]) => {
-    const { lens, images, drawn } = scene.current.images;
-    const { canvases: [, canvas] } = drawn.get(lens.heads[row]);
+    const { lens, images, canvases } = scene.current.images;
+    const [, canvas] = canvases.get(lens.heads[row]);
     const [left, top, right, bottom] = images[1].boxes[patch];
     const size = canvas.width / images[1].width;
     const pixel = contextOf(newCanvas(1, 1));

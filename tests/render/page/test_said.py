@@ -81,7 +81,9 @@ def test_rows_sorted_by_a_second_token_say_so(page: Opened) -> None:
 
 def test_bars_of_overlaid_heads_have_the_hue_of_their_head(page: Opened) -> None:
     at(page, "heads=0.1,1.2&together=overlay&query=it", "scene.shown?.all?.length === 2 && state.pin")
-    hue_of = "((probe) => (color) => (probe.style.background = color, probe.style.background))(make('i'))"
+    hue_of = (
+        "((probe) => (color) => (probe.style.background = color, probe.style.background))(document.createElement('i'))"
+    )
     bars, hues = page.evaluate(
         f"(() => {{ const hueOf = {hue_of}; const {{ key, colors }} = scene.shown.shades(state.pin);"
         " const drawn = [...document.querySelectorAll('#pointed .list b')].map((bar) => bar.style.background);"

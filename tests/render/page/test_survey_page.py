@@ -244,7 +244,7 @@ def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report
     opened.until("document.querySelectorAll('#plot circle').length === 3")
     opened.page.select_option("#axis-colour", "entropy")
     points = opened.evaluate("[...document.querySelectorAll('#plot circle')].map((mark) => mark.getAttribute('fill'))")
-    opened.press("Escape", "2")
+    opened.press("Escape", "1")
     opened.until("document.querySelectorAll('#overview .thumb').length === 3")
     painted = opened.evaluate("""[...document.querySelectorAll('#overview .thumb')].map((thumb) => {
         const context = thumb.querySelector('canvas').getContext('2d');
@@ -258,7 +258,7 @@ def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report
     opened.page.locator("#overview .thumb").nth(2).click()
     assert opened.text(".card-head h2") == f"Head {report.frame.rows[int(in_layers[2])].name}"
     assert "view=maps" in opened.evaluate("location.hash")
-    opened.press("3")
+    opened.press("2")
     measured = len(report.frame.applicable)
     assert opened.page.locator("#chosen thead th").count() == 2 + measured
     assert not opened.page.is_visible("#overview")
@@ -287,6 +287,7 @@ def test_texts_of_a_head_are_listed_by_any_metric(show: Opener, report: Surveyed
     opened = show(report)
     opened.until("document.querySelectorAll('.example').length === 20")
     name = next(each.metric for each in report.more_examples[0] if each.metric != "entropy")
+    opened.page.focus("#texts-by")
     opened.page.select_option("#texts-by", name)
     opened.until("document.querySelectorAll('.example').length === 3")
     head = [row.name for row in report.frame.rows].index(opened.text(".card-head h2").removeprefix("Head "))

@@ -1,6 +1,6 @@
 /** Carries out a reader's actions: pointing, keeping, letting go, choosing, opening another head, finding a token. */
 
-import { changesOf, choiceOf, headsTogether, valuesNow } from "./choices.js";
+import { changesOf, choiceOf, headsTogether } from "./choices.js";
 import { haveSameTexts, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { drawInspector } from "./inspector.js";
@@ -9,7 +9,7 @@ import { heardOf, intervalOf, intervalText, placeNamed, startOf, withMovedEnd } 
 import { spokenOf, tipOf } from "./quantities.js";
 import { firstHead, scene, set, state } from "./state.js";
 
-/** @import { Choice, ChoiceName, Mark, Shown, Stage, State, Together, ViewName } from "./types.js" */
+/** @import { ChoiceName, Mark, Shown, Stage, State, Together, ViewName } from "./types.js" */
 
 const ZOOM_STEP = 1.5;
 
@@ -109,12 +109,6 @@ export function choose(name, word) {
   const changes = changesOf(choiceOf(name, page), word);
   if (name === "direction" && state.pin && page.heads[firstHead()].same) changes.pin = { query: state.pin.key, key: state.pin.query };
   return set(changes);
-}
-
-/** Chooses the value after the one that holds. @param {Choice} choice */
-export function chooseNext(choice) {
-  const words = valuesNow(choice, state, page).map(({ word }) => word);
-  choose(choice.name, words[(words.indexOf(String(state[choice.name])) + 1) % words.length]);
 }
 
 /** Opens the listed head so many further on, if there is one. @param {number} by */

@@ -6,6 +6,7 @@ import { computed, effect } from "./core.js";
 import { page, textOf } from "./data.js";
 import { one } from "./elements.js";
 import { quoted } from "./formatting.js";
+import { choiceButtons, titleOf } from "./keys.js";
 import { drawFilter, listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { intervalText } from "./places.js";
@@ -13,7 +14,6 @@ import { titleOfView } from "./quantities.js";
 import { firstHead, set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 
-/** @import { Choice } from "./types.js" */
 /** @import { Given } from "./tree.js" */
 
 const hasToken = computed(() => Boolean(state.pin ?? state.mark)); // which a move from one token to another leaves as it is
@@ -84,24 +84,6 @@ function lookButtons() {
       ...zooms.map(([id, name, label, act]) => h("button", { type: "button", id, "aria-label": name, onclick: act }, label))),
     ...page.table.choices.filter(({ group }) => group === "look").map(choiceButtons),
   ];
-}
-
-/** A button for each value of a choice that means something now; none where there is nothing to choose. @param {Choice} choice */
-function choiceButtons(choice) {
-  const { name, title } = choice;
-  const values = valuesNow(choice, state, page);
-  if (values.length < 2) return null;
-  const buttons = values.map(({ word, label, key }) => {
-    const shown = name === "limits" && word === "shared" && page.fixed ? "Given" : label;
-    const act = () => choose(choice.name, word);
-    return h("button", { type: "button", key: word, "aria-pressed": state[name] === word, title: titleOf(choice, key), onclick: act }, shown);
-  });
-  return h("div", { class: "group", role: "group", "aria-label": title, id: `choose-${name}`, key: name }, ...buttons);
-}
-
-/** @param {Choice} choice @param {string} [key] of one of its values */
-function titleOf({ does, key: next }, key = next) {
-  return key || next ? `${does}: ${key || next}` : does;
 }
 
 /** @param {string} label @param {string} title @param {boolean} isOn @param {() => void} turn */

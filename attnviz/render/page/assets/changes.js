@@ -1,8 +1,9 @@
 /** The page of two surveys: heads as arrows from the numbers before to those after, and a list of what changes. */
 
-import { chartAxis, endsOf, groundOf } from "./charts.js";
+import { chartAxis, groundOf } from "./charts.js";
 import { linkOf, one } from "./elements.js";
 import { h, patch } from "./tree.js";
+import { endsOf } from "./values.js";
 
 /**
  * @typedef {object} Changes numbers by head, then by metric; null where a head has none

@@ -1,6 +1,8 @@
 /** Charts of numbers as trees of SVG, drawn in the pixels that they take, so that letters keep their size. */
 
+import { roundStep } from "./scales.js";
 import { h } from "./tree.js";
+import { endsOf } from "./values.js";
 
 /** @import { Child, Tree } from "./tree.js" */
 
@@ -19,22 +21,10 @@ const LEAST_LEFT = 44;
 
 /** An axis from one number to another, with about so many round numbers beside it. @param {string} name @param {number} low @param {number} high @param {number} wanted @returns {ChartAxis} */
 export function chartAxis(name, low, high, wanted) {
-  const raw = (high - low) / wanted || 1;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * ([1, 2, 5].find((times) => times * power >= raw) ?? 10);
+  const step = roundStep((high - low) / wanted || 1);
   const ticks = [];
   for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + 1e-9 * step; tick += step) ticks.push(Number(tick.toPrecision(10)));
   return { name, low, high, ticks };
-}
-
-/** The smallest and largest of some numbers, NaN left out. @param {Iterable<number>} numbers @returns {[number, number]} */
-export function endsOf(numbers) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const number of numbers) {
-    if (number < low) low = number;
-    if (number > high) high = number;
-  }
-  return low > high ? [0, 1] : [low, high];
 }
 
 /**

@@ -52,8 +52,8 @@ const PAGE_FACTS = {
 
 /** @type {Record<string, (state: Readonly<State>, page: Places) => boolean>} */
 const FACTS = {
-  "all heads": ({ head, together }, page) => page.heads.length > 1 && head === null && !together,
-  "one head": ({ head }) => head !== null,
+  "all heads": ({ head, together }, page) => page.heads.length > 1 && (Boolean(page.survey) || (head === null && !together)), // a survey has a card beside them
+  "one head": ({ head }, { survey }) => head !== null && !survey,
   "several heads": (state) => headsTogether(state).length > 1,
   "two heads": (state) => headsTogether(state).length === 2,
   "few heads": (state) => headsTogether(state).length <= MAX_OVERLAID,

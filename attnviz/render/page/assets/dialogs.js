@@ -1,41 +1,45 @@
-/** Provides what both pages listen to and open: dialogs and their parts, keys, and printing. */
+/** Provides what both pages listen to and open: dialogs and their parts, files that are kept, keys, and printing. */
 
 import { forgetTheme } from "./colors.js";
-import { make, one, say } from "./elements.js";
+import { one, say } from "./elements.js";
+import { addressOfView } from "./state.js";
+import { elementOf, h, patch } from "./tree.js";
 
-/** The button that closes a dialog. */
-export function closing() {
-  return make("form", { method: "dialog" }, make("button", { className: "plain" }, "Close"));
+/** @import { Child } from "./tree.js" */
+
+/** Opens a dialog with what it holds and a button that closes it. @param {string} id @param {Child[]} children */
+export function openDialog(id, children) {
+  const dialog = /** @type {HTMLDialogElement} */ (one(id));
+  patch(dialog, [...children, h("form", { method: "dialog" }, h("button", { class: "plain" }, "Close"))]);
+  if (!dialog.open) dialog.showModal();
+}
+
+/** Shows the link to what is shown now. @param {Child[]} [before] what is said first @param {Child[]} [after] */
+export function openLink(before = [], after = []) {
+  const link = `${location.href.split("#")[0]}${addressOfView()}`;
+  openDialog("share", [h("h2", {}, "What is shown now"), ...before, copied("Link", link.startsWith("about:") ? addressOfView() : link), ...after]);
 }
 
 /** A text that is copied whole by a button. @param {string} name @param {string} text */
 export function copied(name, text) {
-  const field = make("textarea", { readOnly: true, value: text, rows: Math.min(5, Math.ceil(text.length / 56)), spellcheck: false });
-  const button = make("button", { type: "button" }, "Copy");
-  button.addEventListener("click", async () => {
-    const done = await copy(field);
+  const copy = async (/** @type {Event} */ { currentTarget }) => {
+    const button = /** @type {HTMLElement} */ (currentTarget);
+    const field = /** @type {HTMLTextAreaElement} */ (button.closest(".copied")?.querySelector("textarea"));
+    field.select();
+    // A page from a disk or in a frame may have no clipboard.
+    const done = (await navigator.clipboard?.writeText(text).then(() => true, () => false)) || document.execCommand("copy");
     button.textContent = done ? "Copied" : "Press Ctrl+C";
     say(done ? `${name} copied` : "press Control C");
-  });
-  const group = make("span", { className: "group" }, button);
-  return make("p", { className: "copied" }, make("label", {}, name, field), group);
+  };
+  const field = h("textarea", { readonly: true, rows: Math.min(5, Math.ceil(text.length / 56)), spellcheck: "false", value: text });
+  return h("p", { class: "copied" }, h("label", {}, name, field), h("span", { class: "group" }, h("button", { type: "button", onclick: copy }, "Copy")));
 }
 
-/** @param {HTMLTextAreaElement} field */
-async function copy(field) {
-  field.select();
-  try {
-    await navigator.clipboard.writeText(field.value);
-    return true;
-  } catch {
-    return document.execCommand("copy"); // a page from a disk or in a frame may have no clipboard
-  }
-}
-
-/** Shows the help. */
-export function openHelp() {
-  const help = /** @type {HTMLDialogElement} */ (one("help"));
-  help.showModal();
+/** Hands a file to the browser to keep. @param {Blob} blob @param {string} name */
+export function offer(blob, name) {
+  const href = URL.createObjectURL(blob);
+  elementOf(h("a", { href, download: name })).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
 /**
@@ -60,9 +64,22 @@ export function listenToKeys(press, enter = () => {}) {
   });
 }
 
-/** Fits everything to the paper, and back. @param {() => void} fit @param {() => void} draw */
-export function listenToPrint(fit, draw) {
-  const media = matchMedia("print");
+/**
+ * Listens to what both pages have: buttons, the address, the size of the window, the system's theme, and paper.
+ *
+ * @param {Record<string, () => unknown>} buttons what they do, by their ids
+ * @param {() => void} follow opens what the address names
+ * @param {() => void} fit takes the room that there is
+ * @param {() => void} draw
+ */
+export function listenToWindow(buttons, follow, fit, draw) {
+  for (const [name, act] of Object.entries(buttons)) one(name).addEventListener("click", act);
+  for (const name of ["hashchange", "popstate"]) window.addEventListener(name, follow);
+  window.addEventListener("resize", fit);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    forgetTheme();
+    draw();
+  });
   const refit = () => {
     forgetTheme();
     fit();
@@ -76,5 +93,5 @@ export function listenToPrint(fit, draw) {
     refit();
     draw();
   });
-  media.addEventListener("change", refit);
+  matchMedia("print").addEventListener("change", refit);
 }

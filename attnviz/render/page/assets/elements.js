@@ -1,4 +1,11 @@
-/** Elements of the page: found, made, and groups of buttons of which one is pressed; and the end of a link. */
+/** Elements of the page: found, filled, and tables that scroll; and the end of a link. */
+
+import { elementOf, h, patch } from "./tree.js";
+
+/** @import { Tree } from "./tree.js" */
+
+const ROW_STEP = 29; // pixels of a row, before one is measured
+const ROWS_BEYOND = 12; // drawn above and below those that are seen
 
 /** The page's element of that name. @param {string} id */
 export function one(id) {
@@ -6,80 +13,51 @@ export function one(id) {
 }
 
 /**
- * An element with properties and children; text becomes text, never markup.
+ * A table in a frame of its own that scrolls, whose right edge fades while columns are beyond it. Of more rows than `most`
+ * those that are seen are drawn, between two empty ones as high as all others; on paper all of them.
  *
- * @template {keyof HTMLElementTagNameMap} Name
- * @param {Name} name
- * @param {Partial<HTMLElementTagNameMap[Name]>} properties
- * @param {...(Node | string)} children
- * @returns {HTMLElementTagNameMap[Name]}
+ * @typedef {object} TableAbout
+ * @property {string} label of the frame
+ * @property {string} name of the table's class
+ * @property {string} caption
+ * @property {Tree[]} header rows
+ * @property {number} count of rows
+ * @property {(place: number) => Tree} rowOf
+ * @property {number} [most]
+ *
+ * @param {TableAbout} about
  */
-export function make(name, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(name), properties);
-  element.append(...children);
-  return element;
-}
-
-/** Fades the right edge of a frame that scrolls while columns are beyond it, so that none seems to be the last. @param {HTMLElement} frame */
-export function fadeBeyond(frame) {
+export function scrollingTable({ label, name, caption, header, count, rowOf, most = Infinity }) {
+  const frame = elementOf(h("div", { class: count > most ? "scroll fixed-rows" : "scroll", tabindex: 0, role: "region", "aria-label": label }));
+  const head = h("thead", {}, ...header);
+  let [first, step] = [-1, ROW_STEP];
+  const draw = (isWhole = count <= most) => {
+    const start = isWhole ? 0 : Math.max(0, Math.floor(frame.scrollTop / step) - ROWS_BEYOND);
+    if (start === first && !isWhole) return;
+    const drawn = Math.ceil((frame.clientHeight || window.innerHeight) / step) + 2 * ROWS_BEYOND;
+    const end = isWhole ? count : Math.min(count, start + drawn);
+    const empty = (/** @type {number} */ rows) => count > most && h("tr", { "aria-hidden": "true", style: `height: ${rows * step}px` });
+    const rows = Array.from({ length: end - start }, (_, more) => {
+      const row = rowOf(start + more);
+      return count > most ? h("tr", { ...row.properties, key: start + more, "aria-rowindex": start + more + 2 }, ...row.children) : row;
+    });
+    patch(frame, [h("table", { class: `cells ${name}`, "aria-rowcount": count > most && count + 1 }, h("caption", {}, caption), head, h("tbody", {}, empty(start), ...rows, empty(count - end)))]);
+    first = isWhole ? -1 : start;
+  };
   const fade = () => frame.classList.toggle("goes-on", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1);
   frame.addEventListener("scroll", fade);
   new ResizeObserver(fade).observe(frame);
-}
-
-/**
- * Gives an element other children, of which none listens to events itself. What is there already stays and takes over
- * what differs: little is laid out again, and a button that has the focus keeps it.
- *
- * @param {Node} parent
- * @param {Node[]} wanted
- */
-export function refill(parent, wanted) {
-  const before = [...parent.childNodes];
-  for (const rest of before.slice(wanted.length)) parent.removeChild(rest);
-  wanted.forEach((node, place) => {
-    const old = before[place];
-    if (!old) parent.appendChild(node);
-    else if (!old.isEqualNode(node)) takeOver(old, node);
+  draw();
+  if (count <= most) return frame;
+  requestAnimationFrame(() => {
+    step = frame.querySelector("tr[aria-rowindex]")?.getBoundingClientRect().height || ROW_STEP;
+    first = -1; // the empty rows take the height of real ones
+    draw();
   });
-}
-
-/** Makes a node like another, or puts the other in its place. @param {Node} old @param {Node} wanted */
-function takeOver(old, wanted) {
-  if (old instanceof Text && wanted instanceof Text) old.data = wanted.data;
-  else if (!(old instanceof HTMLElement && wanted instanceof HTMLElement) || old.nodeName !== wanted.nodeName) old.parentNode?.replaceChild(wanted, old);
-  else {
-    for (const { name } of [...old.attributes]) if (name !== "style" && !wanted.hasAttribute(name)) old.removeAttribute(name);
-    for (const { name, value } of wanted.attributes) if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
-    if (old.getAttribute("style") !== wanted.getAttribute("style")) old.style.cssText = wanted.style.cssText;
-    refill(old, [...wanted.childNodes]);
-  }
-}
-
-/**
- * Fills a group with a button for each choice, the chosen one pressed.
- *
- * @template {string} Value
- * @param {HTMLElement} group
- * @param {[Value, string][]} choices values and their labels
- * @param {Value} chosen
- * @param {(value: Value) => void} choose
- */
-export function fillChoices(group, choices, chosen, choose) {
-  group.replaceChildren(
-    ...choices.map(([value, label]) => {
-      const button = make("button", { type: "button", onclick: () => choose(value) }, label);
-      button.setAttribute("aria-pressed", String(value === chosen));
-      return button;
-    }),
-  );
-}
-
-/** A row of a table that takes the place of others that are not drawn. @param {number} height */
-export function emptyRow(height) {
-  const row = make("tr", { ariaHidden: "true" });
-  row.style.height = `${height}px`;
-  return row;
+  frame.addEventListener("scroll", () => draw());
+  const print = () => (frame.isConnected ? draw(true) : removeEventListener("beforeprint", print));
+  addEventListener("beforeprint", print);
+  return frame;
 }
 
 /** Does something when there is nothing else to do, and after a second at the latest. @param {() => void} act */

@@ -61,12 +61,6 @@ export function widthInFile(text, size, weight) {
   return textWidth(text, 10 * size, weight) / 10;
 }
 
-/** The least of 1, 2, 5, 10, 20 … that is no less than a number. @param {number} least */
-export function roundStep(least) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(least, Number.MIN_VALUE)));
-  return power * ([1, 2, 5].find((times) => times * power >= least) ?? 10);
-}
-
 /** A number in an attribute of several. @param {number} number */
 export function short(number) {
   return String(Math.round(number * 100) / 100);

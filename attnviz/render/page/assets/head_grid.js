@@ -33,6 +33,7 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * @property {(pixels: number) => boolean} [fit] takes the pixels that the narrowest thumbnail has; true if all are to be painted again
  *
  * @typedef {{ title: string, label: string, names: Given[], frame?: string, isOut?: boolean, isOther?: boolean }} ThumbAbout that may be pale, or of other tokens than the first
+ * @typedef {{ width: number, height: number, em: number, least: number, isCompact: boolean }} Room in pixels, the size of letters, and the least side of a thumbnail
  * @typedef {{ name: string, numbers: number[] }} Row heads beside each other, and what stands left of them
  */
 
@@ -71,8 +72,7 @@ export function fitGrid(isOther = false) {
   if (!parts) return;
   const overview = one("overview");
   const focused = overview.contains(document.activeElement) ? document.activeElement : null;
-  const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
-  const plans = [...grouped(order, titleOf)].map(([title, numbers]) => ({ title, ...planOf(numbers, parts) }));
+  const plans = plansOf(parts);
   const isRepainted = parts.fit?.(Math.min(...plans.map(({ side }) => side)) * (window.devicePixelRatio || 1));
   const nothing = h("p", { class: "note" }, "No head passes the filter; change its words.");
   patch(overview, plans.length ? plans.flatMap((plan) => [...(plan.title ? [h("h3", {}, plan.title)] : []), gridTree(plan, parts)]) : [nothing]);
@@ -85,6 +85,27 @@ export function fitGrid(isOther = false) {
   const rest = order.filter((number) => !new Set(seen).has(number));
   const { name } = grid;
   if (rest.length) whenIdle(() => name === grid.name && parts.paint(rest));
+}
+
+/** How all heads stand, in groups of a kind and a text, each in so much room. @param {GridParts} [parts] @param {Room} [room] */
+export function plansOf(parts = grid.parts ?? undefined, room = roomNow()) {
+  const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
+  return parts ? [...grouped(grid.order, titleOf)].map(([title, numbers]) => ({ title, ...planOf(numbers, parts, room) })) : [];
+}
+
+/** The room of the window. @returns {Room} */
+function roomNow() {
+  const overview = one("overview");
+  const isCompact = overview.parentElement === one("side");
+  const { top } = overview.getBoundingClientRect();
+  const below = window.innerHeight - Math.min(MAX_TOP, top + window.scrollY) - 12;
+  return {
+    width: overview.clientWidth - 8,
+    height: isCompact ? SIDE_PART * window.innerHeight - 8 : below,
+    em: parseFloat(getComputedStyle(overview).fontSize) / 15,
+    least: isCompact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16,
+    isCompact,
+  };
 }
 
 /** @template Name @param {number[]} numbers @param {(number: number) => Name} nameOf @returns {Map<Name, number[]>} */
@@ -101,10 +122,9 @@ function grouped(numbers, nameOf) {
  *
  * @param {number[]} numbers
  * @param {GridParts} parts
+ * @param {Room} room
  */
-function planOf(numbers, parts) {
-  const overview = one("overview");
-  const isCompact = overview.parentElement === one("side");
+function planOf(numbers, parts, { width, height: whole, em, least: leastOfAll, isCompact }) {
   const ratio = parts.ratioOf(numbers[0]);
   const layers = grouped(numbers, (number) => (grid.isRun ? 0 : page.heads[number].layer));
   const byLayer = layers.size > 1;
@@ -112,10 +132,7 @@ function planOf(numbers, parts) {
   const isAlike = byLayer && heads.every((row) => row === heads[0]);
   const longest = Math.max(...[...layers.values()].map((row) => row.length));
 
-  const { top } = overview.getBoundingClientRect();
-  const em = parseFloat(getComputedStyle(overview).fontSize) / 15;
-  const width = overview.clientWidth - 8;
-  const height = isCompact ? SIDE_PART * window.innerHeight - 8 : window.innerHeight - Math.min(MAX_TOP, top + window.scrollY) - 12 - (isAlike ? 22 * em : 0);
+  const height = whole - (isAlike && !isCompact ? 22 * em : 0);
   const longestName = Math.max(...[...layers.keys()].map((layer) => String(layer).length));
   const namesWidth = grid.isRun ? 0 : Math.ceil((7 * (isAlike ? Math.max(5, longestName) : 6 + longestName) + 8) * em);
 
@@ -136,7 +153,7 @@ function planOf(numbers, parts) {
     const side = isNamed ? named : sideWith(0);
     return { blocks, wraps, across, down, gap: Math.max(MIN_GAP, Math.floor(spread * side)), place, isNamed, side };
   });
-  const least = isCompact ? 5 : grid.isRun ? MIN_NAMED_THUMB : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
+  const least = grid.isRun && !isCompact ? MIN_NAMED_THUMB : leastOfAll;
   const inWidth = sizes.filter(({ place }) => place >= least * (1 + GRID_GAP));
   const best = (inWidth.length ? inWidth : sizes.slice(0, 1)).reduce((first, second) => (second.side > first.side ? second : first));
   const { side, isSmooth } = wholeBlocks(Math.max(least, best.side), parts.cellsAcross(numbers[0]), least);

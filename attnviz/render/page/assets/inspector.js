@@ -1,7 +1,7 @@
 /** The inspector: the cell that is pointed at, and what the chosen token attends to and is attended to by, and why a pair has its weight. */
 
 import { page } from "./data.js";
-import { make, one, refill } from "./elements.js";
+import { one } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
 import { TokenLens } from "./lens.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
@@ -10,6 +10,7 @@ import { intervalText, shareWithin } from "./places.js";
 import { cellNumber, quantitiesOf, weightText } from "./quantities.js";
 import { showsScores, withoutHidden } from "./shown.js";
 import { scene, state } from "./state.js";
+import { h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
 
 /** @import { Axis, Grid, Mark, Scale, ScoreFactors, Shown, Text } from "./types.js" */
@@ -45,7 +46,7 @@ const known = { head: undefined, open: false };
 export function drawInspector(shown, choose) {
   const mark = state.mark ?? state.pin;
   const pointed = one("pointed");
-  refill(pointed, shown ? shownSections(shown, mark) : [hint(LIST_HINT)]);
+  patch(pointed, shown ? shownSections(shown, mark) : [hint(LIST_HINT)]);
   pointed.onclick = ({ target }) => {
     const { query, key, row } = /** @type {Element} */ (target).closest("button")?.dataset ?? {};
     if (row) scene.current?.stage?.revealRow(Number(row));
@@ -53,7 +54,7 @@ export function drawInspector(shown, choose) {
   };
   if (known.head === state.head) return; // what a head does is drawn when it is opened
   known.head = state.head;
-  one("known").replaceChildren(...headSections());
+  patch(one("known"), headSections());
 }
 
 const awaited = { timer: 0 };
@@ -70,7 +71,7 @@ function computeSoon(shown, axis, place) {
 
 /** Draws the numbers again, if nothing else was opened since. @param {Shown} shown */
 function redraw(shown) {
-  if (scene.shown === shown) refill(one("pointed"), shownSections(shown, state.mark ?? state.pin));
+  if (scene.shown === shown) patch(one("pointed"), shownSections(shown, state.mark ?? state.pin));
 }
 
 /** @param {Shown} shown @param {Mark | null} mark */
@@ -81,7 +82,7 @@ function shownSections(shown, mark) {
 
 /** @param {string} text */
 function hint(text) {
-  return make("section", {}, make("p", { className: "hint" }, text));
+  return h("section", {}, h("p", { class: "hint" }, text));
 }
 
 /** Returns the sections on a cell of the lens, and on the strongest tokens of its head or of the mean. @param {Shown} shown @param {Mark | null} mark */
@@ -92,17 +93,15 @@ function lensSections(shown, mark) {
   const sections = [];
   if (cell.length) {
     const [where, pair, number] = cell;
-    sections.push(make("section", {}, make("h3", {}, where), make("p", { className: "pair" }, make("bdi", {}, pair), " ", make("b", {}, number))));
+    sections.push(h("section", {}, h("h3", {}, where), h("p", { class: "pair" }, h("bdi", {}, pair), " ", h("b", {}, number))));
   }
   if (!values || !shades) return [...sections, hint("Computing every head…")];
   if (shown instanceof TokenLens && shown.layers.length > 1) sections.push(layersSection(shown));
   const items = strongestOf(withoutHidden(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
-    const button = listButton(shown, shown.tokens ?? shown.keys, place, values[place]);
-    const bar = button.querySelector("b");
-    if (bar && shades.colors) bar.style.background = shades.colors[place]; // as the text and the arcs
-    return make("li", {}, button);
+    const color = shades.colors?.[place]; // as the text and the arcs
+    return h("li", {}, listButton(shown, shown.tokens ?? shown.keys, place, values[place], { color }));
   });
-  sections.push(make("section", {}, make("h3", {}, shades.said), make("ul", { className: "list" }, ...items)));
+  sections.push(h("section", {}, h("h3", {}, shades.said), h("ul", { class: "list" }, ...items)));
   return sections;
 }
 
@@ -110,11 +109,9 @@ function lensSections(shown, mark) {
 function layersSection(shown) {
   const items = shown.layerRows().map(({ layer, row, column, value }) => {
     const label = column === undefined ? "" : `layer ${layer}: ${shown.keys.labels[column]}`;
-    const button = namedBar(label, `mean of the heads of layer ${layer}`, value, shown.scale);
-    button.dataset.row = String(row);
-    return make("li", {}, button);
+    return h("li", {}, namedBar(label, `mean of the heads of layer ${layer}`, value, shown.scale, { data: { "data-row": row } }));
   });
-  return make("section", {}, make("h3", {}, "means of the layers, strongest token"), make("ul", { className: "list layers" }, ...items));
+  return h("section", {}, h("h3", {}, "means of the layers, strongest token"), h("ul", { class: "list layers" }, ...items));
 }
 
 /** @param {Shown} shown @param {Mark} mark */
@@ -125,7 +122,7 @@ function sectionsOf(shown, mark) {
     ...(query === null ? [] : listSection(shown, "query", query)),
     ...(key === null ? [] : listSection(shown, "key", key)),
   ];
-  const listed = make("section", {}, ...ofHead(shown), ...lists);
+  const listed = h("section", {}, ...ofHead(shown), ...lists);
   if (mark.query === null || mark.key === null) return [listed];
   const why = state.pin?.query === mark.query && state.pin.key === mark.key ? whySection(shown, mark.query, mark.key, () => redraw(shown)) : [];
   return [cellSection(shown, mark.query, mark.key), ...besideSections(mark.query, mark.key), ...why, listed];
@@ -133,33 +130,28 @@ function sectionsOf(shown, mark) {
 
 /** @param {Shown} shown @param {number} query @param {number} key */
 function cellSection(shown, query, key) {
-  const place = (/** @type {Text} */ text, /** @type {number} */ number) =>
-    make("small", {}, ` ${positionOf(text, number)}`);
-  const pair = make("p", { className: "pair" });
-  pair.append(make("bdi", {}, shown.queries.labels[query]), place(shown.queries, query), " → ");
-  pair.append(make("bdi", {}, shown.keys.labels[key]), place(shown.keys, key));
-  const numbers = make("dl", { className: "numbers" });
-  for (const quantity of quantitiesOf(shown)) {
-    numbers.append(make("dt", {}, quantity.name), make("dd", {}, quantity.text(query, key)));
-  }
-  return make("section", {}, make("h3", {}, "query → key"), ...ofHead(shown), pair, numbers);
+  const token = (/** @type {Text} */ text, /** @type {number} */ place) => [h("bdi", {}, text.labels[place]), h("small", {}, ` ${positionOf(text, place)}`)];
+  const pair = h("p", { class: "pair" }, ...token(shown.queries, query), " → ", ...token(shown.keys, key));
+  return h("section", {}, h("h3", {}, "query → key"), ...ofHead(shown), pair, numbersList(quantitiesOf(shown).map(({ name, text }) => [name, text(query, key)])));
+}
+
+/** Numbers under their names. @param {[string, string][]} numbers @param {(name: string) => string | null} [meaning] */
+function numbersList(numbers, meaning = () => null) {
+  return h("dl", { class: "numbers" }, ...numbers.flatMap(([name, text]) => [h("dt", { title: meaning(name) }, name), h("dd", {}, text)]));
 }
 
 /** Of which head numbers are where several stand side by side. @param {Shown} shown */
 function ofHead(shown) {
-  return (scene.current?.stages?.length ?? 0) > 1 ? [make("p", { className: "of-head" }, shown.title)] : [];
+  return (scene.current?.stages?.length ?? 0) > 1 ? [h("p", { class: "of-head" }, shown.title)] : [];
 }
 
 /** Returns the sections on the same cell in every head that is shown side by side. @param {number} query @param {number} key */
 function besideSections(query, key) {
   const stages = scene.current?.stages ?? [];
   if (stages.length < 2) return [];
-  const numbers = make("dl", { className: "numbers" });
-  for (const { picture } of stages) {
-    const shown = picture.shown.source ?? picture.shown;
-    numbers.append(make("dt", {}, shown.title), make("dd", {}, cellNumber(shown, query, key)));
-  }
-  return [make("section", {}, make("h3", {}, showsScores() ? "side by side, scores" : "side by side"), numbers)];
+  const cells = stages.map(({ picture }) => picture.shown.source ?? picture.shown);
+  const numbers = numbersList(cells.map((shown) => [shown.title, cellNumber(shown, query, key)]));
+  return [h("section", {}, h("h3", {}, showsScores() ? "side by side, scores" : "side by side"), numbers)];
 }
 
 /** @param {Shown} shown @param {Axis} axis @param {number} place */
@@ -167,22 +159,21 @@ function listSection(shown, axis, place) {
   const { queries, keys } = shown;
   const outward = axis === "query";
   const others = outward ? keys : queries;
-  const heading = make("h3", {}, make("bdi", {}, `${quoted(outward ? queries : keys, place)} ${verbOf(outward, shown.scale.change)}`));
+  const heading = h("h3", {}, h("bdi", {}, `${quoted(outward ? queries : keys, place)} ${verbOf(outward, shown.scale.change)}`));
   if (!shown.isKnown(axis, place)) {
     computeSoon(shown, axis, place);
-    return [heading, make("ul", { className: "list awaited" })];
+    return [heading, h("ul", { class: "list awaited" })];
   }
   const values = shown.line(axis, place);
   const items = strongestOf(withoutHidden(values, others), LIST_LENGTH).map((other) => {
-    const button = listButton(shown, others, other, values[other], outward ? shown.errorAt(place, other) : shown.errorAt(other, place));
-    [button.dataset.query, button.dataset.key] = outward ? [`${place}`, `${other}`] : [`${other}`, `${place}`];
-    return make("li", {}, button);
+    const [query, key] = outward ? [place, other] : [other, place];
+    return h("li", {}, listButton(shown, others, other, values[other], { error: shown.errorAt(query, key), data: { "data-query": query, "data-key": key } }));
   });
   const { interval } = state;
-  if (interval && others.seconds && !shown.scale.change) items.push(make("li", { className: "hint" }, `${weightText(shareWithin(values, others, interval))} within ${intervalText(interval).replace("-", "–")} s`));
+  if (interval && others.seconds && !shown.scale.change) items.push(h("li", { class: "hint" }, `${weightText(shareWithin(values, others, interval))} within ${intervalText(interval).replace("-", "–")} s`));
   const list = items.length
-    ? make("ul", { className: "list" }, ...items)
-    : make("p", { className: "hint" }, "nothing that is visible");
+    ? h("ul", { class: "list" }, ...items)
+    : h("p", { class: "hint" }, "nothing that is visible");
   return [heading, list];
 }
 
@@ -192,33 +183,29 @@ function verbOf(outward, change) {
   return outward ? "attends to" : "is attended to by";
 }
 
-/** @param {Shown} shown @param {Text} others @param {number} other @param {number} value @param {number | null} [error] */
-function listButton({ scale }, others, other, value, error) {
-  return namedBar(others.labels[other], `position ${positionOf(others, other)}`, value, scale, error);
+/** @typedef {{ error?: number | null, color?: string, data?: Record<string, number> }} AboutBar a bound of its number, its colour where not the scale's, and what a click finds */
+
+/** @param {Shown} shown @param {Text} others @param {number} other @param {number} value @param {AboutBar} about */
+function listButton({ scale }, others, other, value, about) {
+  return namedBar(others.labels[other], `position ${positionOf(others, other)}`, value, scale, about);
 }
 
-/** A line of a list: a label, a bar, a number. @param {string} text @param {string} title @param {number} value @param {Scale} scale @param {number | null} [error] */
-function namedBar(text, title, value, scale, error) {
-  const bar = make("b", { className: scale.change ? (value < 0 ? "less" : "more") : "" });
-  bar.style.width = `${Math.min(100, (100 * Math.abs(value)) / (scale.change ? scale.high : 1))}%`;
-  const number = make("span", {}, weightText(value, scale.change, error));
-  const label = make("bdi", {}, text);
-  return make("button", { type: "button", title }, label, make("i", {}, bar), number);
+/** A line of a list: a label, a bar, a number. @param {string} text @param {string} title @param {number} value @param {Scale} scale @param {AboutBar} about */
+function namedBar(text, title, value, scale, { error, color, data }) {
+  const part = Math.min(100, (100 * Math.abs(value)) / (scale.change ? scale.high : 1));
+  const bar = h("b", { class: scale.change ? (value < 0 ? "less" : "more") : "", style: `width: ${part}%;${color ? `background: ${color}` : ""}` });
+  return h("button", { type: "button", title, ...data }, h("bdi", {}, text), h("i", {}, bar), h("span", {}, weightText(value, scale.change, error)));
 }
 
 /** What the open head does, and its metrics. */
 function headSections() {
   if (state.head === null || !page.metrics) return [];
-  const numbers = make("dl", { className: "numbers" });
-  for (const name of METRIC_NAMES) {
-    const value = numbersOf(state.head)[name];
-    if (Number.isNaN(value)) continue;
-    numbers.append(make("dt", { title: meaningOf(name) }, name), make("dd", {}, metricText(name, value)));
-  }
-  const details = make("details", { open: known.open }, make("summary", {}, `Head ${page.heads[state.head].name} in numbers`), numbers);
-  details.addEventListener("toggle", () => (known.open = details.open));
+  const found = numbersOf(state.head);
+  const names = METRIC_NAMES.filter((name) => !Number.isNaN(found[name]));
+  const numbers = numbersList(names.map((name) => [name, metricText(name, found[name])]), meaningOf);
+  const details = h("details", { open: known.open, ontoggle: (/** @type {Event} */ { target }) => (known.open = /** @type {HTMLDetailsElement} */ (target).open) }, h("summary", {}, `Head ${page.heads[state.head].name} in numbers`), numbers);
   const does = patternOf(state.head);
-  return [make("section", {}, ...(does ? [make("h3", {}, "what it does"), make("p", { className: "pair" }, does)] : []), details)];
+  return [h("section", {}, ...(does ? [h("h3", {}, "what it does"), h("p", { class: "pair" }, does)] : []), details)];
 }
 
 /**
@@ -235,7 +222,7 @@ function whySection(shown, query, key, redraw) {
   const side = shown.sides[place];
   if (!side || state.side === "change") return [];
   const factors = side.factors ?? scoreFactorsOf(shown.number, place);
-  if (factors) return [make("section", {}, make("h3", {}, "why this weight"), ...explained(side, factors, query, key))];
+  if (factors) return [h("section", {}, h("h3", {}, "why this weight"), ...explained(side, factors, query, key))];
   if (!page.scores) return [elsewhere(shown.number)];
   readScores().then(redraw);
   return [];
@@ -252,10 +239,10 @@ function explained(side, { queries, keys, features, unit, rounding }, query, key
   const rest = order.slice(LISTED).reduce((total, feature) => total + shares[feature], 0);
   if (order.length > LISTED) rows.push(sumRow(`${order.length - LISTED} more`, rest));
   rows.push(sumRow("q·k, scaled", product), ...scoreRows(side, product, shares, rounding, query, key));
-  const head = make("tr", {}, ...["feature", "q", "k", "q·k"].map((name) => make("th", { scope: "col" }, name)));
-  const table = make("table", { className: "why" }, make("thead", {}, head), make("tbody", {}, ...rows));
+  const head = h("tr", {}, ...["feature", "q", "k", "q·k"].map((name) => h("th", { scope: "col" }, name)));
+  const table = h("table", { class: "why" }, h("thead", {}, head), h("tbody", {}, ...rows));
   const exact = rounding ? `q·k is right to ${(100 * rounding).toPrecision(1)} %, since q and k are rounded. ` : "";
-  return [table, make("p", { className: "hint" }, `${exact}q and k are scaled so that products are shares of the score.`)];
+  return [table, h("p", { class: "hint" }, `${exact}q and k are scaled so that products are shares of the score.`)];
 }
 
 /**
@@ -285,20 +272,19 @@ function elsewhere(number) {
     : page.command.remark
       ? ["This page holds no queries and keys: there are none, or too many. Record them, and write a page of few heads:", RECORD]
       : ["This page holds no queries and keys: there are none, or too many. This writes a page of the head alone:", `${page.command.input} --heads ${name} -o head-${name}.html`];
-  return make("section", {}, make("h3", {}, "why this weight"), make("p", { className: "hint" }, note), make("code", { className: "line" }, line));
+  return h("section", {}, h("h3", {}, "why this weight"), h("p", { class: "hint" }, note), h("code", { class: "line" }, line));
 }
 
 /** @param {number} feature @param {number} q @param {number} k @param {number} share @param {number} largest */
 function featureRow(feature, q, k, share, largest) {
-  const bar = make("b", { className: share < 0 ? "less" : "more" });
-  bar.style.width = `${largest ? (100 * Math.abs(share)) / largest : 0}%`;
-  const cells = [q, k].map((number) => make("td", {}, shownNumber(number)));
-  return make("tr", {}, make("th", { scope: "row" }, String(feature)), ...cells, make("td", {}, make("i", {}, bar), shownNumber(share)));
+  const bar = h("b", { class: share < 0 ? "less" : "more", style: `width: ${largest ? (100 * Math.abs(share)) / largest : 0}%` });
+  const cells = [q, k].map((number) => h("td", {}, shownNumber(number)));
+  return h("tr", {}, h("th", { scope: "row" }, String(feature)), ...cells, h("td", {}, h("i", {}, bar), shownNumber(share)));
 }
 
 /** @param {string} name @param {number} value */
 function sumRow(name, value) {
-  return make("tr", { className: "sum" }, make("th", { scope: "row", colSpan: 3 }, name), make("td", {}, shownNumber(value)));
+  return h("tr", { class: "sum" }, h("th", { scope: "row", colspan: 3 }, name), h("td", {}, shownNumber(value)));
 }
 
 /** @param {number} value */

@@ -3,13 +3,13 @@
 import { keepToken, openHead, pointTo } from "./actions.js";
 import { cssOf } from "./colors.js";
 import { page } from "./data.js";
-import { make } from "./elements.js";
 import { imageInFile, letters, textAt, textWidth } from "./figure.js";
 import { MAX_CELL, MatrixPicture } from "./matrix.js";
 import { kindOf, shareOn } from "./patch_runs.js";
 import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./patches.js";
-import { fractionOf, levelOf } from "./scales.js";
+import { levelOf, strengthOf } from "./scales.js";
 import { state } from "./state.js";
+import { elementOf, h, patch } from "./tree.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Area, Figure, Mark, ShownImage } from "./types.js" */
@@ -117,49 +117,39 @@ function pool(line, left, right, out) {
 }
 
 /** A token over the images in every head: what it looks at, or what looks at it, on one colour scale. */
-/** @typedef {{ element: HTMLElement, canvases: HTMLCanvasElement[], caption: HTMLElement }} DrawnHead */
-
 export class LensImages {
   /** @param {HTMLElement} parent @param {TokenLens} lens of an axis with images */
   constructor(parent, lens) {
     this.lens = lens;
     /** @type {ShownImage[]} */
     this.images = lens.tokens.images ?? [];
-    /** @type {Map<number, DrawnHead>} */
-    this.drawn = new Map();
-    this.element = make("div", { className: "lens-images" });
+    /** @type {Map<number, HTMLCanvasElement[]>} by head, one for each image */
+    this.canvases = new Map();
+    /** @type {string[]} what is said of each head, in the order of the lens */
+    this.captions = [];
+    this.element = elementOf(h("div", { class: "lens-images" }));
     parent.append(this.element);
     for (const image of this.images) whenRead(image, () => this.draw());
   }
 
   /** Paints every head in the order of the lens. */
   draw() {
-    const elements = this.lens.heads.map((number) => this.headOf(number).element);
-    if (elements.some((element, place) => element !== this.element.children[place])) this.element.replaceChildren(...elements);
-    this.lens.heads.forEach((number, row) => this.paint(this.headOf(number), row));
+    this.captions = this.lens.heads.map((number, row) => this.paint(number, row));
+    patch(this.element, this.lens.heads.map((number, row) =>
+      h("button", { key: number, type: "button", onclick: () => openHead(number) }, h("span", { class: "patches-images" }, ...this.canvasesOf(number)), h("span", {}, this.captions[row]))));
   }
 
   /** @param {number} number */
-  headOf(number) {
-    const head = this.drawn.get(number) ?? this.newHead(number);
-    this.drawn.set(number, head);
-    return head;
-  }
-
-  /** @param {number} number @returns {DrawnHead} */
-  newHead(number) {
-    const canvases = this.images.map((image) => {
-      const canvas = make("canvas", { className: "patches-image" });
+  canvasesOf(number) {
+    const known = this.canvases.get(number) ?? this.images.map((image) => {
+      const point = (/** @type {PointerEvent} */ event) => event.pointerType !== "touch" && pointTo(this.markOf(number, tokenAt(image, event)));
+      const canvas = /** @type {HTMLCanvasElement} */ (elementOf(h("canvas", { class: "patches-image", onpointermove: point, onpointerleave: () => pointTo(null) })));
       const width = Math.min(MAX_WIDTH, (MAX_HEIGHT * image.width) / image.height);
       sizeCanvas(canvas, width, (width * image.height) / image.width);
-      canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && pointTo(this.markOf(number, tokenAt(image, event))));
-      canvas.addEventListener("pointerleave", () => pointTo(null));
       return canvas;
     });
-    const caption = make("span");
-    const element = make("button", { type: "button" }, make("span", { className: "patches-images" }, ...canvases), caption);
-    element.addEventListener("click", () => openHead(number));
-    return { element, canvases, caption };
+    this.canvases.set(number, known);
+    return known;
   }
 
   /** The mark of a patch in a head; null beside the patches. @param {number} number @param {number | null} token @returns {Mark | null} */
@@ -169,24 +159,23 @@ export class LensImages {
     return axis === "query" ? { query: place, key: token, head: number } : { query: token, key: place, head: number };
   }
 
-  /** @param {DrawnHead} head @param {number} row of the lens */
-  paint({ canvases, caption }, row) {
+  /** Paints the images of a head; returns what is said of it. @param {number} number @param {number} row of the lens */
+  paint(number, row) {
     const { lens } = this;
     const { scale } = lens;
     const line = lens.tokenLine(row);
-    canvases.forEach((canvas, place) => {
+    this.canvasesOf(number).forEach((canvas, place) => {
       const image = this.images[place];
       paintImage(canvas, image, (token) => {
         const value = line ? line[token] : ABSENT;
         if (value === ABSENT || Number.isNaN(value)) return { color: "", opacity: 0 };
         const level = levelOf(value, scale, lens.seen(row, token));
-        const strength = scale.change ? Math.abs(2 * fractionOf(level, scale) - 1) : fractionOf(level, scale);
-        return { color: cssOf(level, scale), opacity: OPACITY_RANGE[0] + (OPACITY_RANGE[1] - OPACITY_RANGE[0]) * strength };
+        return { color: cssOf(level, scale), opacity: OPACITY_RANGE[0] + (OPACITY_RANGE[1] - OPACITY_RANGE[0]) * strengthOf(level, scale) };
       });
-      const patch = lens.token === lens.tokens ? image.tokens.indexOf(lens.place) : -1;
-      if (patch >= 0) framePatch(canvas, image, patch);
+      const own = lens.token === lens.tokens ? image.tokens.indexOf(lens.place) : -1;
+      if (own >= 0) framePatch(canvas, image, own);
     });
-    caption.textContent = [page.heads[lens.heads[row]].name, line ? this.shareText(line) : ""].filter(Boolean).join(" · ");
+    return [page.heads[number].name, line ? this.shareText(line) : ""].filter(Boolean).join(" · ");
   }
 
   /** All heads in rows of so many pixels, those too that are scrolled away. @param {number} width @returns {Figure} */
@@ -194,9 +183,8 @@ export class LensImages {
     /** @type {Tree[]} */
     const tree = [];
     let [x, y, next] = [0, 0, 0];
-    for (const number of this.lens.heads) {
-      const { canvases, caption } = this.headOf(number);
-      const said = caption.textContent ?? "";
+    this.lens.heads.forEach((number, row) => {
+      const [said, canvases] = [this.captions[row], this.canvasesOf(number)];
       const sizes = canvases.map(({ style }) => [parseFloat(style.width), parseFloat(style.height)]);
       const across = Math.max(sizes.reduce((sum, [wide]) => sum + wide + LENS_GAP, -LENS_GAP), textWidth(said, LENS_CAPTION.size));
       const down = Math.max(...sizes.map(([, high]) => high));
@@ -209,7 +197,7 @@ export class LensImages {
       tree.push(textAt(said, x, y + down + LENS_CAPTION.height / 2, { size: LENS_CAPTION.size, color: "var(--soft)" }));
       x += across + LENS_FILE_GAP;
       next = Math.max(next, y + down + LENS_CAPTION.height + LENS_FILE_GAP);
-    }
+    });
     return { tree, width, height: next };
   }
 

@@ -2,7 +2,7 @@
 
 import { page } from "./data.js";
 import { one } from "./elements.js";
-import { inOrder, orderedBy, parseFilter } from "./filter.js";
+import { inOrder, orderedBy, parseFilter, sortTurned } from "./filter.js";
 import { described, METRIC_NAMES, numbersOf, patternOf } from "./metrics.js";
 import { set, state } from "./state.js";
 
@@ -20,6 +20,17 @@ export function currentOrder() {
 export function sortMetric() {
   const name = orderedBy(currentOrder());
   return METRIC_NAMES.includes(name) ? name : "";
+}
+
+/** Sorts by the metric so many further on, or by none. @param {number} by */
+export function sortNext(by) {
+  const orders = ["", ...METRIC_NAMES];
+  set({ sort: orders[(orders.indexOf(orderedBy(state.sort)) + by + orders.length) % orders.length] });
+}
+
+/** Turns the order of the heads round. */
+export function turnOrder() {
+  set({ sort: sortTurned(currentOrder(), sortMetric()) });
 }
 
 /** The listed heads in their order. @returns {number[]} */

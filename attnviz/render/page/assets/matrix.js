@@ -3,12 +3,12 @@
 import { paintCells, rgbOf } from "./colors.js";
 import { combinedOf } from "./combining.js";
 import { page } from "./data.js";
-import { clipped, FAINT, fitText, doubleFrame, letters, longest, moved, rectangle, roundStep, textAt, textWidth } from "./figure.js";
+import { clipped, FAINT, fitText, doubleFrame, letters, longest, moved, rectangle, textAt, textWidth } from "./figure.js";
 import { cellText, decimalsOf, positionOf } from "./formatting.js";
 import { askWindow } from "./numbers.js";
 import { cellAt, extentOf, startOf, secondTicks } from "./places.js";
 import { joined, pooledCells } from "./pooling.js";
-import { inkOn } from "./scales.js";
+import { inkOn, roundStep } from "./scales.js";
 import { scaleOfParts } from "./shown.js";
 import { state } from "./state.js";
 import { shownPool, thumbnailValues } from "./thumbnails.js";

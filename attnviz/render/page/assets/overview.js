@@ -5,7 +5,7 @@ import { drawHint } from "./bar.js";
 import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
 import { effect } from "./core.js";
 import { comparing, haveSameTexts, headTitle, page, textOf } from "./data.js";
-import { make, one, say } from "./elements.js";
+import { one, say } from "./elements.js";
 import { textWidth } from "./figure.js";
 import { quoted } from "./formatting.js";
 import { canvasOf, drawGrid, fitGrid, headAt } from "./head_grid.js";
@@ -17,7 +17,7 @@ import { faded } from "./scales.js";
 import { peakOf, sharedScale, shownHead, thumbnailScale } from "./shown.js";
 import { hidesSpecial, scene, set, state } from "./state.js";
 import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, meanLine, ratioOf, tokenPart } from "./thumbnails.js";
-import { h, patch } from "./tree.js";
+import { elementOf, h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
 
 /** @import { Axis, Grid, Scale } from "./types.js" */
@@ -78,7 +78,7 @@ function fitPainted(pixels) {
 }
 
 /** @param {number} number @param {boolean} named @param {number} first of all that are listed @returns {ThumbAbout} */
-function aboutThumb(number, named, first) {
+export function aboutThumb(number, named, first) {
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
@@ -165,7 +165,7 @@ const small = {
   placed: [],
   /** @type {HTMLCanvasElement | null} heads alone, without the frame of the open one */
   painted: null,
-  canvas: make("canvas", { className: "small-overview", tabIndex: 0 }),
+  canvas: /** @type {HTMLCanvasElement} */ (elementOf(h("canvas", { class: "small-overview", tabindex: 0 }))),
   side: 0,
   name: "",
 };

@@ -1,20 +1,58 @@
 /** The page: starts what is drawn, and listens to buttons, keys and the address. */
 
-import { findToken } from "./actions.js";
+import { choose, findToken, fitView, isSameMark, letGo, moveEnd, moveMark, openLens, pin, step, zoomBy } from "./actions.js";
 import { followBar } from "./bar.js";
-import { forgetTheme } from "./colors.js";
 import { page } from "./data.js";
-import { listenToKeys, listenToPrint } from "./dialogs.js";
+import { listenToKeys, listenToWindow } from "./dialogs.js";
 import { one, whenIdle } from "./elements.js";
 import { listenToGrid } from "./head_grid.js";
-import { openKeys, press } from "./keys.js";
-import { listenToFilter } from "./listing.js";
+import { bindKeys, openActions, openKeys, press, refuse } from "./keys.js";
+import { listenToFilter, sortMetric, sortNext, turnOrder } from "./listing.js";
 import { openNotes, original, startStory } from "./notes.js";
 import { startWorkers } from "./numbers.js";
 import { fitOverview, listenToPointed } from "./overview.js";
 import { offerSizes, openShare, savePng, saveSvg } from "./save.js";
-import { followAddress, scene } from "./state.js";
+import { followAddress, scene, state } from "./state.js";
 import { draw, focusPicture, followState } from "./view.js";
+
+/** @import { Mark } from "./types.js" */
+/** @import { Act } from "./keys.js" */
+
+/** @type {[number, number][]} how far the arrows move, down and right: left, up, down, right */
+const ARROWS = [[0, -1], [-1, 0], [1, 0], [0, 1]];
+const FAR = 10; // cells
+
+/** What actions do, by their names in the table: with the number of the key, and the element that has the focus. @type {Record<string, Act>} */
+const ACTS = {
+  move: (place, target) => moveBy(place, 1, target),
+  "move far": (place, target) => moveBy(place, FAR, target),
+  "keep seconds": (place) => moveEnd(place ? 1 : -1),
+  open: (_, target) => isInView(target) && !target.closest(".token") && state.mark !== null && keepAndFly(state.mark),
+  back: letGo,
+  choose: () => false, // thumbnails listen to this key
+  step: (place) => step(place ? 1 : -1),
+  find: () => one("find").focus(),
+  "find again": (place) => (state.found.text ? findToken(state.found.text, { by: place ? -1 : 1 }) : one("find").focus()),
+  filter: () => one("filter").focus(),
+  sort: (place) => sortNext(place ? -1 : 1),
+  reverse: () => (sortMetric() ? turnOrder() : refuse("sort by a metric first: o")),
+  lens: openLens,
+  why: () => {
+    if (!isSameMark(state.mark ?? state.pin, state.pin)) pin(state.mark);
+    document.querySelector(".why")?.scrollIntoView({ block: "nearest" });
+  },
+  zoom: (place) => (place === 2 ? fitView() : zoomBy(place ? -1 : 1)),
+  copy: () => openShare(),
+  save: saveSvg,
+  actions: openActions,
+  help: openKeys,
+};
+
+/** Keeps what is marked, and flies to a cell that is too small to be read. @param {Mark} mark */
+function keepAndFly(mark) {
+  pin(mark);
+  if (state.pin) scene.current?.stage?.fly(mark);
+}
 
 start();
 
@@ -25,19 +63,13 @@ function start() {
   document.querySelector(".page")?.classList.toggle("several", page.heads.length > 1);
   listenToGrid();
   listenToPointed();
-  listenToButtons();
   one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value, { typing: true }));
   listenToFilter();
   offerSizes();
+  bindKeys({ choices: page.table.choices, choose, acts: ACTS });
   listenToKeys(press, (field) => findToken(field.value));
-  window.addEventListener("hashchange", follow);
-  window.addEventListener("popstate", follow);
-  window.addEventListener("resize", fitAll);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    forgetTheme();
-    draw();
-  });
-  listenToPrint(fitAll, draw);
+  const buttons = { skip: focusPicture, "save-svg": saveSvg, "save-png": savePng, "share-open": () => openShare(), "notes-open": openNotes, "help-open": openKeys };
+  listenToWindow(buttons, follow, fitAll, draw);
   follow();
   followBar();
   followState();
@@ -59,14 +91,14 @@ function follow() {
   offerSizes();
 }
 
-function listenToButtons() {
-  const actions = {
-    skip: focusPicture,
-    "save-svg": saveSvg,
-    "save-png": savePng,
-    "share-open": () => openShare(),
-    "notes-open": openNotes,
-    "help-open": openKeys,
-  };
-  for (const [name, action] of Object.entries(actions)) one(name).addEventListener("click", action);
+/** @param {HTMLElement} target */
+function isInView(target) {
+  return target.closest(".stage, .words, .patches, .waveform") !== null || target === document.body || target.id === "head-title";
+}
+
+/** @param {number} arrow @param {number} far @param {HTMLElement} target */
+function moveBy(arrow, far, target) {
+  const [down, right] = ARROWS[arrow];
+  const moves = scene.shown !== null && isInView(target) && (state.view !== "table" || state.head === null);
+  return moves && moveMark(far * down, far * right);
 }

@@ -1,11 +1,10 @@
 /** The images of an axis under the weights of one token, in grey, and the words beside: point at a patch or a word. The lens draws its images by the same functions. */
 
 import { contextOf, theme } from "./colors.js";
-import { make } from "./elements.js";
 import { fitText, FONT, imageInFile, moved, textAt } from "./figure.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
-import { h, patch } from "./tree.js";
+import { elementOf, h, patch } from "./tree.js";
 import { ABSENT } from "./values.js";
 import { secondsAlong } from "./waveform.js";
 import { Words } from "./words.js";
@@ -45,13 +44,10 @@ export class Patches {
     this.others = text.others ?? "other tokens";
     const images = text.images ?? [];
     this.images = images.map((image, number) => this.drawnImage(image, `${kindOf(image)}${images.length > 1 ? ` ${number + 1}` : ""}`));
-    const figures = this.images.map(({ canvas, axis, caption }) => make("figure", {}, canvas, ...(axis ? [axis] : []), caption));
-    this.row = make("div", { className: "patches-images" }, ...figures);
-    this.column = make("div", { className: "patches-words" });
-    this.wordsCaption = make("div", { className: "share" });
-    this.element = make("div", { className: "patches", tabIndex: 0 }, this.row);
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", label);
+    const figures = this.images.map(({ canvas, axis, caption }) => h("figure", {}, canvas, axis, caption));
+    this.column = elementOf(h("div", { class: "patches-words" }));
+    this.wordsCaption = elementOf(h("div", { class: "share" }));
+    this.element = elementOf(h("div", { class: "patches", tabindex: 0, role: "group", "aria-label": label }, h("div", { class: "patches-images" }, ...figures)));
     parent.append(this.element);
     this.words = this.pieces.areRuns.every(Boolean) ? null : this.drawWords(label);
     this.element.addEventListener("pointerleave", () => marking.point(null));
@@ -61,16 +57,18 @@ export class Patches {
 
   /** @param {ShownImage} image @param {string} name @returns {DrawnImage} */
   drawnImage(image, name) {
-    const canvas = make("canvas", { className: "patches-image", title: image.title || "" });
     const { point, choose } = this.marking;
-    canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && point(tokenAt(image, event)));
-    canvas.addEventListener("pointerleave", () => point(null));
-    canvas.addEventListener("click", (event) => {
-      const token = tokenAt(image, event);
-      if (token !== null) choose(token, event.shiftKey);
-    });
-    const axis = image.seconds ? make("div", { className: "patches-axis" }) : null;
-    return { image, name, canvas, axis, caption: make("figcaption", { className: "share" }) };
+    const listeners = {
+      onpointermove: (/** @type {PointerEvent} */ event) => event.pointerType !== "touch" && point(tokenAt(image, event)),
+      onpointerleave: () => point(null),
+      onclick: (/** @type {MouseEvent} */ event) => {
+        const token = tokenAt(image, event);
+        if (token !== null) choose(token, event.shiftKey);
+      },
+    };
+    const canvas = /** @type {HTMLCanvasElement} */ (elementOf(h("canvas", { class: "patches-image", title: image.title || "", ...listeners })));
+    const axis = image.seconds ? elementOf(h("div", { class: "patches-axis" })) : null;
+    return { image, name, canvas, axis, caption: elementOf(h("figcaption", { class: "share" })) };
   }
 
   /** The tokens that are not in an image; a run of patches can only be read. @param {string} label */

@@ -1,13 +1,13 @@
 /** The words for what is shown: the numbers of a cell in the inspector, in tips, in tables, and spoken; and the titles on the screen, in the window and in saved files. */
 
 import { comparing, headTitle, joinsWords, page, textOf } from "./data.js";
-import { make } from "./elements.js";
 import { percentText, quoted, scoreText } from "./formatting.js";
 import { sumOfErrors } from "./grids.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
 import { showsScores } from "./shown.js";
 import { firstHead, state } from "./state.js";
+import { h } from "./tree.js";
 import { ABSENT, visibleWeight } from "./values.js";
 
 /** @import { Mark, Picture, Shown, Together } from "./types.js" */
@@ -84,15 +84,15 @@ function numbersSaid(shown, query, key) {
 export function tipOf(shown, mark, picture) {
   if (!mark) return null;
   const told = shown.said?.(mark);
-  if (told) return told.length ? told.flatMap((text, place) => [place ? make("br") : "", make("bdi", {}, text)]) : null;
+  if (told) return told.length ? told.flatMap((text, place) => [place ? h("br") : "", h("bdi", {}, text)]) : null;
   if (mark.query === null || mark.key === null) return null;
   const cell = shown.cellOf(mark);
   const [row, column] = [cell.query ?? 0, cell.key ?? 0];
   const pair = `${shown.queries.labels[row]} → ${shown.keys.labels[column]}`;
   const [first, ...rest] = shown.source ? [cellNumber(shown, row, column)] : numbersSaid(shown, row, column);
   const pooled = picture?.pooled ?? (picture?.cell ?? 1) < 1;
-  const note = pooled ? [make("br"), "of this one pair; a pixel shows several"] : [];
-  return [make("bdi", {}, pair), make("br"), make("b", {}, first), ...rest.map((text) => ` · ${text}`), ...note];
+  const note = pooled ? [h("br"), "of this one pair; a pixel shows several"] : [];
+  return [h("bdi", {}, pair), h("br"), h("b", {}, first), ...rest.map((text) => ` · ${text}`), ...note];
 }
 
 /** Returns the sentence on a mark for a screen reader. @param {Shown} shown @param {Mark} mark */

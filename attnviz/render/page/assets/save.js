@@ -2,24 +2,24 @@
 
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { page, textOf } from "./data.js";
-import { closing, copied } from "./dialogs.js";
-import { make, one } from "./elements.js";
+import { copied, offer, openLink } from "./dialogs.js";
+import { one } from "./elements.js";
 import { clipped, fitText, FONT, imageInFile, moved, rectangle, short, textAt, widthInFile, wrapped } from "./figure.js";
-import { canvasOf } from "./head_grid.js";
+import { canvasOf, plansOf } from "./head_grid.js";
 import { hasPalette, legendFigure } from "./legend.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { effectColor, EFFECT_FRAME } from "./overview.js";
+import { aboutThumb, effectColor, EFFECT_FRAME } from "./overview.js";
 import { nameOfPlace } from "./places.js";
 import { captionOf, titleOfFile } from "./quantities.js";
 import { showsScores, unitsNow } from "./shown.js";
 import { DIMMED } from "./stage.js";
-import { addressOfView, scene, set, showsMoved, state } from "./state.js";
-import { TextView } from "./strip.js";
+import { scene, set, showsMoved, state } from "./state.js";
 import { mostAcross } from "./together.js";
-import { h, written } from "./tree.js";
+import { h, patch, textIn, written } from "./tree.js";
 
 /** @import { Area, Figure, FigureSize, Picture, Stage } from "./types.js" */
-/** @import { Tree } from "./tree.js" */
+/** @import { Room } from "./head_grid.js" */
+/** @import { Child, Tree } from "./tree.js" */
 
 /**
  * Of a figure: how wide it is drawn in the page's pixels, so that its letters have the size that is read there, and how
@@ -48,8 +48,8 @@ const MAX_TITLE_LINES = 3;
 const LEAST_WIDTH = 360; // pixels of a file
 const BESIDE_GAP = 16; // pixels between pictures side by side
 const BESIDE_TITLE = 26; // pixels of the title above each
-const THUMB_GAP = 5; // pixels between two heads
 const LEAST_THUMB = 20; // pixels
+const NAMES_BELOW = 16; // pixels of the names under a thumbnail
 const BESIDE_RATIO = 1.5; // of the height that a picture beside others has to its width, where the file may be as high as it needs
 const LEAST_BESIDE = 150; // pixels
 
@@ -58,7 +58,7 @@ function figureOfView(format, density) {
   const { current } = scene;
   const width = format ? format.drawn - 2 * FRAME : one("view").clientWidth;
   const most = format?.height ? (format.drawn * format.height) / format.width - 4 * FRAME : Math.min(MAX_WHOLE, width);
-  if (current instanceof TextView) return current.figure(width);
+  if (current?.figure) return current.figure(width);
   if (current?.stages) return besideEachOther(current.stages, format, width, most, density);
   if (current?.stage) {
     const above = current.images?.figure(format ? width : current.stage.width) ?? { tree: [], width: 0, height: 0 };
@@ -66,12 +66,9 @@ function figureOfView(format, density) {
     const figure = figureOfPicture(picture, areaOf(current.stage, picture, format, width, most - above.height), density);
     return { ...figure, tree: [...above.tree, moved(0, above.height, ...figure.tree)], height: above.height + figure.height };
   }
-  if (state.head === null && state.list === "maps" && !state.together) return format ? headsInRows(width) : headsAsSeen();
-  one("view").querySelector(".scroll")?.scrollTo(0, 0);
-  const element = one("view").querySelector("table") ?? one("view");
-  const size = { width: Math.max(0, ...[...element.querySelectorAll(".note, td")].map((part) => part.getBoundingClientRect().right)) - element.getBoundingClientRect().left, height: element.scrollHeight };
-  const scale = format ? Math.min(1, width / size.width) : 1;
-  return { tree: [h("g", { transform: `scale(${scale})` }, ...textsIn(element))], width: scale * size.width, height: scale * size.height };
+  if (state.head === null && state.list === "maps" && !state.together) return headsFigure(format ? { width, height: format.height ? most : width, em: 1, least: LEAST_THUMB, isCompact: false } : undefined);
+  const lines = wrapped(one("view").textContent ?? "", 13, width); // why nothing is drawn
+  return { tree: lines.map((line, place) => textAt(line, 0, 10 + 18 * place, { size: 13 })), width, height: 18 * lines.length };
 }
 
 /** The part of a stage that is saved: all of it, or where it is enlarged or very high the part that is seen. @param {Stage} stage @param {Picture} picture of it, which is laid out for a format @param {Format | null} format @param {number} width @param {number} most @returns {Area} */
@@ -120,87 +117,35 @@ function besideEachOther(stages, format, width, most, density) {
   return { tree, width, height: height - BESIDE_GAP, scale: figures[0].scale };
 }
 
-/** All heads as they stand on the screen. @returns {Figure} */
-function headsAsSeen() {
-  const overview = one("overview");
-  const origin = overview.getBoundingClientRect();
-  const thumbs = [...overview.querySelectorAll(".thumb")];
-  const pictures = thumbs.flatMap((thumb) => {
-    const { left, top, width, height } = canvasOf(Number(/** @type {HTMLElement} */ (thumb).dataset.number)).getBoundingClientRect();
-    return pictureOfHead(/** @type {HTMLElement} */ (thumb), { x: left - origin.left, y: top - origin.top, width, height });
-  });
-  const width = Math.max(0, ...[...thumbs, ...overview.querySelectorAll(".across, .note")].map((part) => part.getBoundingClientRect().right - origin.left));
-  return { tree: [...textsIn(overview), ...pictures], width, height: overview.scrollHeight };
-}
-
-/** All heads in so many pixels: a layer a row where they are in their order, and below each what is said of it. @param {number} width @returns {Figure} */
-function headsInRows(width) {
-  const thumbs = [...one("overview").querySelectorAll(".thumb")].filter((thumb) => thumb instanceof HTMLElement);
-  /** @type {HTMLElement[][]} */
-  const rows = [];
-  const byLayer = !sortMetric() && thumbs.length === page.heads.length;
-  const layerOf = (/** @type {HTMLElement} */ thumb) => page.heads[Number(thumb.dataset.number)].layer;
-  for (const thumb of thumbs) {
-    const last = rows[rows.length - 1];
-    if (last && (!byLayer || layerOf(last[0]) === layerOf(thumb))) last.push(thumb);
-    else rows.push([thumb]);
-  }
-  const left = byLayer ? 18 : 0;
-  const most = Math.max(1, Math.floor((width - left + THUMB_GAP) / (LEAST_THUMB + THUMB_GAP)));
-  const wanted = byLayer ? Math.max(...rows.map((row) => row.length)) : Math.ceil(Math.sqrt(1.6 * thumbs.length));
-  const across = Math.ceil(wanted / Math.ceil(wanted / most));
-  const side = (width - left + THUMB_GAP) / across - THUMB_GAP;
+/** All heads as they stand in so much room: their maps and names, and beside these layers and heads. @param {Room} [room] the window's where none is given @returns {Figure} */
+function headsFigure(room) {
+  const style = { size: 10, color: "var(--soft)" };
   /** @type {Tree[]} */
   const tree = [];
-  let y = 0;
-  for (const row of rows) {
-    for (let first = 0; first < row.length; first += across) {
-      const some = row.slice(first, first + across);
-      const heights = some.map((thumb) => (side * canvasOf(Number(thumb.dataset.number)).height) / canvasOf(Number(thumb.dataset.number)).width);
-      some.forEach((thumb, place) => {
-        const x = left + place * (side + THUMB_GAP);
-        const name = page.heads[Number(thumb.dataset.number)].name;
-        const said = [name, ...(thumb.querySelector(".names")?.textContent?.trim().split(" ") ?? []).filter((word) => word !== name)].join(" ");
-        const fits = fitText(said, 9, side) === said;
-        tree.push(...pictureOfHead(thumb, { x, y, width: side, height: heights[place] }));
-        tree.push(textAt(fits ? said : name, x, y + heights[place] + 7, { size: 9, color: "var(--soft)" }));
+  let [top, width] = [0, 0];
+  for (const { title, rows, down, across, blocks, side, ratio, gap, column, namesWidth, isRegular, isNamed } of plansOf(undefined, room)) {
+    if (title) tree.push(textAt(title, 0, top + 8, { ...style, size: 12 }));
+    top += (title ? 22 : 0) + (isRegular ? 18 : 0);
+    const names = namesWidth && namesWidth + gap;
+    const [pitch, block] = [side / ratio + gap + (isNamed ? NAMES_BELOW : 0), names + (across / blocks) * (column + gap)];
+    rows.forEach(({ name, numbers }, row) => {
+      const [left, y] = [Math.floor(row / down) * block, top + (row % down) * pitch];
+      tree.push(textAt(isRegular && !(row % down) ? "layer" : "", left, top - 10, style), textAt(name, left, y + side / ratio / 2, style));
+      numbers.forEach((number, index) => {
+        const x = left + names + index * (column + gap);
+        if (isRegular && !(row % down)) tree.push(textAt(`${index ? "" : "head "}${page.heads[number].head}`, x, top - 10, style));
+        const [color, frame] = [effectColor(number), EFFECT_FRAME / 2];
+        const around = { x: x - frame, y: y - frame, width: side + 2 * frame, height: side / ratio + 2 * frame };
+        if (color) tree.push(h("rect", { ...around, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME }));
+        tree.push(rectangle(x, y, side, side / ratio, "var(--absent)"), imageInFile(canvasOf(number), { x, y, width: side, height: side / ratio }, "pixels"));
+        const said = isNamed ? aboutThumb(number, !isRegular, number).names.map((each) => textIn(/** @type {Child} */ (each))).join(" ") : "";
+        tree.push(textAt(fitText(said, style.size, column), x, y + side / ratio + 9, style));
       });
-      if (byLayer && !first) tree.push(textAt(String(layerOf(row[0])), 0, y + heights[0] / 2, { size: 11, color: "var(--soft)" }));
-      y += Math.max(...heights) + 14 + THUMB_GAP;
-    }
+      width = Math.max(width, left + names + numbers.length * (column + gap));
+    });
+    top += Math.min(down, rows.length) * pitch + gap;
   }
-  return { tree, width, height: y };
-}
-
-/** @param {HTMLElement} thumb @param {Area} area */
-function pictureOfHead(thumb, area) {
-  const { x, y, width, height } = area;
-  const color = effectColor(Number(thumb.dataset.number));
-  const frame = EFFECT_FRAME / 2;
-  const around = color && h("rect", { x: x - frame, y: y - frame, width: width + 2 * frame, height: height + 2 * frame, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME });
-  return [...(around ? [around] : []), rectangle(x, y, width, height, "var(--absent)"), imageInFile(canvasOf(Number(thumb.dataset.number)), area, "pixels")];
-}
-
-/** Every piece of text within an element, where it stands on the screen. @param {Element} view */
-function textsIn(view) {
-  const origin = view.getBoundingClientRect();
-  const walker = document.createTreeWalker(view, NodeFilter.SHOW_TEXT);
-  const range = document.createRange();
-  /** @type {Tree[]} */
-  const tree = [];
-  while (walker.nextNode()) {
-    const { parentElement, textContent } = walker.currentNode;
-    if (!textContent?.trim() || !parentElement || parentElement.closest(".group, .unseen, caption, .plain:not(td .plain, th .plain)")) continue;
-    range.selectNodeContents(walker.currentNode);
-    const { left, top, height, width } = range.getBoundingClientRect();
-    if (!width) continue; // what has no room is not shown
-    const { fontSize, fontWeight, color } = getComputedStyle(parentElement);
-    const size = parseFloat(fontSize);
-    const cut = parentElement.matches(".does") && parentElement.scrollWidth > parentElement.clientWidth;
-    const text = cut ? fitText(textContent, size, parentElement.clientWidth) : textContent;
-    tree.push(textAt(text, left - origin.left, top - origin.top + height / 2, { size, weight: fontWeight, color }));
-  }
-  return tree;
+  return { tree, width, height: top };
 }
 
 /** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
@@ -276,31 +221,26 @@ function chosenFormat() {
   return state.size ? FORMATS[state.size] : null;
 }
 
-/** Hands a file to the browser to keep. @param {Blob} blob @param {string} suffix */
-function offer(blob, suffix) {
+/** The name of the file of the view. @param {string} suffix */
+function fileName(suffix) {
   const several = state.together ?? (state.list === "maps" ? "heads" : state.list);
-  const name = state.head === null ? several : `head-${page.heads[state.head].name}-${state.view}`;
-  const link = make("a", { href: URL.createObjectURL(blob), download: `attention-${name}.${suffix}` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  return `attention-${state.head === null ? several : `head-${page.heads[state.head].name}-${state.view}`}.${suffix}`;
 }
 
 /** Offers the sizes of saved figures. */
 export function offerSizes() {
-  const select = one("save-size");
-  if (!(select instanceof HTMLSelectElement)) return;
-  const named = Object.entries(FORMATS).map(([value, { name }]) => make("option", { value }, name));
-  select.replaceChildren(make("option", { value: "" }, "As seen"), ...named);
+  const select = /** @type {HTMLSelectElement} */ (one("save-size"));
+  patch(select, [h("option", { value: "" }, "As seen"), ...Object.entries(FORMATS).map(([value, { name }]) => h("option", { value }, name))]);
   select.value = state.size;
   select.onchange = () => set({ size: /** @type {FigureSize} */ (select.value) });
 }
 
 export function saveSvg() {
-  offer(new Blob([svgOfView()], { type: "image/svg+xml" }), "svg");
+  offer(new Blob([svgOfView()], { type: "image/svg+xml" }), fileName("svg"));
 }
 
 export async function savePng() {
-  (await canvasOfView()).toBlob((blob) => blob && offer(blob, "png"), "image/png");
+  (await canvasOfView()).toBlob((blob) => blob && offer(blob, fileName("png")), "image/png");
 }
 
 /** The words of `attnviz show --size` for the sizes of figures. */
@@ -392,17 +332,6 @@ function shellQuoted(word) {
 
 /** Shows the link and the command, each with what copies it. @param {string} [note] */
 export function openShare(note = "") {
-  const dialog = one("share");
-  if (!(dialog instanceof HTMLDialogElement)) return;
   const { line, lacks } = commandOf();
-  const link = `${location.href.split("#")[0]}${addressOfView()}`;
-  dialog.replaceChildren(
-    make("h2", {}, "What is shown now"),
-    ...(note ? [make("p", {}, note)] : []),
-    copied("Link", link.startsWith("about:") ? addressOfView() : link),
-    copied("Command that draws it", line),
-    ...(lacks ? [make("p", { className: "hint" }, lacks)] : []),
-    closing(),
-  );
-  dialog.showModal();
+  openLink(note ? [h("p", {}, note)] : [], [copied("Command that draws it", line), ...(lacks ? [h("p", { class: "hint" }, lacks)] : [])]);
 }

@@ -66,6 +66,12 @@ export function levelOf(value, scale, seen) {
   return scale.steps === "lift" && !scale.change && value !== ABSENT ? value * seen : value;
 }
 
+/** The least of 1, 2, 5, 10, 20 … that is no less than a number. @param {number} least */
+export function roundStep(least) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, Number.MIN_VALUE)));
+  return power * ([1, 2, 5].find((times) => times * power >= least) ?? 10);
+}
+
 /** Black or white, whichever contrasts more. @param {Iterable<number>} rgb */
 export function inkOn(rgb) {
   const [red, green, blue] = Array.from(rgb, (part) => {

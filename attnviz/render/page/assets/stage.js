@@ -2,10 +2,10 @@
 
 import { pin, pointTo } from "./actions.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
-import { isPrinting, make, openHeight } from "./elements.js";
+import { isPrinting, openHeight } from "./elements.js";
 import { measureLetters } from "./figure.js";
 import { set, state } from "./state.js";
-import { h, patch } from "./tree.js";
+import { elementOf, h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
 
 /** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
@@ -43,15 +43,12 @@ export class PictureStage {
     this.whole = { width: 0, height: 0 };
     this.last = { x: 0, y: 0, width: 0, height: 0 };
     this.dragged = false;
-    this.canvas = make("canvas", { className: "stage-base", ariaHidden: "true" });
-    this.viewport = make("div", { className: "stage-view" });
-    patch(this.viewport, [this.canvas, h("svg", { class: "stage-over", "aria-hidden": "true" })]);
+    this.canvas = /** @type {HTMLCanvasElement} */ (elementOf(h("canvas", { class: "stage-base", "aria-hidden": "true" })));
+    this.viewport = elementOf(h("div", { class: "stage-view" }, this.canvas, h("svg", { class: "stage-over", "aria-hidden": "true" })));
     this.over = /** @type {SVGElement} */ (this.viewport.lastChild);
-    this.space = make("div", { className: "stage-space" }, this.viewport);
-    this.element = make("div", { className: "stage", tabIndex: 0 }, this.space);
-    this.element.setAttribute("role", "application");
-    this.element.setAttribute("aria-label", label);
-    this.tip = make("div", { className: "tip", hidden: true });
+    this.space = elementOf(h("div", { class: "stage-space" }, this.viewport));
+    this.element = elementOf(h("div", { class: "stage", tabindex: 0, role: "application", "aria-label": label }, this.space));
+    this.tip = elementOf(h("div", { class: "tip", hidden: true }));
     parent.append(this.element, this.tip);
     this.element.addEventListener("scroll", () => {
       this.request();
@@ -251,7 +248,7 @@ export class PictureStage {
   showTip(mark, content = null, x = 0, y = 0) {
     this.tip.hidden = !mark || !content;
     if (!mark || !content) return;
-    this.tip.replaceChildren(...content);
+    patch(this.tip, content);
     const right = x + 18 + this.tip.offsetWidth > this.width;
     const left = Math.max(0, right ? x - this.tip.offsetWidth - 14 : x + 18);
     const top = Math.max(0, y - this.tip.offsetHeight - 12);

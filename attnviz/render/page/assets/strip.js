@@ -2,7 +2,7 @@
 
 import { keepToken, pin, pointTo } from "./actions.js";
 import { page, textOf } from "./data.js";
-import { make, one } from "./elements.js";
+import { one } from "./elements.js";
 import { moved, textAt, wrapped } from "./figure.js";
 import { drawMedium } from "./medium.js";
 import { hasShares } from "./patch_runs.js";
@@ -10,6 +10,7 @@ import { heardOf, intervalText, shareWithin } from "./places.js";
 import { weightText } from "./quantities.js";
 import { scaleUpTo, withoutHidden } from "./shown.js";
 import { scene, set, sideNumber, state } from "./state.js";
+import { elementOf, h } from "./tree.js";
 import { averageOfKeys, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Figure, Mark, Shades, Shown, Text, View } from "./types.js" */
@@ -34,8 +35,8 @@ export class TextView {
     this.number = number;
     this.large = large;
     this.texts = [textOf(number, "query", sideNumber()), textOf(number, "key", sideNumber())];
-    this.note = make("p", { className: "note" });
-    this.element = make("div", { className: large ? "text-large" : "text-strip" });
+    this.note = elementOf(h("p", { class: "note" }));
+    this.element = elementOf(h("div", { class: large ? "text-large" : "text-strip" }));
     this.element.classList.toggle("short", large && this.texts[1].labels.length <= MAX_SHORT_TEXT);
     parent.append(this.element);
     if (large) this.element.append(this.note);
@@ -48,16 +49,16 @@ export class TextView {
   /** A slider that goes from query to query, as a film of the text. @returns {HTMLInputElement} */
   drawSlider() {
     const last = this.texts[0].labels.length - 1;
-    const slider = make("input", { type: "range", min: "0", max: String(last), className: "steps", title: "The query whose row shades the text" });
-    slider.setAttribute("aria-label", "query");
-    slider.addEventListener("input", () => keepToken({ query: Number(slider.value), key: null }));
+    const keep = (/** @type {Event} */ { target }) => keepToken({ query: Number(/** @type {HTMLInputElement} */ (target).value), key: null });
+    const about = { type: "range", min: 0, max: last, class: "steps", title: "The query whose row shades the text", "aria-label": "query", oninput: keep };
+    const slider = /** @type {HTMLInputElement} */ (elementOf(h("input", about)));
     this.element.append(slider);
     return slider;
   }
 
   /** @param {Paragraph} axis @param {string} name @returns {DrawnAxis} */
   drawAxis(axis, name) {
-    if (axis !== "both") this.element.append(make("h3", {}, name));
+    if (axis !== "both") this.element.append(elementOf(h("h3", {}, name)));
     const text = this.texts[axis === "key" ? 1 : 0];
     return { axis, words: drawMedium(this.element, text, `The ${name}: point at a token, or click to keep it`, { ...markingOf(axis), heard: () => this.heardNow() }) };
   }

@@ -1,35 +1,51 @@
 /** The page of a survey: heads as points, by layers or in numbers, a list of those that are listed, and the card of one. */
 
-import { contextOf, forgetTheme, theme } from "./colors.js";
+import { choiceOf } from "./choices.js";
+import { contextOf, theme } from "./colors.js";
 import { effect, untracked } from "./core.js";
 import { headTitle, page } from "./data.js";
-import { closing, copied, listenToKeys, listenToPrint, openHelp } from "./dialogs.js";
-import { fillChoices, make, one, say } from "./elements.js";
+import { listenToKeys, listenToWindow, openLink } from "./dialogs.js";
+import { one, say, scrollingTable } from "./elements.js";
 import { scaleBar } from "./figure.js";
 import { inOrder, LAYER } from "./filter.js";
 import { canvasOf, drawGrid, fitGrid, listenToGrid } from "./head_grid.js";
 import { headTable } from "./head_table.js";
-import { drawFilter, listedHeads, listenToFilter } from "./listing.js";
+import { bindKeys, choiceButtons, openActions, openKeys, press } from "./keys.js";
+import { drawFilter, listedHeads, listenToFilter, sortNext, turnOrder } from "./listing.js";
 import { METRIC_NAMES, metricText, numberOf, patternOf } from "./metrics.js";
-import { openNotes, original, startStory, stepNotes } from "./notes.js";
-import { addressOfView, followAddress, set, state } from "./state.js";
+import { openNotes, original, startStory } from "./notes.js";
+import { followAddress, set, state } from "./state.js";
 import { drawCard, fitCard } from "./survey_card.js";
 import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
 import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
 import { h, patch } from "./tree.js";
 
-/** @import { ListName, State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
+/** @import { State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
 /** @import { ThumbAbout } from "./head_grid.js" */
+/** @import { Act } from "./keys.js" */
 
 /** @typedef {{ numbers: SurveyNumbers, texts: SurveyText[], examples: SurveyExample[][] }} ReadSurvey */
 
 const MENUS = /** @type {const} */ ([["across", "Across"], ["up", "Up"], ["sized", "Size"], ["colour", "Colour"]]);
-/** @type {[ListName, string][]} */
-const SURVEY_LISTS = [["points", "Points"], ["maps", "Layers"], ["numbers", "Numbers"]];
 /** @type {(keyof State)[]} */
 const CARD_VALUES = ["head", "textsBy"];
 /** @type {(keyof State)[]} */
 const HEADS_VALUES = ["head", "list", "filter", "sort", "across", "up", "sized", "colour", "brushed", "unknown"];
+
+/** @type {Record<string, Act>} */
+const ACTS = {
+  move: (place, target) => target.id === "plot" && moveAmongPoints(place),
+  back: () => set(state.noting ? { noting: false } : { brushed: null }),
+  step: (place) => go(place ? 1 : -1),
+  find: () => one("filter").focus(),
+  filter: () => one("filter").focus(),
+  sort: (place) => sortNext(place ? -1 : 1),
+  reverse: turnOrder,
+  copy: () => openLink(),
+  actions: openActions,
+  help: openKeys,
+};
+const lists = choiceOf("list", page);
 
 original.root = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
 document.addEventListener("DOMContentLoaded", start); // when the numbers after this script are there
@@ -42,17 +58,10 @@ async function start() {
     drawHeads(survey);
   };
   listenToFilter();
-  listenToKeys((key) => (key === "?" ? openHelp() : (actionOf(key) ?? (() => false))()));
+  bindKeys({ choices: [lists], choose: (name, word) => set({ [name]: word }), acts: ACTS });
+  listenToKeys(press);
   listenToGrid();
-  one("plot").addEventListener("keydown", moveAmongPoints);
-  for (const [name, act] of Object.entries({ "help-open": openHelp, "notes-open": openNotes, "share-open": openLink })) one(name).addEventListener("click", act);
-  window.addEventListener("resize", () => fitAll(survey));
-  window.addEventListener("hashchange", () => followAddress());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    forgetTheme();
-    draw();
-  });
-  listenToPrint(() => fitAll(survey), draw);
+  listenToWindow({ "help-open": openKeys, "notes-open": openNotes, "share-open": () => openLink() }, () => followAddress(), () => fitAll(survey), draw);
   followAddress();
   followState(survey);
   if (page.notes.length) startStory(0);
@@ -89,11 +98,7 @@ function drawCardOf({ numbers, texts, examples }) {
 /** Draws all heads as they are shown now, and the list of them. @param {ReadSurvey} survey */
 function drawHeads({ numbers }) {
   const { list } = state;
-  fillChoices(one("lists"), SURVEY_LISTS, list, (chosen) => {
-    set({ list: chosen });
-    const pressed = one("lists").querySelector('[aria-pressed="true"]');
-    if (pressed instanceof HTMLElement) pressed.focus();
-  });
+  patch(one("lists"), h("div", {}, choiceButtons(lists)).children);
   drawFilter();
   fillAxes();
   for (const [name, shown] of /** @type {const} */ ([["plot", "points"], ["overview", "maps"]])) one(name).hidden = list !== shown;
@@ -130,28 +135,9 @@ function go(by) {
   if (next !== undefined) choose(next);
 }
 
-/** Returns the action of a key, as on the page of heads. @param {string} key */
-function actionOf(key) {
-  if (state.noting && (key === "ArrowLeft" || key === "ArrowRight")) return () => stepNotes(key === "ArrowLeft" ? -1 : 1);
-  const list = SURVEY_LISTS[Number(key) - 1];
-  if (list) return () => set({ list: list[0] });
-  const filter = () => one("filter").focus();
-  return { "/": filter, f: filter, "[": () => go(-1), "]": () => go(1), Escape: letGo }[key];
-}
-
-/** Ends the notes, then lets go of the brushed heads. */
-function letGo() {
-  return set(state.noting ? { noting: false } : { brushed: null });
-}
-
-/** Arrows go from a point to the next one by the number across, or up. @param {KeyboardEvent} event */
-function moveAmongPoints(event) {
-  /** @type {Record<string, [string, number]>} */
-  const moves = { ArrowLeft: [state.across, -1], ArrowRight: [state.across, 1], ArrowDown: [state.up, -1], ArrowUp: [state.up, 1] };
-  const move = moves[event.key];
-  if (!move || state.noting) return;
-  event.preventDefault();
-  const [name, step] = move;
+/** Goes from a point to the next one by the number across, or up. @param {number} arrow left, up, down or right */
+function moveAmongPoints(arrow) {
+  const [name, step] = /** @type {[string, number][]} */ ([[state.across, -1], [state.up, 1], [state.up, -1], [state.across, 1]])[arrow];
   const known = [...page.heads.keys()].filter((head) => !Number.isNaN(numberOf(head, name)));
   const order = inOrder(known, `-${name}`, (head) => numberOf(head, name));
   const place = order.indexOf(state.head ?? 0) + step;
@@ -161,22 +147,14 @@ function moveAmongPoints(event) {
 /** The menus of the axes, and what the ends of the colours are. */
 function fillAxes() {
   const names = [...METRIC_NAMES, LAYER];
-  const menus = MENUS.flatMap(([axis, label]) => {
-    if (state.list === "maps" && axis !== "colour") return [];
-    const menu = make("select", { id: `axis-${axis}` });
-    menu.addEventListener("change", () => {
-      const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
-      set({ [axis]: menu.value, ...(moves ? { brushed: null } : {}) });
-      one(`axis-${axis}`).focus();
-    });
-    menu.append(...(axis === "sized" ? ["", ...names] : names).map((name) => make("option", { value: name }, name || "the same")));
-    menu.value = state[axis];
-    return [make("label", {}, label, " ", menu)];
+  const menus = MENUS.filter(([axis]) => state.list !== "maps" || axis === "colour").map(([axis, label]) => {
+    const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
+    const turn = (/** @type {Event} */ { target }) => set({ [axis]: /** @type {HTMLSelectElement} */ (target).value, ...(moves ? { brushed: null } : {}) });
+    const options = (axis === "sized" ? ["", ...names] : names).map((name) => h("option", { value: name }, name || "the same"));
+    return h("label", { key: axis }, label, " ", h("select", { id: `axis-${axis}`, value: state[axis], onchange: turn }, ...options));
   });
   const ends = endsOfAll(state.colour).map((end) => metricText(state.colour, end));
-  const legend = make("span", { className: "legend" });
-  patch(legend, [scaleBar(SHARES, ends)]);
-  one("axes").replaceChildren(...menus, legend);
+  patch(one("axes"), [...menus, h("span", { class: "legend" }, scaleBar(SHARES, ends))]);
 }
 
 /** Draws the heads by layers, each in the colour of its number; those that are not listed are pale. */
@@ -206,14 +184,5 @@ function drawList() {
   const points = [...new Set([state.across, state.up, state.sized, state.colour])].filter((name) => name && name !== LAYER);
   const names = state.list === "numbers" ? METRIC_NAMES : points;
   const caption = `${heads.length} of ${page.heads.length} heads in numbers: a number opens its head, a metric’s name sorts by it`;
-  one("chosen").replaceChildren(headTable(heads, names, caption, choose));
-}
-
-/** Shows the link to what is shown. */
-function openLink() {
-  const dialog = one("share");
-  if (!(dialog instanceof HTMLDialogElement)) return;
-  const link = `${location.href.split("#")[0]}${addressOfView()}`;
-  dialog.replaceChildren(make("h2", {}, "What is shown now"), copied("Link", link.startsWith("about:") ? addressOfView() : link), closing());
-  dialog.showModal();
+  patch(one("chosen"), [scrollingTable(headTable(heads, names, caption, choose))]);
 }

@@ -1,6 +1,6 @@
 /** The card of one head: what it does in numbers, by offset and class of token, and the texts that show it. */
 
-import { barsOf, endsOf, sharesOf, stripOf } from "./charts.js";
+import { barsOf, sharesOf, stripOf } from "./charts.js";
 import { page } from "./data.js";
 import { copied } from "./dialogs.js";
 import { one } from "./elements.js";
@@ -10,6 +10,7 @@ import { meaningOf, METRIC_NAMES, metricText, numberOf, patternOf, unitOf } from
 import { set, state } from "./state.js";
 import { besideMean, decilesOf, LARGEST, rowOf, survey } from "./survey_data.js";
 import { h, patch } from "./tree.js";
+import { endsOf } from "./values.js";
 
 /** @import { Child } from "./tree.js" */
 /** @import { Scale, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
@@ -72,11 +73,7 @@ function textsHeading(name, examples) {
   const examplesBy = `${survey.noun === "texts" ? "Texts" : "Pictures"}, by `;
   if (names.length < 2) return h("h3", {}, examplesBy + name);
   const options = names.map((each) => h("option", { value: each, title: meaningOf(each) }, each));
-  const choose = (/** @type {Event} */ { currentTarget }) => {
-    if (!(currentTarget instanceof HTMLSelectElement)) return;
-    set({ textsBy: currentTarget.value });
-    one("texts-by").focus();
-  };
+  const choose = (/** @type {Event} */ { target }) => set({ textsBy: /** @type {HTMLSelectElement} */ (target).value });
   return h("h3", {}, h("label", {}, examplesBy, h("select", { id: "texts-by", value: name, onchange: choose }, ...options)));
 }
 

@@ -1,6 +1,6 @@
 /** All heads as points of two numbers: clicked, brushed, and gone through by keys. */
 
-import { chartAxis, endsOf, groundOf } from "./charts.js";
+import { chartAxis, groundOf } from "./charts.js";
 import { cssOf } from "./colors.js";
 import { page } from "./data.js";
 import { one } from "./elements.js";
@@ -10,6 +10,7 @@ import { metricText, numberOf, patternOf } from "./metrics.js";
 import { state } from "./state.js";
 import { besideMean } from "./survey_data.js";
 import { h, patch } from "./tree.js";
+import { endsOf } from "./values.js";
 
 /** @import { Scale, SurveyNumbers } from "./types.js" */
 /** @import { Child } from "./tree.js" */

@@ -2,13 +2,14 @@
 
 import { MAX_OVERLAID } from "./choices.js";
 import { page, seenBy, textOf } from "./data.js";
-import { make, openHeight } from "./elements.js";
+import { openHeight } from "./elements.js";
 import { combined, heldGrid } from "./grids.js";
 import { askMap } from "./numbers.js";
 import { captionOf, cellNumber, titleOfHeads } from "./quantities.js";
 import { highOfAll, scaleOf } from "./shown.js";
 import { PictureStage } from "./stage.js";
 import { showsMoved, sideNumber } from "./state.js";
+import { elementOf, h } from "./tree.js";
 import { ABSENT, averageOfKeys } from "./values.js";
 
 /** @import { Grid, Mark, Picture, Shades, Shown, Together, View } from "./types.js" */
@@ -62,13 +63,13 @@ export class SideBySide {
    * @param {(shown: Shown) => Picture} newPicture
    */
   constructor(parent, shown, newPicture) {
-    this.grid = make("div", { className: "side-by-side" });
+    this.grid = elementOf(h("div", { class: "side-by-side" }));
     this.across = 1;
     this.following = false;
     parent.append(this.grid);
     this.stages = shown.map((one) => {
-      const box = make("div", { className: "beside" });
-      this.grid.append(make("figure", {}, make("figcaption", {}, captionOf(one)), box));
+      const box = elementOf(h("div", { class: "beside" }));
+      this.grid.append(elementOf(h("figure", {}, h("figcaption", {}, captionOf(one)), box)));
       const stage = new PictureStage(box, newPicture(one), `${one.title}: matrix. Arrows move.`);
       stage.moved = () => this.follow(stage);
       return stage;

@@ -31,6 +31,20 @@ export function h(tag, properties = {}, ...children) {
   return { tag, properties: properties ?? {}, children: kept };
 }
 
+/** The element of a tree, for those who keep it. @param {Tree} tree @returns {HTMLElement} */
+export function elementOf(tree) {
+  const parent = document.createElement("div");
+  patch(parent, [tree]);
+  return /** @type {HTMLElement} */ (parent.firstChild);
+}
+
+/** The text of a child, where a line that is broken has its end. @param {Child} child @returns {string} */
+export function textIn(child) {
+  if (typeof child === "string") return child;
+  if (!isTree(child)) return child.textContent ?? "";
+  return child.tag === "br" ? "\n" : child.children.map(textIn).join("");
+}
+
 /** Makes the children of an element those that are given. Elements of the same tag and key stay, and with them focus and scrolling. @param {Element} parent @param {Child[]} children */
 export function patch(parent, children) {
   /** @type {Map<unknown, ChildNode>} */

@@ -1,4 +1,4 @@
-/** @import { Tree } from "./tree.js" */
+/** @import { Child, Tree } from "./tree.js" */
 
 /**
  * The shapes of the page's values, for the type checker alone: nothing of this file reaches the page.
@@ -389,7 +389,7 @@
  * @property {(mark: Mark) => void} fly
  * @property {DOMRect} cellsInWindow
  * @property {(shown: Shown) => boolean} keptFor
- * @property {(mark: Mark | null, content?: (Node | string)[] | null, x?: number, y?: number) => void} showTip
+ * @property {(mark: Mark | null, content?: Child[] | null, x?: number, y?: number) => void} showTip
  */
 
 /**
@@ -397,6 +397,7 @@
  * @property {() => void} drawOver
  * @property {(mark: Mark) => void} reveal
  * @property {() => void} fit
+ * @property {(width: number) => Figure} [figure] it in a file, where it is no stage
  * @property {Stage} [stage]
  * @property {Stage[]} [stages] where several stand side by side
  * @property {number} [across] how many stages stand side by side

@@ -75,6 +75,16 @@ export function visibleWeight(weight) {
   return weight === ABSENT ? 0 : weight;
 }
 
+/** The smallest and largest of some numbers, NaN left out. @param {Iterable<number>} numbers @returns {[number, number]} */
+export function endsOf(numbers) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const number of numbers) {
+    if (number < low) low = number;
+    if (number > high) high = number;
+  }
+  return low > high ? [0, 1] : [low, high];
+}
+
 /** The largest value by size. @param {ArrayLike<number>} values */
 export function largestOf(values) {
   let largest = 0;

@@ -5,7 +5,7 @@ import { ArcsPicture } from "./arcs.js";
 import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
 import { page } from "./data.js";
-import { make, one, say, whenIdle } from "./elements.js";
+import { one, say, scrollingTable, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
 import { headTable } from "./head_table.js";
 import { drawLegend, hasPalette } from "./legend.js";
@@ -22,9 +22,10 @@ import { cellsOf, shownHead, showsScores, unitsNow } from "./shown.js";
 import { glide, PictureStage } from "./stage.js";
 import { followed, scene, set, state, writeAddress } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
-import { TableView } from "./table.js";
+import { TableView, tableFigure } from "./table.js";
 import { isMovedRead, takeMovedCodes } from "./thumbnails.js";
 import { combinedHeads, overlaid, SideBySide, whyNot } from "./together.js";
+import { elementOf, h, patch } from "./tree.js";
 
 /** @import { ListName, Mark, Picture, Quantity, Shown, State, View } from "./types.js" */
 
@@ -189,7 +190,7 @@ function stageView(parent, picture, name, before) {
     clearTimeout(writing.timer); // the address is written when the picture stands still
     writing.timer = setTimeout(() => writeAddress(), 300);
   };
-  if (picture.note) parent.append(make("p", { className: "note" }, picture.note));
+  if (picture.note) parent.append(elementOf(h("p", { class: "note" }, picture.note)));
   return { stage, drawOver: () => stage.drawOver(), reveal: (mark) => stage.reveal(mark), fit: () => stage.fit() };
 }
 
@@ -223,9 +224,17 @@ function drawList() {
   parent.replaceChildren();
   const before = scene.current?.stage ?? null;
   scene.shown = scene.current = null;
-  if (state.list === "numbers") scene.current = new NumbersView(parent);
+  if (state.list === "numbers") {
+    const heads = listedHeads();
+    const caption = `What ${heads.length} of ${page.heads.length} heads do: a number opens its head, a metric’s name sorts by it`;
+    const none = "These heads have no numbers: no metric applies to them, or their maps are pooled.";
+    if (!METRIC_NAMES.length) return patch(parent, [h("p", { class: "note" }, none)]);
+    const table = headTable(heads, METRIC_NAMES, caption, openHead);
+    patch(parent, [scrollingTable(table)]);
+    scene.current = { drawOver() {}, reveal() {}, fit() {}, figure: (width) => tableFigure(table, width) };
+  }
   if (state.list !== "lens") return;
-  if (!state.pin) return parent.append(make("p", { className: "note lead" }, LEAD));
+  if (!state.pin) return patch(parent, [h("p", { class: "note lead" }, LEAD)]);
   const lens = shown instanceof TokenLens && isOf(shown, state.pin) ? shown : new TokenLens(state.pin, () => redrawLens(lens));
   lens.arrange();
   scene.shown = lens;
@@ -264,7 +273,7 @@ async function drawTogether(id) {
   const refused = whyNot(numbers, how);
   if (refused) {
     scene.shown = scene.current = null;
-    one("view").replaceChildren(make("p", { className: "note lead" }, refused));
+    patch(one("view"), [h("p", { class: "note lead" }, refused)]);
     return say(refused);
   }
   /** @type {Shown[]} each head, or one that is made of them */
@@ -292,21 +301,4 @@ function takeZoom(zoom) {
   const stage = scene.current?.stage;
   if (!stage || !factor) return;
   stage.showAt({ query: Number(query), key: Number(key) }, Number(factor), [stage.width / 2, stage.height / 2]);
-}
-
-/** All heads of a page in all numbers that are known of them. @implements {View} */
-class NumbersView {
-  /** @param {HTMLElement} parent */
-  constructor(parent) {
-    const heads = listedHeads();
-    const caption = `What ${heads.length} of ${page.heads.length} heads do: a number opens its head, a metric’s name sorts by it`;
-    const none = "These heads have no numbers: no metric applies to them, or their maps are pooled.";
-    parent.append(METRIC_NAMES.length ? headTable(heads, METRIC_NAMES, caption, openHead) : make("p", { className: "note" }, none));
-  }
-
-  drawOver() {}
-
-  reveal() {}
-
-  fit() {}
 }

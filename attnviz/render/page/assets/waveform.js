@@ -1,11 +1,10 @@
 /** A sound over the weights of one token: its envelope, the words that are said, and seconds; dragging keeps an interval. Maps show its envelope too. */
 
-import { make } from "./elements.js";
 import { bytesOf } from "./encoding.js";
 import { letters, rectangle, short, textAt, textWidth } from "./figure.js";
 import { amplitudesOf, cellAt, extentOf, heardWords, intervalOf, secondTicks, startOf } from "./places.js";
 import { hueOf, strengthOf } from "./scales.js";
-import { h, patch } from "./tree.js";
+import { elementOf, h, patch } from "./tree.js";
 
 /** @import { Area, Figure, Text } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
@@ -34,11 +33,9 @@ export class Waveform {
     /** @type {Interval | null} the seconds between the press and the pointer */
     this.dragged = null;
     this.width = 0;
-    this.element = make("div", { className: "waveform", tabIndex: 0 });
-    patch(this.element, [h("svg", { class: "waveform-canvas" })]);
+    const about = { class: "waveform", tabindex: 0, role: "group", "aria-label": `${label}; drag to keep an interval` };
+    this.element = elementOf(h("div", about, h("svg", { class: "waveform-canvas" })));
     this.picture = /** @type {SVGElement} */ (this.element.firstChild);
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", `${label}; drag to keep an interval`);
     parent.append(this.element);
     const [tall, low] = HEIGHTS[parent.className.startsWith("text-large") ? "large" : "strip"];
     this.tall = tall; // pixels of the envelope

@@ -1,11 +1,11 @@
 /** A text that is shaded by what a token attends to or what attends to it: only the lines that are seen are drawn. */
 
 import { contextOf, theme } from "./colors.js";
-import { make, whenIdle } from "./elements.js";
+import { whenIdle } from "./elements.js";
 import { textAt, textWidth } from "./figure.js";
 import { lineWith, linesOf } from "./formatting.js";
 import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
-import { h } from "./tree.js";
+import { elementOf, h } from "./tree.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Figure, Scale, Text } from "./types.js" */
@@ -52,11 +52,9 @@ export class Words {
     this.text = text;
     this.marking = marking;
     // Shades are painted under the tokens: to give each a style would cost more than everything else that pointing does.
-    this.shades = make("canvas", { className: "words-shades", ariaHidden: "true" });
-    this.space = make("div", { className: "words-space" }, this.shades);
-    this.element = make("div", { className: "words", tabIndex: 0 }, this.space);
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", label);
+    this.shades = /** @type {HTMLCanvasElement} */ (elementOf(h("canvas", { class: "words-shades", "aria-hidden": "true" })));
+    this.space = elementOf(h("div", { class: "words-space" }, this.shades));
+    this.element = elementOf(h("div", { class: "words", tabindex: 0, role: "group", "aria-label": label }, this.space));
     /** @type {number[]} */
     this.starts = [0, 0];
     /** @type {Map<number, DrawnLine>} */
@@ -126,17 +124,14 @@ export class Words {
 
   /** @param {number} number */
   drawLine(number) {
-    const element = make("div", { className: "words-line", dir: "auto" });
-    element.style.top = `${number * this.step}px`;
-    /** @type {DrawnToken[]} */
-    const tokens = [];
-    for (let place = this.starts[number]; place < this.starts[number + 1]; place++) {
-      if (place > this.starts[number] && this.text.spaces[place] === " ") element.append(" ");
-      const token = make("button", { type: "button", className: "token", tabIndex: -1 }, this.text.labels[place]);
-      token.dataset.place = String(place);
-      element.append(token);
-      tokens.push({ element: token, place, x: 0, width: 0, look: "" });
-    }
+    const { labels, spaces } = this.text;
+    const places = Array.from({ length: this.starts[number + 1] - this.starts[number] }, (_, more) => this.starts[number] + more);
+    const parts = places.flatMap((place, at) => [
+      at > 0 && spaces[place] === " " && " ",
+      h("button", { type: "button", class: "token", tabindex: -1, "data-place": place }, labels[place]),
+    ]);
+    const element = elementOf(h("div", { class: "words-line", dir: "auto", style: `top: ${number * this.step}px` }, ...parts));
+    const tokens = Array.from(element.children, (token, at) => ({ element: /** @type {HTMLElement} */ (token), place: places[at], x: 0, width: 0, look: "" }));
     this.lines.set(number, { element, tokens, measured: false });
     this.space.append(element);
   }
