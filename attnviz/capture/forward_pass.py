@@ -93,7 +93,11 @@ class ForwardPass:
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
         for call in calls if self.options.values else ():
             if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
-                reason = "no observed linear map takes its attention output unchanged"
+                reason = (
+                    "no observed linear map takes its attention output"
+                    if call.norms is None
+                    else call.norms.path.refusal
+                )
                 if call.norms is not None and call.norms.projections > 1:
                     reason = "its attention output enters several linear maps, as with an adapter that is not merged"
                 elif call.windows > 1:

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.assembly.output_path import OutputPath
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
@@ -271,7 +272,8 @@ class SiteFinder(Capture):
         self.observer = self.site_observer
         self.observer.search = self.search
         self.sites: dict[Key, HeadSite] = {}
-        self.sites_without_projection: list[CallSite] = []
+        # The sites whose projection is not found yet, each with the path of its output if that is known
+        self.sites_without_projection: dict[CallSite, OutputPath | None] = {}
         self.module = module
         self.columns: dict[Key, dict[KnownHead, Tensor]] = {}  # by site; names of heads need all calls of the run
         self.modules_of_layers: dict[tuple[str, str, int], str] = {}  # whose heads are modules of their own
@@ -280,20 +282,26 @@ class SiteFinder(Capture):
         """Counts the heads of an attention call, and searches for the product that projects its output."""
         if self.module is not None and not f"{site.module}.".startswith(f"{self.module}."):
             return
-        self.sites_without_projection.append(site)
+        self.sites_without_projection[site] = None
         if call is None or call.output is None:
             return
         first_head = self._first_head(site)
         self.head_counts[site] = first_head + call.shape[1]  # (batch, heads, queries, keys)
         assert self.search is not None
-        self.search.expect(call.output, partial(self._add_site, site, first_head, call))
+        path = self.search.expect(call.output, partial(self._add_site, site, first_head, call))
+        self.sites_without_projection[site] = path
 
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Stores the `HeadSite` of a product that projects the output of an attention call, with the call's heads."""
-        if site in self.sites_without_projection:
-            self.sites_without_projection.remove(site)
+        path = self.sites_without_projection.get(site)
+        if path is not None and (
+            projection.has_rest or len(set(projection.columns.flatten().tolist())) < projection.columns.numel()
+        ):
+            path.obstacle = "a sum of heads"
+            return
+        self.sites_without_projection.pop(site, None)
         module = site.module
         if site.head is not None:
             module = self.modules_of_layers.setdefault((site.stack, site.kind, site.layer), module)
@@ -338,10 +346,11 @@ def clean_run(
         output = run_observed(finder, args, kwargs)
         finder.finish()
     if finder.sites_without_projection:
-        site = finder.sites_without_projection[0]
+        site, path = next(iter(finder.sites_without_projection.items()))
+        reason = "no linear map takes the output of this attention" if path is None else path.refusal
         raise AttnvizError(
-            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
-            "takes the output of this attention unchanged; use a model with an output projection"
+            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: {reason}; "
+            "use a model with an output projection"
         )
     if not finder.sites:
         name = type(model).__name__

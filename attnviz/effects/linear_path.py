@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from attnviz.attention.kernels import EXACT_DTYPES
+from attnviz.capture.assembly import output_path
+from attnviz.capture.assembly.output_path import ADDITION_SIGNS, DIVISIONS, MULTIPLICATIONS, NORMS, FrozenNorm
 from attnviz.capture.assembly.output_projection import added_bias, operand_places
 from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.products import PRODUCTS
@@ -24,13 +26,9 @@ from attnviz.capture.flow.products import PRODUCTS
 RESHAPING = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
 ALLOCATION_PREFIXES = ("new_",)  # of functions whose results hold no numbers of their arguments
 Pullback = Callable[[Tensor], Tensor]
-COPYING = frozenset(
-    "view reshape contiguous clone to float double half bfloat16 type type_as dropout dropout_ detach alias unsqueeze "
-    "squeeze flatten expand expand_as transpose permute cpu cuda view_as swapaxes native_dropout __get__".split()
+COPYING = output_path.COPYING | frozenset(
+    "view reshape unsqueeze squeeze flatten expand expand_as transpose permute view_as swapaxes __get__".split()
 )
-ADDITION_SIGNS = {"add": 1, "add_": 1, "__add__": 1, "__radd__": 1, "__iadd__": 1, "sub": -1, "sub_": -1, "__sub__": -1}
-MULTIPLICATIONS = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split())
-DIVISIONS = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
 MEANS = frozenset(["mean"])
 NO_ROW: tuple[Tensor, int] = torch.zeros(0), 0  # the row and the number of rows of a tensor without one
 INDEXING = frozenset(["__getitem__", "select", "narrow", "index_select"])
@@ -216,8 +214,8 @@ class LinearPath:
         elif name in MEANS and len(value.row) == 1 and len(first_input.row) > 1 and value.rows == first_input.rows:
             width = len(first_input.row)
             value.sources = [(first_input, lambda gradient: gradient.expand(width) / width)]
-        elif name in ("layer_norm", "rms_norm", "native_layer_norm"):
-            self._link_norm(value, name, args, kwargs, first_input)
+        elif name in NORMS:
+            self._link_norm(value, call, first_input)
         elif name == "tanh":
             value.tanh_input = first_input
 
@@ -254,34 +252,15 @@ class LinearPath:
             return sources if bias is None else [*sources, (self.value(bias), _unchanged_gradient)]
         return None
 
-    def _link_norm(
-        self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first_input: PathValue
-    ) -> None:
+    def _link_norm(self, value: PathValue, call: TorchCall, first_input: PathValue) -> None:
         """Sets the sources of a norm over the features: its input with the scale frozen, and its bias."""
-        is_rms_norm = name == "rms_norm"
-        parameter_names = ["input", "normalized_shape", "weight", *([] if is_rms_norm else ["bias"]), "eps"]
-        arguments = dict(zip(parameter_names, args, strict=False)) | kwargs
-        if prod(arguments["normalized_shape"]) != len(first_input.row):
+        norm = FrozenNorm.of_call(call, first_input.row)
+        if norm is None:
             return
-        row = first_input.row.double()
-        centred_row = row if is_rms_norm else row - row.mean()
-        default_eps = torch.finfo(arguments["input"].dtype).eps if is_rms_norm else 1e-5  # as in torch
-        eps = arguments.get("eps")
-        eps = default_eps if eps is None else eps
-        scale = float((centred_row.square().mean() + eps).rsqrt())
-        weight = arguments.get("weight")
-        factor = None if weight is None else _at_least_float32(weight.detach())
-
-        def pullback(gradient: Tensor) -> Tensor:
-            weighted_gradient = gradient if factor is None else gradient * factor.to(gradient)
-            scaled_gradient = weighted_gradient * scale
-            return scaled_gradient if is_rms_norm else scaled_gradient - scaled_gradient.mean()  # its own transpose
-
         value.is_frozen = True
-        value.sources = [(first_input, pullback)]
-        bias = arguments.get("bias")
-        if bias is not None:
-            value.sources.append((self.value(bias), _unchanged_gradient))
+        value.sources = [(first_input, partial(norm.pull_back, scale=float(norm.scale)))]
+        if norm.bias is not None:
+            value.sources.append((self.value(norm.bias), _unchanged_gradient))
 
 
 def _unchanged_gradient(gradient: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.assembly.output_path import FrozenNorm
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
 from attnviz.capture.capture_block import refuse_opaque
@@ -40,6 +41,8 @@ class _HeadsOnPath:
         columns: ``(heads, features of a head)``, the indices of each head's features in the value.
         weights: ``(heads, keys)``, the factors of the values in the heads' outputs.
         values: ``(heads, keys, features of a head)``.
+        factors: ``(heads, features of a head)``, what gates and norms multiply the outputs by; ``None`` for 1.
+        norm: the norm whose mean is subtracted from the heads' outputs; ``None`` if none is.
     """
 
     site: CallSite
@@ -47,17 +50,30 @@ class _HeadsOnPath:
     columns: Tensor
     weights: Tensor
     values: Tensor
+    factors: Tensor | None
+    norm: FrozenNorm | None
 
     def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
-        """Yields a part of the logit for each head, with the term of each key; ``leaf`` holds the heads' outputs."""
+        """Yields a part of the logit for each head, with the term of each key, and one for the bias of a norm.
+
+        ``leaf`` holds the heads' outputs.
+        """
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
+        if self.norm is not None and self.norm.bias is not None:
+            bias = self.norm.bias.double().repeat(len(gradient) // self.norm.width)
+            yield LogitPart(f"{self.site.layer}.bias", "bias", float(gradient @ bias), self.site.layer)
+        gradient = gradient if self.norm is None else self.norm.pull_back(gradient)
         for index, columns in enumerate(self.columns):
-            key_terms = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
+            head_gradient = gradient[columns]
+            if self.factors is not None:
+                head_gradient = head_gradient * self.factors[index].double()
+            key_terms = self.weights[index].double() * (self.values[index].double() @ head_gradient)
+            adds = key_terms.sum() if self.factors is not None else head_gradient @ row[columns]
             head = self.first_head + index
             yield LogitPart(
                 name=f"{self.site.layer}.{head}",
                 kind="head",
-                adds=float(gradient[columns] @ row[columns]),
+                adds=float(adds),
                 layer=self.site.layer,
                 head=head,
                 keys=key_terms.float().cpu().numpy(),
@@ -99,6 +115,8 @@ class _PathFinder(SiteFinder):
             columns=projection.columns,
             weights=call.value_weights(range(head_count), query)[0, :, 0],  # the only text, and the only query
             values=pick_heads(call.values, range(head_count), head_count)[0],
+            factors=None if projection.factors is None else projection.factors[0, :, self.path.position],
+            norm=projection.norm,
         )
         path_value = self.path.value(place.operand)
         path_value.sources = None

@@ -308,7 +308,8 @@ def explain_contributions(head: HeadView) -> Step:
     computation = head.computation
     assert computation.value_norms is not None
     weights, norms = computation.weights[head.number], computation.value_norms[head.number]
-    contributions = weights * norms[None]
+    norms = np.broadcast_to(norms, weights.shape)  # the same for all queries, unless a gate scales them
+    contributions = weights * norms
     row = len(weights) - 1
     column = int(contributions[row].argmax())
     # the least divisor avoids 0 / 0 if every value has norm 0
@@ -325,7 +326,7 @@ def explain_contributions(head: HeadView) -> Step:
         tables=(head.cells("contributions", contributions, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"“{query}” (row {row}) receives most from “{key}” (column {column}): {weights[row, column]:.4f} · "
-            f"{norms[column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",
+            f"{norms[row, column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",
         ),
     )
 

@@ -169,7 +169,8 @@ class ContributionMaps(SourceMaps):
 
     A contribution is the norm of the vector that a key adds to a query's output in one head; f(x) = (x W_V + b_V) W_O
     is that vector for a weight of 1. f(x) does not depend on the query (Kobayashi et al. 2020, "Attention is Not Only a
-    Weight", equation 4), so any window of a long map is as exact as its weights.
+    Weight", equation 4), unless a gate scales the query's output before W_O. So any window of a long map is as exact as
+    its weights.
     """
 
     source: CellMaps
@@ -178,7 +179,9 @@ class ContributionMaps(SourceMaps):
         """Returns a block whose weights are contributions: each weight times the norm of its key's value."""
         window = self.source.window(heads, queries, keys)
         assert self.value_norms is not None
-        return replace(window, weights=window.weights * self.value_norms[self.head_indices(heads), None, keys])
+        norms = self.value_norms if self.value_norms.ndim == window.weights.ndim else self.value_norms[:, None]
+        rows = queries if norms.shape[1] > 1 else slice(None)
+        return replace(window, weights=window.weights * norms[self.head_indices(heads), rows, keys])
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
@@ -205,9 +208,9 @@ class ContributionMaps(SourceMaps):
     def _contribution_factors(self) -> FactoredMaps | None:
         """Factored maps of contributions divided by the head's largest norm M: exp(score + log(m/M) − logsumexp)."""
         factors = self.source.cell_factors()
-        if factors is None or not isinstance(self.source, FactoredMaps):
-            return None
         assert self.value_norms is not None
+        if factors is None or not isinstance(self.source, FactoredMaps) or self.value_norms.ndim > 2:
+            return None
         log_norms = np.log(np.maximum(self.value_norms / self._largest_norms[:, None], TINY)).astype(np.float32)
         bias = factors.bias
         by_key = log_norms if bias.by_key is None else bias.by_key + log_norms

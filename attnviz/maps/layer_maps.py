@@ -75,7 +75,8 @@ class LayerMaps(ABC):
             ``None`` if unknown.
         pools_queries: true if each query stands for several tokens, each of which is a key.
         value_norms: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is
-            what it adds to a query at weight 1; ``None`` if not recorded.
+            what it adds to a query at weight 1; ``(heads, queries, keys)`` if a gate scales it for each query; ``None``
+            if not recorded.
         value_norms_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
             output of the model's own projection; ``None`` if unknown.
         quantity: the quantity in ``weights``: attention weights or contributions.
@@ -102,9 +103,10 @@ class LayerMaps(ABC):
         """Makes ``module`` printable and ``value_norms`` read-only; raises AttnvizError if their shape is wrong."""
         object.__setattr__(self, "module", printable(self.module))
         if self.value_norms is not None:
-            shape = len(self.heads), len(self.key_tokens)
-            if self.value_norms.shape != shape:
-                raise AttnvizError(f"layer {self.layer}: value_norms has shape {self.value_norms.shape}, not {shape}")
+            heads, queries, keys = len(self.heads), len(self.query_tokens), len(self.key_tokens)
+            if self.value_norms.shape not in ((heads, keys), (heads, queries, keys)):
+                given = self.value_norms.shape
+                raise AttnvizError(f"layer {self.layer}: value_norms has shape {given}, not {(heads, keys)}")
             self.value_norms.setflags(write=False)
 
     @property

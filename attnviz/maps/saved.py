@@ -56,7 +56,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
             call["pools_queries"] = True
         value_norms = {}
         if maps.value_norms is not None:  # files call them "moved"
-            call |= {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
+            call |= {"has_moved": maps.value_norms.ndim, "moved_fidelity": maps.value_norms_fidelity}
             value_norms = {"moved": maps.value_norms}
         header["maps"].append({"class": tensors.kind, **call, **tensors.header})
         arrays |= {f"maps.{index}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
@@ -96,7 +96,8 @@ def _from_tensors(file: "Tensors") -> "Recording":
             raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
         heads = stored.counts("heads")
         query_tokens, key_tokens = (axes[stored.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
-        has_norms = bool(stored.value.get("has_moved"))
+        norm_axes, axis_sizes = stored.value.get("has_moved"), (len(heads), len(query_tokens), len(key_tokens))
+        norms_shape = axis_sizes if norm_axes == len(axis_sizes) else axis_sizes[::2]  # each query's, or all queries'
         call = CallFields(
             layer=stored.count("layer"),
             module=stored.line("module"),
@@ -108,7 +109,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             scale=stored.number("scale"),
             fidelity=stored.number("fidelity"),
             pools_queries=stored.value.get("pools_queries") is True,
-            value_norms=stored.array("moved", "float32", (len(heads), len(key_tokens))) if has_norms else None,
+            value_norms=stored.array("moved", "float32", norms_shape) if norm_axes else None,
             value_norms_fidelity=stored.number("moved_fidelity"),
         )
         if saved_as == "dense":

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -140,8 +140,8 @@ def _fit_heads(config: Any, heads: int, width: int) -> None:
             one["mrope_section"] += [half // len(sections)] * (len(sections) - 1)
 
 
-def build(kind: str, style: str) -> Any:
-    """A small model of this type with random weights, or an error."""
+def build(kind: str, style: str, classes: Mapping[str, Any] = MODELS) -> Any:
+    """A small model of this type with random weights, or an error; its class is the first that is named for it."""
     config = transformers.AutoConfig.for_model(kind, **copy.deepcopy(GIVEN.get(kind, {})))
     config = getattr(config, PARTS[kind]) if kind in PARTS else config
     small(config, STYLES[style])
@@ -149,7 +149,7 @@ def build(kind: str, style: str) -> Any:
     for name, value in CHANGED.get(kind, {}).items():
         *path, last = name.split(".")
         setattr(reduce(getattr, path, config), last, value)
-    names = MODELS[kind]
+    names = classes.get(kind, classes.get(config.model_type))
     name = names if isinstance(names, str) else names[0]
     with torch.device("meta"):
         size = sum(weight.numel() for weight in getattr(transformers, name)(config).parameters())

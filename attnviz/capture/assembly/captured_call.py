@@ -15,6 +15,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import refuse_without_memory
 from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
 from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
+from attnviz.capture.assembly.output_path import OutputPath
 from attnviz.capture.assembly.recovered_factors import factors_of
 from attnviz.capture.calls.attention_call import (
     AVERAGED,
@@ -51,8 +52,9 @@ TokensOf = Callable[["CapturedCall", int], tuple[Tokens, Tokens]]
 class ProjectedNorms:
     """The norms of a call's values after the output projection, which runs after the call."""
 
-    # For each text the norms, ``(heads, keys)``, and the largest error of the contributions that they give; ``None``
-    # until the projection is found
+    path: OutputPath  # leads from the call's output to the projection
+    # For each text the norms, ``(heads, keys)`` or ``(heads, queries, keys)``, and the largest error of the
+    # contributions that they give; ``None`` until the projection is found
     texts: list[tuple[FloatArray, float]] | None = None
     projections: int = 0  # the number of linear maps that the output of the call enters
 

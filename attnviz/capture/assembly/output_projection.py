@@ -1,11 +1,12 @@
 """Finds the output projection of attention: the linear map whose operand the heads' outputs enter.
 
 The columns of each head's output are searched by value in the operands of later products with constant weights, so
-any views, copies, permutations or concatenations may lie between.
+any views, copies, permutations or concatenations may lie between. An output that a gate or a norm scales on the way is
+followed to the product by `OutputPath`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray
-from attnviz.capture.assembly.captured_call import ProjectedNorms
+from attnviz.base.errors import option
+from attnviz.base.machine import refuse_without_memory
+from attnviz.capture.assembly.captured_call import FLOAT32_BYTES, ProjectedNorms
+from attnviz.capture.assembly.output_path import FrozenNorm, OutputPath
 from attnviz.capture.assembly.windows import Windows, joined_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
 from attnviz.capture.flow.functions import TorchCall
@@ -30,10 +34,15 @@ class OutputProjection:
 
     weight: Tensor  # ``(columns, features)``
     bias: Tensor | None  # ``(features,)``, added by the same function; ``None`` if it adds none
-    columns: Tensor  # ``(heads, features of a head)``, the operand's column of each feature
     matrix: Tensor  # ``(rows, columns)``, the operand of the product
     result: Tensor  # ``(rows, features)``, the result of the map
+    columns: Tensor  # ``(heads, features of a head)``, the operand's column of each feature
     queries_first: bool  # True if rows are ordered by queries and then by texts; else by texts first
+    # ``(batch, heads, queries, features of a head)``, the factors that gates and norms put on the heads' outputs;
+    # ``None`` if the outputs enter unchanged
+    factors: Tensor | None = None
+    has_rest: bool = False  # True if the columns also hold numbers of other calls
+    norm: FrozenNorm | None = None  # subtracts a mean from the outputs, which is part of `weight` and `bias`
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +59,12 @@ class OperandPlace:
         row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed_letters]
         return row_axes, [letters.index(letter) for letter in self.product.summed_letters]
 
-    def matrix(self) -> Tensor:
-        """Returns the operand as ``(rows, columns)``."""
+    def matrix(self, numbers: Tensor | None = None) -> Tensor:
+        """Returns the operand, or a tensor of its shape, as ``(rows, columns)``."""
+        tensor = self.operand if numbers is None else numbers
         rows, columns = self.row_and_column_axes
-        width = prod(self.operand.shape[axis] for axis in columns)
-        return self.operand.permute(*rows, *columns).reshape(-1, width)
+        width = prod(tensor.shape[axis] for axis in columns)
+        return tensor.permute(*rows, *columns).reshape(-1, width)
 
     def restored(self, matrix: Tensor) -> Tensor:
         """Returns a matrix ``(rows, columns)`` in the shape of the operand."""
@@ -142,6 +152,53 @@ def _columns_as_bytes(matrix: Tensor) -> list[bytes]:
     return [column.tobytes() for column in columns]
 
 
+def _projection_of(
+    path: OutputPath, place: OperandPlace, matrix: Tensor, bias: Tensor | None, result: Tensor
+) -> OutputProjection | None:
+    """Returns the projection that a product is of a path's output; ``None`` if the product is none of it.
+
+    The operand must hold the output's numbers, or the path must lead to it. Notes what has ended the path before it.
+    """
+    if not path.is_scaled(place.operand):
+        match = _find_columns(path.output, matrix)
+        path.obstacle = path.obstacle or ("" if match is not None else path.end_of(place.operand))
+        return None if match is None else OutputProjection(place.weight(), bias, matrix, place.result(result), *match)
+    batch, heads, queries, features = path.output.shape
+    columns = torch.full((heads, features), -1, device=matrix.device)
+    factors = torch.zeros(batch * queries, heads, features, device=matrix.device)
+    entered = torch.zeros_like(factors, dtype=torch.long)
+    try:
+        terms = (
+            path.terms(place.operand) if path.norm_of(place.operand) is None or place.operand.is_contiguous() else []
+        )
+    except (RuntimeError, ValueError, TypeError, IndexError):  # such as arguments that fit no tensor of numbers
+        path.obstacle = "a function whose arguments are unknown"
+        return None
+    for term in terms:
+        numbers, term_factors = place.matrix(term.numbers), place.matrix(term.factors)
+        used = numbers[0].nonzero().flatten()
+        head, feature = (numbers[0, used] - 1) // (queries * features) % heads, (numbers[0, used] - 1) % features
+        if len(numbers) == len(entered) and bool((columns[head, feature] < 0).all()):
+            columns[head, feature] = used
+            factors[:, head, feature], entered[:, head, feature] = term_factors[:, used], numbers[:, used]
+    every_number = torch.arange(1, path.output.numel() + 1, device=matrix.device).view(path.output.shape)
+    for order in ((0, 2, 1, 3), (2, 0, 1, 3)):  # texts first, or queries first
+        if torch.equal(every_number.permute(order).flatten(0, 1), entered):
+            sizes = every_number.permute(order).shape
+            factors = factors.view(sizes).permute([order.index(axis) for axis in range(len(order))])
+            norm, weight = path.norm_of(place.operand), place.weight()
+            if norm is not None:
+                if norm.bias is not None:
+                    norm_bias = norm.bias.repeat(len(weight) // norm.width).to(weight) @ weight
+                    bias = norm_bias if bias is None else norm_bias + bias
+                weight = norm.pull_back(weight.float())
+            return OutputProjection(
+                weight, bias, matrix, place.result(result), columns, order[0] != 0, factors, path.has_rest, norm
+            )
+    path.obstacle = path.obstacle or "a function that joins parts of it"
+    return None
+
+
 ReceiveProjection = Callable[[OutputProjection, OperandPlace], None]
 
 
@@ -152,26 +209,35 @@ class ProjectionSearch:
     """
 
     def __init__(self) -> None:
-        # Outputs of calls, ``(batch, heads, queries, features)``, and the functions that receive projections
-        self.pending: list[tuple[Tensor, ReceiveProjection]] = []
+        # The paths of outputs whose projection is searched, and the functions that receive projections
+        self.pending: list[tuple[OutputPath, ReceiveProjection]] = []
         # The operand of the last projection; ``None`` once another call is expected
         self.last_operand: Tensor | None = None
-        # The functions that received it, with the columns and the order of rows
-        self.last_receivers: list[tuple[ReceiveProjection, Tensor, bool]] = []
+        # The functions that received it, with the projection
+        self.last_receivers: list[tuple[ReceiveProjection, OutputProjection]] = []
 
     @property
     def is_searching(self) -> bool:
         """True if an output waits for its projection, or if the last operand may enter further linear maps."""
         return bool(self.pending) or self.last_operand is not None
 
-    def expect(self, output: Tensor, receive: ReceiveProjection) -> None:
+    def expect(self, output: Tensor, receive: ReceiveProjection) -> OutputPath:
         """Starts to search for the projections of an attention output, and forgets the last projection's operand.
 
-        The output is ``(batch, heads, queries, features)``. If too many outputs wait, the oldest is forgotten.
+        The output is ``(batch, heads, queries, features)``. If too many outputs wait, the oldest is forgotten. Returns
+        its path, which tells what stood between if no projection is found.
         """
         self.last_operand, self.last_receivers = None, []
         latest_pending = self.pending[1 - MAX_PENDING :]  # one less than the limit
-        self.pending = [*latest_pending, (output, receive)]
+        path = OutputPath(output)
+        self.pending = [*latest_pending, (path, receive)]
+        return path
+
+    def follow(self, call: TorchCall) -> None:
+        """Notes what a function that is no projection makes of the searched outputs."""
+        paths = [path for path, _ in self.pending if not path.obstacle]
+        for path in paths:
+            path.follow(call, paths)
 
     def check(self, call: TorchCall, is_constant: Callable[[Tensor], bool]) -> bool:
         """Reports the result of a function if it projects a searched output; True if it does.
@@ -187,28 +253,22 @@ class ProjectionSearch:
                 continue
             bias = added_bias(name, args, kwargs)
             if self._is_last_operand(place):  # as when an adapter adds a map of its own
-                matrix, projected_matrix = place.matrix(), place.result(result)
-                for receive, columns, queries_first in self.last_receivers:
-                    receive(
-                        OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place
-                    )
+                matrix, rows = place.matrix(), place.result(result)
+                for receive, projection in self.last_receivers:
+                    receive(replace(projection, weight=place.weight(), bias=bias, matrix=matrix, result=rows), place)
                 return True
-            if any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending):
-                matrix, still_pending = place.matrix(), []
-                for output, receive in self.pending:
-                    match = _find_columns(output, matrix)
-                    if match is None:
-                        still_pending.append((output, receive))
-                        continue
-                    columns, queries_first = match
-                    projected_matrix = place.result(result)
-                    receive(
-                        OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place
-                    )
-                    self.last_operand = matrix
-                    self.last_receivers = [*self.last_receivers, (receive, columns, queries_first)]
-                is_found, self.pending = len(still_pending) < len(self.pending), still_pending
-                return is_found
+            matrix, still_pending = place.matrix(), []
+            for path, receive in self.pending:
+                found = _projection_of(path, place, matrix, bias, result)
+                if found is None:
+                    still_pending.append((path, receive))
+                    continue
+                receive(found, place)
+                self.last_operand = matrix
+                self.last_receivers = [*self.last_receivers, (receive, found)]
+            is_found, self.pending = len(still_pending) < len(self.pending), still_pending
+            if is_found:
+                return True
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
@@ -232,7 +292,6 @@ def expected_norms(
     """
     if call.output is None or call.values is None or call.postprocess is not None:
         return None
-    norms = ProjectedNorms()
 
     # The norms are computed at once, so that values and projection need not be kept to the end of the run.
     def receive(projection: OutputProjection, place: OperandPlace) -> None:
@@ -245,16 +304,39 @@ def expected_norms(
             else:
                 norms.texts = joined_norms(value_norms, errors, windows)
 
-    search.expect(call.output, receive)
+    norms = ProjectedNorms(search.expect(call.output, receive))
     return norms
 
 
 def call_value_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
-    """Returns the norm of each key's value after the output projection, ``(batch, heads, keys)``."""
+    """Returns the norm of what each key adds at weight 1, after gates and the output projection.
+
+    Returns:
+        ``(batch, heads, keys)``; ``(batch, heads, queries, keys)`` if a gate scales each query in another way.
+    """
     assert call.values is not None
-    values = pick_heads(call.values, heads, call.shape[1]).float()
-    norms: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
-    return norms
+    batch, head_count, queries, keys = call.shape
+    values = pick_heads(call.values, heads, head_count).float()
+    weights = rows_of(projection.weight, projection.columns[list(heads)])
+    factors = None if projection.factors is None else projection.factors[:, list(heads)]
+    if factors is None or torch.equal(factors, factors[:, :, :1].expand_as(factors)):
+        values = values if factors is None else values * factors[:, :, :1]
+        norms = norms_after(values, weights)
+    elif torch.equal(factors, factors[..., :1].expand_as(factors)):  # a gate of a head, or the scale of a norm
+        norms = factors[..., :1].abs() * norms_after(values, weights)[:, :, None]
+    else:
+        refuse_without_memory(
+            batch * len(heads) * queries * keys * FLOAT32_BYTES,
+            f"the norms of {keys} values for each of {queries} queries, whose gates differ,",
+            f"choose fewer heads, as in {option('heads', '2.0')}, or a shorter text",
+        )
+        norms = torch.empty(batch, len(heads), queries, keys, device=values.device)
+        # A square map R of each head keeps all norms, ‖v W‖ = ‖v R‖, and is smaller than W.
+        reduced = torch.linalg.qr(weights.mT, mode="r").R.mT if weights.shape[2] > weights.shape[1] else weights
+        for query in range(queries):
+            norms[:, :, query] = _mapped_norms(values * factors[:, :, query : query + 1], reduced)
+    numbers: FloatArray = norms.cpu().numpy()
+    return numbers
 
 
 def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
@@ -315,7 +397,21 @@ def _contribution_errors(call: AttentionCall, projection: OutputProjection, head
         copies.append(rows_of_texts[:, rows].to(dtype, copy=True))
     operand, result = copies
     columns = projection.columns[list(heads)].flatten()  # heads that are not recorded keep the model's own output
-    operand[..., columns] = mixed_values[:, :, ::spacing].transpose(1, 2).flatten(2).to(operand)
+    mixed_rows = mixed_values[:, :, ::spacing].to(operand)
+    if projection.factors is None:
+        operand[..., columns] = mixed_rows.transpose(1, 2).flatten(2)
+    else:  # what the recorded heads add is replaced; all that is left must be the other heads, unless there is a rest
+        assert call.output is not None
+        numbers = call.output[:, :, rows].to(operand, copy=True)
+        own_part = numbers[:, list(heads)]
+        numbers[:, list(heads)] = mixed_rows
+        if projection.has_rest:
+            numbers[:, list(heads)] -= own_part
+            numbers[:, [head for head in range(call.shape[1]) if head not in heads]] = 0
+        else:
+            operand[..., projection.columns.flatten()] = 0
+        entering = (numbers * projection.factors[:, :, rows].to(operand)).transpose(1, 2).flatten(2)
+        operand.index_add_(2, projection.columns.flatten(), entering)
     total = operand @ projection.weight.to(operand)
     if projection.bias is not None:
         total = total + projection.bias.to(operand)

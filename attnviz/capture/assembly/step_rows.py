@@ -296,15 +296,20 @@ class StepRows:
         all_fields = [part.call.fields_of(part.texts[text]) for part in self.parts]
         if not all("value_norms" in fields for fields in all_fields):
             return joined_fields
-        norms = np.zeros((heads, self.keys), dtype=np.float32)
+        # one row for all queries, unless gates scale the values for each query
+        are_gated = any(fields["value_norms"].ndim > 2 for fields in all_fields)
+        norms = np.zeros((heads, self.end - self.start if are_gated else 1, self.keys), dtype=np.float32)
         for fields, part in zip(all_fields, self.parts, strict=True):
-            place = part.place
+            place, first_row = part.place, part.place.position - self.start
+            rows = slice(first_row, first_row + part.rows) if are_gated else slice(None)
+            part_norms = fields["value_norms"].reshape(heads, -1, fields["value_norms"].shape[-1])[:, : part.rows]
             if place.columns is None:
-                norms[:, place.column : place.column + place.keys] = fields["value_norms"][:, : place.keys]
+                norms[:, rows, place.column : place.column + place.keys] = part_norms[..., : place.keys]
                 continue
             for head, head_columns in enumerate(_columns_of_heads(part.call, place.columns[part.texts[text]])):
                 is_shown = head_columns >= 0
-                norms[head, head_columns[is_shown]] = fields["value_norms"][head, is_shown]
+                norms[head, rows, head_columns[is_shown]] = part_norms[head][:, is_shown].T
+        norms = norms if are_gated else norms[:, 0]
         fidelity = max(fields["value_norms_fidelity"] for fields in all_fields)
         return joined_fields | {"value_norms": norms, "value_norms_fidelity": fidelity}
 

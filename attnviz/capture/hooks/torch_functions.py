@@ -222,6 +222,7 @@ class Observer:
         self.stops_after_search = False  # True if the forward pass may end once all projections are found
         # The calls inside a kernel that runs; one is its attention, several are steps towards it
         self.kernel_calls: list[ObservedCall] | None = None
+        self.kernel_functions: list[TorchCall] = []  # what that kernel computes after a call, such as a gate
         self.closed = False  # True if the observer must see no further calls
 
     def guarded(self) -> "_ObservationGuard":
@@ -240,7 +241,8 @@ class Observer:
         """Observes a call of a torch function.
 
         Reports the call if it is attention, else follows its tokens. Then follows its data and its gathered rows, and
-        checks if it is an output projection that is searched. In a repeated pass nothing but attention is observed.
+        checks if it is an output projection that is searched, or lies between. In a repeated pass nothing but attention
+        is observed.
         """
         if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated_call(call)):
             return
@@ -256,12 +258,24 @@ class Observer:
         if may_gather and self.gathered_rows.follows(call.name, call.args):
             with self.guarded():
                 self.gathered_rows.follow(call, self._gatherable_axes, self.running_module)
-        if self.search is not None and self.search.is_searching and call.name in PRODUCTS:
+        if self.search is not None and self.kernel_calls:
+            self.kernel_functions.append(call)
+        elif self.search is not None and self.search.is_searching:
             with self.guarded():
-                is_projection = self.search.check(call, lambda tensor: self.flow.node(tensor).constant)
+                is_product = call.name in PRODUCTS
+                is_projection = is_product and self.search.check(call, lambda tensor: self.flow.node(tensor).constant)
                 may_stop = self.stops_after_search and self.kernel_calls is None and not self.search.pending
-                if may_stop and not is_projection:
+                if may_stop and is_product and not is_projection:
                     raise StopForward(self.receiver)
+                if not is_projection:
+                    self.search.follow(call)
+
+    def end_kernel(self) -> None:
+        """Follows what a kernel has computed after its attention, which is reported only now."""
+        functions, self.kernel_functions = self.kernel_functions, []
+        for call in functions:
+            if self.search is not None:
+                self.search.follow(call)
 
     def _follow(self, call: TorchCall) -> None:
         """Follows the dataflow through a call; an error is reported, but ignored on unreadable tensors."""

@@ -155,6 +155,7 @@ def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) ->
                 observer.report(calls[0])
             elif caller := observer.modules.running():
                 observer.report(UnreadableCall(caller, UNKNOWN_ARGUMENTS))
+            observer.end_kernel()
     return result
 
 

@@ -117,7 +117,8 @@ class LayerCalls:
 
     Attributes:
         calls: each call of the layer, with its place in the model.
-        value_norms: ``(heads, keys)``, the norms of values after the output projection; ``None`` if none was captured.
+        value_norms: ``(heads, keys)``, the norms of values after the output projection, or ``(heads, queries, keys)``
+            if a gate scales them for each query; ``None`` if none was captured.
         result: ``(queries, features)``, the output of the projection; ``None`` if none was captured.
         has_bias: true if the output projection adds a bias.
         readers: number of captured linear maps that read the call's output; a single one is the output projection.

@@ -38,7 +38,8 @@ class Computation:
     key_parts: dict[str, FloatArray] = field(default_factory=dict)
     # the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name
     earlier_weights: dict[str, FloatArray] = field(default_factory=dict)
-    # ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown
+    # ``(heads, keys)``, the norm of each value after the output projection; ``(heads, queries, keys)`` if a gate scales
+    # it for each query; ``None`` if unknown
     value_norms: FloatArray | None = None
     # name of a captured model, of which only queries, keys and later steps are known; empty for the models of this
     # package

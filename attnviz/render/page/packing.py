@@ -324,12 +324,12 @@ def pack_contributions(heads: Sequence[HeadCells], plan: PagePlan) -> tuple[byte
     Returns:
         One encoded float32 norm per key, head after head, then the codes of the thumbnails; and the unit and scales of
         these as JSON values. ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights
-        or have no norms.
+        or have no norms of all queries.
     """
     if plan.block > 1 or any(len(head.sides) > 1 or head.maps.quantity != "weight" for head in heads):
         return None
     all_maps = {id(head.maps): head.maps for head in heads}
-    if any(maps.value_norms is None for maps in all_maps.values()):
+    if any(maps.value_norms is None or maps.value_norms.ndim > 2 for maps in all_maps.values()):
         return None
     contributions = {maps_id: contribution_maps(maps) for maps_id, maps in all_maps.items()}
     unit = max(map(contribution_bound, contributions.values())) or 1.0  # every contribution is 0 if the bound is

@@ -77,19 +77,17 @@ def test_contributions_equal_those_of_plain_tensors(name: str, kernel: str) -> N
 class ByHand(nn.Module):
     """Attention by einsum, whose heads and features stay apart up to the output projection."""
 
-    def __init__(self, gated: bool = False, interleaved: bool = False, factor: float = 1) -> None:
+    def __init__(self, interleaved: bool = False, factor: float = 1) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.projections = nn.ParameterList(torch.randn(3, WIDTH, HEADS, 6).div(WIDTH**0.5).unbind())
         self.output = nn.Parameter(torch.randn(HEADS, 6, WIDTH) / WIDTH**0.5)
-        self.gated, self.interleaved, self.factor = gated, interleaved, factor
+        self.interleaved, self.factor = interleaved, factor
 
     def forward(self, tokens: Tensor) -> Tensor:
         queries, keys, values = (torch.einsum("btd,dhf->bthf", tokens, each) for each in self.projections)
         weights = torch.einsum("bqhf,bkhf->bhqk", queries, keys).softmax(-1)
         mixed = torch.einsum("bhqk,bkhf->bqhf", weights, values)
-        if self.gated:
-            mixed = mixed * torch.sigmoid(tokens.mean(-1))[..., None, None]
         if self.interleaved:
             return mixed.transpose(2, 3).flatten(2) @ self.output.transpose(0, 1).flatten(0, 1)
         if self.factor != 1:
@@ -161,13 +159,6 @@ def test_factor_of_the_projection_is_part_of_contributions() -> None:
     assert plain.value_norms is not None
     np.testing.assert_allclose(half.value_norms, plain.value_norms / 2, rtol=1e-5)
     assert half.value_norms_fidelity < 1e-5
-
-
-def test_attention_whose_result_is_changed_before_the_projection_is_refused() -> None:
-    with pytest.raises(
-        AttnvizError, match=r"layer 0 \(the model itself\) has no contributions: no observed linear map"
-    ):
-        attnviz.contributions(ByHand(gated=True), torch.randn(1, TOKENS, WIDTH))
 
 
 def test_one_layer_ends_the_pass_after_its_projection() -> None:
