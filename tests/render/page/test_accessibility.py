@@ -51,3 +51,23 @@ def test_first_tab_skips_to_the_heads_and_escape_from_one_token_leaves_the_focus
     opened.evaluate("document.activeElement.blur()")
     opened.press("Escape")
     opened.until("state.list === 'maps' && document.activeElement.matches('.thumb')")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_letters_of_twice_the_size_stay_in_the_window_and_are_not_cut(show: Opener, width: int) -> None:
+    opened = show(report_of(sentence()), viewport={"width": width, "height": 850})
+    opened.evaluate("document.documentElement.style.fontSize = '200%'")
+    for view in VIEWS:
+        opened.evaluate(f"followAddress('#{view}')")
+        opened.evaluate("dispatchEvent(new Event('resize'))")
+        opened.until("state.list !== 'lens' || state.head !== null || scene.shown?.whole")
+        opened.settle()
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert opened.evaluate(CUT) == [], view
+
+
+# The controls and sentences outside of pictures that are cut, or beyond the window.
+CUT = """[...document.querySelectorAll(".tools > *, .bar > *, .maps-head > *, .text > .note, .keys-hint, .list bdi")]
+    .filter((element) => element.offsetWidth && !element.matches(".skip, .found") && (element.scrollWidth >
+        element.clientWidth + 2 || element.getBoundingClientRect().right > innerWidth + 1))
+    .map((element) => element.outerHTML)"""
