@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import lens_heads, open_map_pane, tiles
-from attnviz.browse.process.pictures import refuse_picture, save_report
+from attnviz.browse.process.application import refuse_picture, save_report
 from attnviz.browse.session.state import State, View
 from attnviz.browse.view.lens import lay_out_lens
 from attnviz.render.formats import FORMATS

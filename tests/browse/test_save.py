@@ -41,7 +41,7 @@ def test_pooled_picture_says_what_a_cell_is(recording: Recording) -> None:
 
 
 def test_picture_of_a_long_map_does_not_say_that_tokens_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.browse.session.heads.MAX_JOINED_CELLS", 24)
+    monkeypatch.setattr("attnviz.browse.session.session.MAX_JOINED_CELLS", 24)
     view = View(words=True, special=False)
     report = picture(screen_of(worded_recording()), State(has_open_head=True, view=view), Medium(max_cells=100), Look())
     assert len(report.panels[0].columns.labels) == 5

@@ -5,30 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from attnviz.browse.moves.cursor import (
-    Screen,
-    enter,
-    go_to_next_strongest,
-    leave,
-    move,
-    next_head,
-    open_lens,
-    settle,
-    zoom,
-)
+from attnviz.browse.moves import cursor
+from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find_again
 from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.moves.place import go_in_history, with_history
-from attnviz.browse.moves.showing import (
-    mark,
-    next_theme,
-    sort,
-    together,
-    toggle,
-    toggle_why,
-)
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
-from attnviz.browse.session.state import State
+from attnviz.browse.session.state import State, View
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.words.choices import FACTS, Choice, rows_of
 
@@ -53,31 +36,31 @@ class Key(NamedTuple):
 ROWS: dict[str, tuple[Does, str, str]] = {
     "help": ("keys", "keys", EVERYWHERE),
     "quit": ("leave", "quit", EVERYWHERE),
-    "together": (together, "", "marked"),
-    "open": (enter, "open", "heads lens"),
-    "zoom": (zoom, "zoom in", "head"),
+    "together": (cursor.together, "", "marked"),
+    "open": (cursor.enter, "open", "heads lens"),
+    "zoom": (cursor.zoom, "zoom in", "head"),
     "find": ("ask('query')", "find", "heads head lens"),
-    "lens": (open_lens, "in all heads", "heads head"),
-    "strongest": (go_to_next_strongest, "strongest", "head"),
-    "step": (next_head, "next head", "head"),
-    "sort": (sort, "sort", "heads lens"),
-    "direction": (sort, "who looks at it", "lens"),
+    "lens": (cursor.open_lens, "in all heads", "heads head"),
+    "strongest": (cursor.go_to_next_strongest, "strongest", "head"),
+    "step": (cursor.next_head, "next head", "head"),
+    "sort": (cursor.sort, "sort", "heads lens"),
+    "direction": (cursor.sort, "who looks at it", "lens"),
     "filter": ("ask('filter')", "filter", "heads lens"),
-    "choose": (mark, "mark", EVERYWHERE),
-    "why": (toggle_why, "why", "head"),
+    "choose": (cursor.mark, "mark", EVERYWHERE),
+    "why": (cursor.toggle_why, "why", "head"),
     "copy": ("copy_what", "copy", "heads head lens"),
     "save": ("ask('save')", "save", "heads head"),
-    "back": (leave, "back", "head lens marked"),
+    "back": (cursor.leave, "back", "head lens marked"),
     "actions": ("command_palette", "actions", "heads head lens"),
-    **dict.fromkeys(("scores", "steps", "limits", "pool", "by", "special"), (toggle, "", "")),
-    "theme": (next_theme, "", ""),
+    **dict.fromkeys(("scores", "steps", "limits", "pool", "by", "special"), (cursor.toggle, "", "")),
+    "theme": (cursor.next_theme, "", ""),
     "find key": ("ask('key')", "", ""),
     "find again": (find_again, "", ""),
     "written": (step, "", ""),
     "play": (play, "", ""),
     "name": ("ask('name')", "", ""),
     "history": (go_in_history, "", ""),
-    **dict.fromkeys(("move", "move far", "page", "end"), (move, "", "")),
+    **dict.fromkeys(("move", "move far", "page", "end"), (cursor.move, "", "")),
 }
 OTHER_NAMES = {
     "escape": "backspace",
@@ -125,9 +108,9 @@ def _textual_name(key: str) -> str:
     return names.get(name, name)
 
 
-def _joins(screen: Screen, state: State, **changes: bool) -> bool:
-    """True if a toggle changes the rows or columns of the open head, or the tokens of the lens."""
-    old, new = (screen.session.units(state.head, view) for view in (state.view, replace(state.view, **changes)))
+def _joins(screen: Screen, state: State, new_view: View) -> bool:
+    """True if a view has other rows or columns of the open head, or other tokens of the lens, than the present one."""
+    old, new = (screen.session.units(state.head, view) for view in (state.view, new_view))
     return tuple(map(len, old)) != tuple(map(len, new))
 
 
@@ -152,9 +135,10 @@ HOLDS: dict[str, Callable[[Screen, State], bool]] = {
     "one head": lambda screen, state: state.has_open_head or state.lens,
     "two heads": lambda screen, state: len(state.heads_to_combine) == 2 or screen.session.other is not None,
     "explained": lambda screen, state: state.has_open_head,
-    "words": lambda screen, state: _joins(screen, state, words=not state.view.words),
+    "words": lambda screen, state: _joins(screen, state, replace(state.view, words=not state.view.words)),
     "special": lambda screen, state: (
-        not (state.has_open_head or state.lens) or _joins(screen, state, special=not state.view.special)
+        not (state.has_open_head or state.lens)
+        or _joins(screen, state, replace(state.view, special=not state.view.special))
     ),
     "scores": _has_scores,
     "weights": lambda screen, state: not state.view.scores and not state.view.difference,

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.browse.moves.cursor import Screen, first_state, open_head, settle
-from attnviz.browse.moves.showing import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE
+from attnviz.browse.moves.cursor import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE, Screen, first_state, open_head, settle
 from attnviz.browse.session.state import State
 from attnviz.report.picture.colors import Steps
 from attnviz.text.places import find_place, place_name

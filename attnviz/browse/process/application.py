@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -25,14 +27,19 @@ from textual.widget import Widget
 from textual.widgets import HelpPanel, Input, KeyPanel, OptionList
 from textual.widgets.option_list import Option
 
+from attnviz.base.errors import AttnvizError, or_list
+from attnviz.base.files import output_file
 from attnviz.base.signals import ENDING_SIGNALS, SIGNAL_EXIT_BASE
 from attnviz.browse.process.terminal import KeyDecoder, hang_up
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.graphics import Protocol, clear_escape, picture_escape
 from attnviz.browse.view.parts import PAPERS, Drawing, Hit, Listed, padded_line, rich_text, styled
+from attnviz.render.formats import FORMATS, write
+from attnviz.report.picture.report import Report
 
 Result = TypeVar("Result")
 Work = Callable[[], None]
+PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 TERMINAL_THEME = "ansi-dark"  # textual's name of the theme with the terminal's own colours
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
 
@@ -403,3 +410,18 @@ class Background:
 def _raise(bug: BaseException) -> None:
     """Raises the bug in the thread that calls this."""
     raise bug
+
+
+def save_report(report: Report, path: Path) -> None:
+    """Writes a report as a picture to a new file, in the format of its suffix."""
+    refuse_picture(path)
+    with output_file(path) as file:
+        write(report, path.suffix.lower(), file)
+
+
+def refuse_picture(path: Path) -> None:
+    """Raises AttnvizError if the suffix is not a picture format's, or the file exists."""
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise AttnvizError(f"{path.name!r} is not a picture; choose {or_list(PICTURE_SUFFIXES)}")
+    if os.path.lexists(path):
+        raise AttnvizError(f"{str(path)!r} exists; choose another name")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -175,6 +176,49 @@ class RefinedBlock:
         values[self.refined_count], visible[self.refined_count] = cells.values[0], cells.visible[0]
         self.cells = CellBlock(values, visible)  # replaced, not changed: another thread may be drawing the old one
         self.refined_count += 1
+
+
+@dataclass(frozen=True, eq=False)
+class QueryRow:
+    """The numbers of one query, one for each key, ``(keys,)`` in units."""
+
+    weights: FloatArray  # after the softmax
+    scores: FloatArray  # before the mask
+    change: FloatArray | None  # the other recording's weights minus these, if there is one
+    visible: BoolArray  # False for masked keys
+
+    def numbers(self, view: View) -> FloatArray:
+        """Returns the numbers that the view shows: changes, scores or weights; no changes without another recording."""
+        if view.difference and self.change is not None:
+            return self.change
+        return self.scores if view.scores else self.weights
+
+    def strongest_keys(self, view: View) -> list[int]:
+        """Returns the visible keys by the number that the view shows, or the absolute change, largest first."""
+        numbers = self.numbers(view)
+        values = np.where(self.visible, np.abs(numbers) if view.difference else numbers, -np.inf)
+        order = np.argsort(-values, kind="stable")
+        keys: list[int] = order[self.visible[order]].tolist()
+        return keys
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRow:
+    """The row of a query or the column of a key in one head, ``(units,)``: values, and False where they are masked."""
+
+    values: FloatArray
+    visible: BoolArray
+
+    @cached_property
+    def strongest_unit(self) -> int:
+        """The visible unit with the largest absolute value; the first unit if every cell is masked."""
+        return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
+
+    @cached_property
+    def largest_value(self) -> float:
+        """The largest absolute value among the visible ones; 0 if every cell is masked."""
+        unit = self.strongest_unit
+        return float(np.abs(np.nan_to_num(self.values[unit]))) if self.visible[unit] else 0.0
 
 
 class LruCache(Generic[Value]):

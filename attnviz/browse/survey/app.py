@@ -22,8 +22,7 @@ from textual.widgets.option_list import Option
 from attnviz.base.errors import AttnvizError, choices, flag
 from attnviz.base.printable import printable
 from attnviz.browse.moves.finding import LAYER_ORDER, matching_metrics
-from attnviz.browse.process.application import Application
-from attnviz.browse.process.pictures import save_report
+from attnviz.browse.process.application import Application, save_report
 from attnviz.browse.survey.listing import SurveyView, points_lines
 from attnviz.browse.view.parts import rich_text
 from attnviz.maps.recording import Recording

@@ -17,8 +17,7 @@ from attnviz.browse.moves.layout import (
     side_width,
     text_lines,
 )
-from attnviz.browse.session.blocks import CellBlock, pool
-from attnviz.browse.session.rows import QueryRow
+from attnviz.browse.session.blocks import CellBlock, QueryRow, pool
 from attnviz.browse.session.session import pools_by_mean
 from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text

@@ -8,8 +8,7 @@ from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import FIXED_LINES, MapPane, lens_heads, open_lens_pane, text_lines
-from attnviz.browse.session.blocks import CellBlock, pool
-from attnviz.browse.session.rows import TokenRow
+from attnviz.browse.session.blocks import CellBlock, TokenRow, pool
 from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, quantity_text
 from attnviz.browse.view.head import marked_label
@@ -132,9 +131,9 @@ def lens_parts(screen: Screen, state: State) -> Parts:
             [*label, *cells, words("", strip_columns - axis.cells * pane.form.cell_width), words(number), token]
         )
 
-    label = lens.units[1].labels[lens.state.other_token]
-    label_columns = min(cell_len(label), max(1, strip_columns - 2))
-    mark = marked_label(label, cursor_column * pane.form.cell_width, strip_columns, label_columns)
+    token_label = lens.units[1].labels[lens.state.other_token]
+    label_columns = min(cell_len(token_label), max(1, strip_columns - 2))
+    mark = marked_label(token_label, cursor_column * pane.form.cell_width, strip_columns, label_columns)
     numbers_title = " strongest" if lens.state.sort_token is None else " sorted by this"
     title = words(numbers_title, max(0, number_columns), "dim")
     header = [words("", pane.label_width + 1), *padded_line(mark, strip_columns), title]
