@@ -175,8 +175,13 @@ def record_models(
         raise AttnvizError(
             "--with-model runs models, and a saved file holds none; give a text, or leave out --with-model"
         )
+    from attnviz.models.huggingface.adapter import on_base
+    from attnviz.models.sources import PRETRAINED, row_of
+
     recording_a = record(text, settings, selection, values=values)
-    recording_b = record(text if other is None else other, replace(settings, model=model), selection, values=values)
+    other_model = on_base(model, settings.model) if row_of(settings.model) is PRETRAINED else model
+    other_settings = replace(settings, model=other_model)
+    recording_b = record(text if other is None else other, other_settings, selection, values=values)
     change = f"the change to {recording_b.model}"
     if other is not None:
         change += " and another text"

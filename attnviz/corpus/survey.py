@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -239,9 +238,12 @@ class Survey:
 
     @property
     def model_folder(self) -> str | None:
-        """The model's folder, as the survey's file names it; ``None`` for a built-in model, or if it is not here."""
+        """The model's folder or file, as the survey's file names it; ``None`` if it is built in, or not here."""
+        from attnviz.models.huggingface.folder import base_name, local_model
+
         name = str(self.settings.get("model", ""))
-        return name if name and name not in TRAINED_MODELS and Path(name).expanduser().is_dir() else None
+        has_folder = bool(name) and name not in TRAINED_MODELS and local_model(base_name(name)) is not None
+        return name if has_folder else None
 
     @property
     def model_settings(self) -> ModelSettings:

@@ -30,6 +30,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.corpus.read": ({"ParquetFile", "memory_map", "open_stream"}, "pyarrow, behind open_file"),
     "attnviz.corpus.token_classes": ({"json.loads"}, "the result of bounded work"),
     "attnviz.media.image": ({"Pillow.open"}, "an image, behind open_file, of at most 100 megapixels"),
+    "attnviz.models.huggingface.adapter": ({"load_file"}, "safetensors, behind refuse_unsafe_files"),
     "attnviz.models.huggingface.chat": ({"json.loads"}, "the result of bounded work"),
     "attnviz.models.huggingface.gguf_file": ({"path.open"}, "a temporary file, to be written"),
     "attnviz.models.huggingface.loading": ({"from_pretrained"}, "a folder that check_folder has passed"),

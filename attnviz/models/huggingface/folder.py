@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
-from attnviz.base.kinds import OBJECT, TEXT, either, refuse_other_kinds, sizes
+from attnviz.base.kinds import OBJECT, either, refuse_other_kinds, sizes
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.sound import MAX_RATE
 from attnviz.models.huggingface.gguf_file import gguf_at, gguf_named, read_gguf
@@ -35,23 +35,12 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tikt
 NETWORK_TIMEOUT = 1.2  # seconds
 HTTPS_PORT = 443
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
-EXTRAS = {"gguf": "gguf", "peft": "peft"}  # of libraries that not every model needs
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tokens.txt")
 MAX_IMAGE_SIDE = 4096  # pixels to which an image processor may resize
 MAX_IMAGE_AREA = 2**25  # pixels, of processors that keep the shape of a picture; Qwen's are half of it
 MAX_TILES = 16_384  # into which a processor may cut a picture, or patches
 MAX_EXTRACTOR_NUMBER = 100_000_000  # such as samples of a window
-ADAPTER = "adapter_config.json"
-UNMERGED_ADAPTERS = ("PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "ADAPTION_PROMPT")
-PEFT_TASKS = {  # the end of the class of peft that loads adapters of a task
-    "CAUSAL_LM": "ForCausalLM",
-    "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
-    "SEQ_CLS": "ForSequenceClassification",
-    "TOKEN_CLS": "ForTokenClassification",
-    "QUESTION_ANS": "ForQuestionAnswering",
-    "FEATURE_EXTRACTION": "ForFeatureExtraction",
-}
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
 TEMPLATED_SETTINGS = ("tokenizer_config.json", "processor_config.json")
 WHOLE_PROCESSOR = "processor_config.json"  # of a model of words and pictures
@@ -76,7 +65,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
     refuse_missing_library("transformers")
     if path is None:
         cached_folder = cached_model(name)
-        if cached_folder is not None and _is_complete(cached_folder, images or sounds):
+        if cached_folder is not None and is_complete(cached_folder, images or sounds):
             path = cached_folder
         else:
             try:
@@ -110,16 +99,22 @@ def local_model(name: str) -> Path | None:
     return model_at(Path(name).expanduser()) or gguf_named(name)
 
 
+def base_name(name: str) -> str:
+    """Returns the name of a model without the adapter of ``BASE+ADAPTER``."""
+    return name if local_model(name) is not None else name.partition("+")[0]
+
+
 def needs_download(name: str) -> bool:
     """True if the model must be downloaded: its name is a hub name, and it is not complete in the hub's cache.
 
-    False for a local folder or file, and for a text that is no hub name.
+    False for a local folder or file, and for a text that is no hub name. The base of ``BASE+ADAPTER`` counts.
     """
+    name = base_name(name)
     if local_model(name) is not None or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
     cached_folder = cached_model(name)
-    return cached_folder is None or not any(_is_complete(cached_folder, images) for images in (False, True))
+    return cached_folder is None or not any(is_complete(cached_folder, images) for images in (False, True))
 
 
 def cached_model(name: str) -> Path | None:
@@ -219,7 +214,11 @@ def _is_online() -> bool:
 def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = False) -> dict[str, Any]:
     """Checks the folder of a model, and returns its configuration."""
     refuse_unsafe_files(folder, name)
-    _refuse_adapter(folder, name)
+    if (folder / "adapter_config.json").is_file():
+        raise AttnvizError(
+            f"{name!r} holds a model and an adapter; move the adapter into a folder of its own, and give "
+            f"{option('model', 'MODEL+ADAPTER')} or the model alone"
+        )
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
     refuse_absurd_settings(folder, name)
@@ -272,26 +271,6 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
     return config
 
 
-def _refuse_adapter(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder holds no model but an adapter of one, such as the LoRA that training leaves."""
-    path = folder / ADAPTER
-    if not path.is_file() or any(not file.name.startswith("adapter_") for file in folder.glob("*.safetensors")):
-        return
-    settings = read_json(path)
-    settings = settings if isinstance(settings, dict) else {}
-    refuse_other_kinds(settings, {"peft_type|task_type|base_model_name_or_path": TEXT}, f"{ADAPTER} of {name!r}")
-    kind, base = settings.get("peft_type") or "", settings.get("base_model_name_or_path")
-    adapter = f"{name!r} is {'a LoRA' if kind == 'LORA' else 'an'} adapter of {repr(base) if base else 'a model'}"
-    if kind in UNMERGED_ADAPTERS:
-        raise AttnvizError(f"{adapter}, and no model; in Python load both with peft and use attnviz.record(model)")
-    auto_class = f"peft.AutoPeftModel{PEFT_TASKS.get(settings.get('task_type') or '', '')}"
-    merged = f"{describe_name(name).rpartition('/')[2]}-merged"
-    raise AttnvizError(
-        f"{adapter}, and no model; merge them in Python, {auto_class}.from_pretrained({name!r}).merge_and_unload()"
-        f".save_pretrained({merged!r}), copy the tokenizer's files into {merged!r}, and give that"
-    )
-
-
 def _processor_settings(folder: Path) -> dict[str, Any] | None:
     """Returns the settings of a folder's image processor; ``None`` if it has none."""
     if (folder / PROCESSOR).is_file():
@@ -318,7 +297,7 @@ def _refuse_without_weights(files: Sequence[str], name: str) -> None:
     raise AttnvizError(f"{name!r} has no weights; give a folder with model.safetensors")
 
 
-def _is_complete(folder: Path, images: bool = False) -> bool:
+def is_complete(folder: Path, images: bool = False) -> bool:
     """True if a folder has its configuration, a weight file, all weight files of its index, and its tokenizer."""
     weight_files = {file for index in folder.glob("*.safetensors.index.json") for file in _weight_files(index)}
     has_weights = all((folder / name).is_file() for name in weight_files) and any(folder.glob("*.safetensors"))
@@ -391,7 +370,9 @@ def no_chat_template_error() -> AttnvizError:
 def refuse_missing_library(library: str) -> None:
     """Raises AttnvizError if an optional library is not installed."""
     if find_spec(library) is None:
-        raise AttnvizError(f"{library} is not installed; run pip install 'attnviz[{EXTRAS.get(library, 'hf')}]'")
+        raise AttnvizError(
+            f"{library} is not installed; run pip install 'attnviz[{'gguf' if library == 'gguf' else 'hf'}]'"
+        )
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
 from attnviz.base.printable import discard_output
 from attnviz.base.progress import working
+from attnviz.models.huggingface.adapter import merge_adapter, split_adapter
 from attnviz.models.huggingface.gguf_file import quick_gguf, read_gguf, replaced
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.settings import ModelSettings
@@ -127,6 +128,10 @@ def load_model(
             **options,
         )
     refuse_random_weights(settings, model, report)
+    _, adapter = split_adapter(settings.model)
+    if adapter is not None:
+        with working(f"merging {adapter.name}"):
+            merge_adapter(model, adapter)
     if settings.device_map is None:
         model.to(find_device(settings.device))
     evaluated_model: PreTrainedModel = model.eval()

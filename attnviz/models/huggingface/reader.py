@@ -14,6 +14,7 @@ from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.printable import discard_output
 from attnviz.base.progress import working
 from attnviz.media.text import Text
+from attnviz.models.huggingface.adapter import split_adapter
 from attnviz.models.huggingface.folder import (
     check_folder,
     describe_name,
@@ -77,9 +78,10 @@ class FolderReader(Reader):
     def folder(self) -> Path:
         """The folder of a model that reads what this reader reads."""
         images, sounds = not {"image", "images"}.isdisjoint(self.reads), "sound" in self.reads
-        folder = find_model(self.settings.model, self.built_in, images, sounds)
+        base, _ = split_adapter(self.settings.model)
+        folder = find_model(base, self.built_in, images, sounds)
         if images and "text" in self.reads:
-            check_folder(folder, self.settings.model)
+            check_folder(folder, base)
         if self.settings.device_map is not None:
             refuse_missing_library("accelerate")
         return folder
@@ -87,7 +89,8 @@ class FolderReader(Reader):
     @cached_property
     def name(self) -> str:
         """The name of the model's folder, or its name on the hub."""
-        return describe_name(self.settings.model)
+        base, adapter = split_adapter(self.settings.model)
+        return describe_name(base if adapter is None else str(adapter))
 
     def running(self) -> AbstractContextManager[None]:
         """Returns the context in which transformers writes no log."""
@@ -176,14 +179,19 @@ class HuggingFaceReader(FolderReader):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Remarks on weights that are not those of a model's file: dequantized ones."""
-        types = () if self.is_live or self.folder.is_dir() else read_gguf(self.folder, self.name).types
-        rounded = [name for name in types if not name.startswith(FLOATS)]
-        if not rounded:
+        """Remarks on weights that are not those of the model's files, but dequantized or merged."""
+        if self.is_live:
             return ()
-        return (
-            f"The file's weights are rounded ({', '.join(rounded)}); they were dequantized to {self.settings.dtype}.",
-        )
+        remarks = []
+        types = () if self.folder.is_dir() else read_gguf(self.folder, self.settings.model).types
+        if rounded := ", ".join(name for name in types if not name.startswith(FLOATS)):
+            remarks.append(
+                f"The file's weights are rounded ({rounded}); they were dequantized to {self.settings.dtype}."
+            )
+        base, adapter = split_adapter(self.settings.model)
+        if adapter is not None:
+            remarks.append(f"The adapter {self.name} was merged into {describe_name(base)}.")
+        return tuple(remarks)
 
     @property
     def known_counts(self) -> tuple[int | None, int | None]:

@@ -74,7 +74,7 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
 def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> None:
     """Raises AttnvizError unless every file that the folder names for weights is a safetensors file inside it.
 
-    An adapter without safetensors weights is refused too. Indexes that libraries do not read are not checked.
+    Indexes that libraries do not read are not checked.
     """
     weights_file = config.get("transformers_weights")
     if weights_file is not None:
@@ -89,12 +89,6 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
                 )
             for file in files.values():
                 _refuse_unless_weights(folder, name, index.name, file, (WEIGHTS_SUFFIX,))
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file() and not (folder / f"adapter_model{WEIGHTS_SUFFIX}").is_file():
-        raise AttnvizError(
-            f"{name!r} has an adapter whose weights are not in adapter_model{WEIGHTS_SUFFIX}; merge it into the model "
-            "(model.merge_and_unload().save_pretrained)"
-        )
 
 
 def refuse_unsafe_paths(folder: Path, name: str) -> None:

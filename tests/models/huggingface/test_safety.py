@@ -116,43 +116,6 @@ def test_a_configuration_names_safetensors_alone(folder: Path, named: object) ->
         check_folder(folder, "m")
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (
-            {"peft_type": "LORA", "base_model_name_or_path": "./llama", "task_type": "CAUSAL_LM"},
-            "'m' is a LoRA adapter of './llama', and no model; merge them in Python, peft.AutoPeftModelForCausalLM."
-            "from_pretrained('m').merge_and_unload().save_pretrained('m-merged'), copy the tokenizer's files",
-        ),
-        ({"peft_type": "LORA", "task_type": None}, "'m' is a LoRA adapter of a model, and no model; merge them in"),
-        (
-            {"peft_type": "PREFIX_TUNING", "base_model_name_or_path": "b"},
-            "'m' is an adapter of 'b', and no model; in P",
-        ),
-        ({"base_model_name_or_path": ["\x0e"]}, "has base_model_name_or_path ['\\x0e']; give a text"),
-        ([], "'m' is an adapter of a model"),
-    ],
-)
-@pytest.mark.parametrize("has_configuration", [False, True])
-def test_the_folder_of_an_adapter_is_called_one(
-    folder: Path, settings: object, says: str, has_configuration: bool
-) -> None:
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    if not has_configuration:
-        (folder / "config.json").unlink()
-    with pytest.raises(AttnvizError) as refused:
-        check_folder(folder, "m")
-    assert says in str(refused.value)
-
-
-def test_an_adapter_that_may_be_a_pickle_is_refused(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text("{}")
-    (folder / "adapter_model.bin").write_bytes(b"a pickle")
-    with pytest.raises(AttnvizError, match="merge it into the model"):
-        check_folder(folder, "m")
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "merges.txt"])
 def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "elsewhere").write_text("{}")
