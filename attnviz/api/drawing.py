@@ -6,14 +6,14 @@ from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 
-from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.options import declared_options, refuse_unmet_needs
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_ineffective
+from attnviz.render.formats import FORMATS, TERMINAL, options_for_medium, refuse_ineffective
 from attnviz.render.formats import draw as draw_report
-from attnviz.render.terminal.console import look_of_terminal
-from attnviz.report.picture.look import LIMITS, Look, LookOptions
-from attnviz.report.picture.options import CONTRIBUTIONS, Rank, Reduction, ReportOptions, TableOptions
+from attnviz.render.terminal.lines import look_of_terminal
+from attnviz.report.picture.look import Look, LookOptions
+from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
         AttnvizError: for an unknown option, or a value that does not suit the recording.
     """
     from attnviz.report.build import build_report
-    from attnviz.report.picture.unread import refuse_unread
+    from attnviz.report.picture.options import refuse_unread
 
     report_settings = report_options(options)
     _refuse_ineffective_options(options, TERMINAL)
@@ -120,21 +120,6 @@ def report_options(options: DrawOptions) -> ReportOptions:
     )
 
 
-def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
-    """Returns the options with the medium of files of this suffix, for which a report is then laid out.
-
-    Raises:
-        AttnvizError: for an unknown suffix, or a style, mark or limits that such files cannot show.
-    """
-    limits = options.look.limits
-    if suffix == PAGE and options.of == CONTRIBUTIONS and limits not in LIMITS:
-        raise AttnvizError(
-            f"a page shows contributions in percent of the largest norm, so {option('limits', limits)} does not apply; "
-            f"use {option('limits', 'shared')}"
-        )
-    return replace(options, medium=medium_of(suffix, options.look))
-
-
 def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
     """Returns the report of a recording for a file of this suffix.
 
@@ -147,7 +132,7 @@ def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
         AttnvizError: for an unknown suffix or option, or a value that does not suit the recording.
     """
     from attnviz.report.build import build_report
-    from attnviz.report.picture.unread import refuse_unread
+    from attnviz.report.picture.options import refuse_unread
 
     _refuse_ineffective_options(options, suffix)
     report = build_report(recording, options_for_medium(report_options(options), suffix))

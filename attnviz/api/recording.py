@@ -117,8 +117,9 @@ class DrawableRecording(Recording):
             >>> table["head"].tolist(), table["entropy"].shape
             ([0, 1], (2,))
         """
-        from attnviz.api.drawing import options_for_medium, report_options
+        from attnviz.api.drawing import report_options
         from attnviz.render.data import columns_of_heads
+        from attnviz.render.formats import options_for_medium
         from attnviz.report.heads.head_atlas import heads_report
 
         report = heads_report((self,), options_for_medium(report_options(options), TABLE))

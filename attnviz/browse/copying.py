@@ -12,7 +12,6 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import lay_out
 from attnviz.browse.view.lens import lay_out_lens
-from attnviz.maps.heads import maps_over_tokens
 from attnviz.streaming.overview import block_edges
 from attnviz.text.places import place_name
 
@@ -97,7 +96,7 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
     session, view = screen.session, state.view
     start, remark = f"attnviz show {shlex.quote(session.file)}", ""
     if not session.file:
-        from attnviz.report.picture.numbers import origin
+        from attnviz.report.picture.report import origin
         from attnviz.report.words.reproducing import reproducing_command
 
         parts = reproducing_command({"recording": origin(session.recording)})
@@ -146,7 +145,7 @@ def _open_head_options(screen: Screen, state: State) -> list[str]:
     # the queries and keys on the screen, as ranges of tokens
     pane, options = open_map_pane(session, state, screen.size, screen.colors), []
     units, (maps, _) = session.units(state.head, state.view), session.heads[state.head]
-    tokens = maps_over_tokens(maps).query_tokens, maps_over_tokens(maps).key_tokens
+    tokens = maps.over_tokens.query_tokens, maps.over_tokens.key_tokens
     for name, axis, axis_units, axis_tokens in zip(
         ("queries", "keys"), (pane.queries, pane.keys), units, tokens, strict=True
     ):

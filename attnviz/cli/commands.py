@@ -16,7 +16,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.base.printable import remark
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
-from attnviz.cli.help import Command, Program, ShortHelp
+from attnviz.cli.help import Command, Program, ShortHelp, other_suffixes
 from attnviz.cli.options import (
     TOPICS,
     TYPED,
@@ -67,18 +67,20 @@ from attnviz.cli.output import (
     words_suffix,
     write,
 )
-from attnviz.cli.values import other_suffixes
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import (
     CONTRIBUTIONS,
+    LOGITS,
     All,
     Of,
     Rank,
     Reduction,
     ReportOptions,
+    look_of,
+    refuse_changed,
+    refuse_unread_of,
 )
-from attnviz.report.picture.unread import LOGITS, look_of, refuse_changed, refuse_unread_of
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
@@ -229,15 +231,14 @@ def _show_logits(
     if batch is not None:
         raise AttnvizError(f"{option('batch')} does not apply to {LOGITS}, which draws no maps; leave it out")
     parts = logit_parts(read_input(input, settings), settings, options.selection, token)
-    from attnviz.report.heads.logit_report import logit_report
+    from attnviz.report.heads.results import logit_report
 
     deliver(logit_report(parts, fit_options(options, output)), output)
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
     """Draws the cards of a survey's heads."""
-    from attnviz.report.survey.survey_card import survey_card_report
-    from attnviz.report.survey.survey_heads import refuse_text_options
+    from attnviz.report.survey.survey_heads import refuse_text_options, survey_card_report
 
     refuse_text_options(options)
     if medium(output) == PAGE and survey.model_folder is not None:
@@ -283,7 +284,7 @@ def heads(
         refuse_little_memory()
         from attnviz.battery.head_types import head_types
         from attnviz.battery.probed_model import open_probed
-        from attnviz.report.heads.battery_report import battery_report
+        from attnviz.report.heads.results import battery_report
 
         tested = ModelSettings(**{name: getattr(settings, name) for name in TESTED_MODEL})
         deliver(battery_report(head_types(open_probed(tested)), fit_options(ReportOptions(look=look), output)), output)
@@ -349,7 +350,7 @@ def compare(
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     tables = read_effects_pair(input.text, second or other)
     if tables is not None:
-        from attnviz.report.heads.effects import effects_comparison_report
+        from attnviz.report.heads.results import effects_comparison_report
 
         if with_model is not None or settings != ModelSettings():
             raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
@@ -420,7 +421,7 @@ def explain(
     from attnviz.explain.explain import explain as explain_head
     from attnviz.explain.files import line_width
     from attnviz.explain.files import write as write_explanation
-    from attnviz.render.terminal.console import look_of_terminal
+    from attnviz.render.terminal.lines import look_of_terminal
 
     remark_lines = 1 + int(input == Input())  # the suggestion, and the remark on the sample text
     sized_look = look_of_terminal(look, remark_lines) if output.suffix is None else look
@@ -452,7 +453,7 @@ def ablate(
 
     refuse_output(output, "atlas")
     effects = ablation_effects(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
-    from attnviz.report.heads.effects import effects_report
+    from attnviz.report.heads.results import effects_report
 
     deliver(effects_report(effects, fit_options(ReportOptions(look=look), output)), output)
 

@@ -70,7 +70,7 @@ def film_options(options: ReportOptions, output: Output) -> ReportOptions:
     """Returns the options of the pictures of a film, with ``FILM_DPI`` pixels per inch unless the user chose a
     number.
     """
-    from attnviz.api.drawing import options_for_medium
+    from attnviz.render.formats import options_for_medium
 
     dpi = FILM_DPI if options.look.dpi is None else options.look.dpi
     frame_look = replace(options.look, dpi=dpi, for_command_line=True)

@@ -15,8 +15,7 @@ from typer import Option as TyperOption
 from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
-from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, ShortHelp
-from attnviz.cli.values import completer
+from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, ShortHelp, completer
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
@@ -452,7 +451,7 @@ def _refuse_ignored(
         suffix = output.suffix or TERMINAL
         refuse_ineffective(names_with_media, suffix)
         if "style" in values and suffix in FORMATS:
-            from attnviz.report.picture.unread import picture_of_style, refuse_unread_of
+            from attnviz.report.picture.options import picture_of_style, refuse_unread_of
 
             picture = picture_of_style(values["style"], values.get("query"))
             refuse_unread_of(picture, FORMATS[suffix].kind, typed_options)

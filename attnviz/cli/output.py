@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, flag, option, or_list
+from attnviz.base.errors import AttnvizError, choices, flag, option, or_list
 from attnviz.base.options import declared_options
 from attnviz.base.printable import printable, remark
 from attnviz.cli.options import TYPED, Input, Output, refuse_typed
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
 BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a terminal cannot show
+PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "force", "half")  # that a recording obeys
 
 
@@ -34,8 +35,6 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"] + [*others]
     if output.file is not None:
-        from attnviz.cli.suggestions import refuse_suffix
-
         refuse_suffix(output.file, suffixes, writes)
     if _suffix(output) not in others and medium(output) not in suffixes:
         raise AttnvizError(f"this command does not write {medium(output)}; use {or_list(suffixes)}")
@@ -85,8 +84,6 @@ def explanation_suffix(output: Output) -> str:
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
     if output.file is not None:
-        from attnviz.cli.suggestions import refuse_suffix
-
         refuse_suffix(output.file, list(FORMATS), "notes")
     suffix = _suffix(output) or TERMINAL
     refuse_format(suffix)
@@ -125,6 +122,41 @@ def _suffix(output: Output) -> str | None:
     return output.suffix
 
 
+def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
+    """Raises AttnvizError if a command does not write files with the suffix of a path.
+
+    The message proposes a suffix, or another command that writes such files.
+    """
+    suffix = path.suffix.lower()
+    if suffix in suffixes:
+        return
+    from attnviz.cli.subject import RECORDING
+    from attnviz.render.formats import FILMS
+
+    usual_suffix = next(name for name in suffixes if name != ".txt")
+    if suffix in FILMS:
+        raise AttnvizError(
+            f"{suffix} is a film, which attnviz show draws of several recordings and attnviz steps of one; "
+            f"use {writes}{usual_suffix}"
+        )
+    if path.is_dir() or str(path).endswith(("/", "\\")):
+        raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{usual_suffix}")
+    if not suffix:
+        has_stem = path.name != "" and not path.name.startswith(".")
+        proposed_path = path.with_name(path.name.strip(".") if has_stem else writes)
+        raise AttnvizError(
+            f"{str(path)!r} has no suffix, which picks the format; "
+            f"use -o {proposed_path}{usual_suffix} ({or_list(suffixes)})"
+        )
+    if suffix in (RECORDING, *PICKLED):
+        command = "" if RECORDING in suffixes else "attnviz show TEXT "
+        recording = path.with_suffix(RECORDING)
+        raise AttnvizError(f"this command does not write {suffix}; use {command}-o {recording} for a recording")
+    raise AttnvizError(
+        f"unknown suffix {suffix!r}; {choices(suffix, [name for name in suffixes if name not in FILMS])}"
+    )
+
+
 def _refuse_unwritable(output: Output) -> None:
     """Raises AttnvizError if the output's file cannot be written."""
     from attnviz.base.files import refuse_closed_output, refuse_target
@@ -141,13 +173,13 @@ def _refuse_unwritable(output: Output) -> None:
 
 def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0) -> "ReportOptions":
     """Returns the options fitted to the medium of the output; a terminal adds its size and its colours."""
-    from attnviz.api import drawing
-    from attnviz.render.terminal.console import look_of_terminal
+    from attnviz.render.formats import options_for_medium
+    from attnviz.render.terminal.lines import look_of_terminal
     from attnviz.report.words.notes import with_files_read
 
     look = with_files_read(options.look)  # what cannot be read is refused here, before a model runs
     look = look_of_terminal(look, remark_lines) if output.suffix is None else look
-    return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
+    return options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 
 def deliver(report: "Report", output: Output) -> None:
@@ -157,7 +189,7 @@ def deliver(report: "Report", output: Output) -> None:
     """
     from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
-    from attnviz.report.picture.unread import refuse_unread
+    from attnviz.report.picture.options import refuse_unread
 
     suffix = medium(output)
     refuse_unread(report, FORMATS[suffix].kind, TYPED.get())

@@ -8,8 +8,7 @@ from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_nam
 from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
-from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surveys
-from attnviz.report.picture.unread import CHECK, refuse_changed
+from attnviz.report.picture.options import CHECK, ReportOptions, refuse_changed, refuse_tables_of_surveys
 from attnviz.text.selection import Selection, resolve_span
 
 if TYPE_CHECKING:

@@ -5,19 +5,17 @@ import shlex
 from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from attnviz.base.errors import SETTINGS, AttnvizError, choices, did_you_mean, or_list, setting_name
+from attnviz.base.errors import SETTINGS, choices, did_you_mean, or_list, setting_name
+from attnviz.cli.help import spellings_of, value_after
 
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 NO_VALUE = re.compile(r"Option '(-{1,2}[a-z-]+)' requires (?:an argument|(\d+) arguments)")
-PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
-LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 # Options of earlier versions, each with what to write instead; VALUE stands for the value that was typed.
 OLD_OPTIONS = {
     "--annotate": "--set annotate",
@@ -78,7 +76,7 @@ def usage_line(error: typer.TyperException, app: typer.Typer, words: Sequence[st
     if without_value is not None:
         name, count = without_value.groups()
         parameters = typer.main.get_command(app).commands[words[0]].params  # type: ignore[attr-defined]
-        place = next(parameter.name for parameter in parameters if name in _parameter_spellings(parameter)).upper()
+        place = next(parameter.name for parameter in parameters if name in spellings_of(parameter)).upper()
         places = " ".join([place] * int(count or 1))
         message = f"{name} needs {f'{count} values' if count else 'a value'}; write {name} {places}"
     elif context is not None:
@@ -102,7 +100,7 @@ def _problem(
             # What to write instead, with the value that was typed.
             arguments = getattr(error, "arguments", [])
             index = next(index for index, word in enumerate(arguments) if word.partition("=")[0] == option_name)
-            value = _value(arguments, index) or "VALUE"
+            value = value_after(arguments, index) or "VALUE"
             new_words = OLD_OPTIONS[option_name].replace("VALUE", shlex.quote(value))
             return f"no option {option_name}; write {new_words} instead"
         return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
@@ -118,37 +116,6 @@ def _unknown_command_line(word: str, program: Any, asks_for_help: bool) -> str:
         return f"no command {word!r}; {choices(word, program.commands)}"
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
-
-
-def refuse_repeated(command: Any, arguments: list[str]) -> None:
-    """Raises AttnvizError if a command line gives an option twice; the parser would use the last value.
-
-    Flags, and options that may be repeated, are accepted.
-    """
-    names: dict[str, str] = {}  # of the options that take one value, by every spelling
-    for parameter in command.params:
-        is_flag = getattr(parameter, "is_flag", False)
-        if not parameter.multiple and not is_flag:
-            names |= dict.fromkeys(_parameter_spellings(parameter), parameter.name)
-    first_indices: dict[str, int] = {}  # by the name of the option
-    end = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is no option
-    for index, argument in enumerate(arguments[:end]):
-        spelling = argument.partition("=")[0]
-        if spelling not in names:
-            continue
-        name = names[spelling]
-        if name not in first_indices:
-            first_indices[name] = index
-            continue
-        values = [_value(arguments, first_indices[name]), _value(arguments, index)]
-        remedy = ",".join(dict.fromkeys(values)) if name in LIST_OPTIONS else values[1]
-        raise AttnvizError(f"{spelling} is given twice, {' and '.join(values)}; use {spelling} {remedy}")
-
-
-def _value(arguments: list[str], index: int) -> str:
-    """Returns the value of the option at ``index``, after an equals sign or in the next word; "" if there is none."""
-    _, sign, value = arguments[index].partition("=")
-    return value if sign else "".join(arguments[index + 1 : index + 2])
 
 
 def extra_words_line(path: str, words: Sequence[str], extra_words: Sequence[str], arguments: Sequence[str]) -> str:
@@ -193,44 +160,4 @@ def _unknown_option_line(context: Any, path: str, unknown_name: str, program: An
 def _command_spellings(command: Any) -> Iterator[str]:
     """Yields every spelling of every option of a command."""
     for parameter in command.params:
-        yield from _parameter_spellings(parameter)
-
-
-def _parameter_spellings(parameter: Any) -> tuple[str, ...]:
-    """Returns every spelling of an option, such as ``--layers``; ``()`` for a parameter that is not an option."""
-    return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
-
-
-def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
-    """Raises AttnvizError if a command does not write files with the suffix of a path.
-
-    The message proposes a suffix, or another command that writes such files.
-    """
-    suffix = path.suffix.lower()
-    if suffix in suffixes:
-        return
-    from attnviz.cli.subject import RECORDING
-    from attnviz.render.formats import FILMS
-
-    usual_suffix = next(name for name in suffixes if name != ".txt")
-    if suffix in FILMS:
-        raise AttnvizError(
-            f"{suffix} is a film, which attnviz show draws of several recordings and attnviz steps of one; "
-            f"use {writes}{usual_suffix}"
-        )
-    if path.is_dir() or str(path).endswith(("/", "\\")):
-        raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{usual_suffix}")
-    if not suffix:
-        has_stem = path.name != "" and not path.name.startswith(".")
-        proposed_path = path.with_name(path.name.strip(".") if has_stem else writes)
-        raise AttnvizError(
-            f"{str(path)!r} has no suffix, which picks the format; "
-            f"use -o {proposed_path}{usual_suffix} ({or_list(suffixes)})"
-        )
-    if suffix in (RECORDING, *PICKLED):
-        command = "" if RECORDING in suffixes else "attnviz show TEXT "
-        recording = path.with_suffix(RECORDING)
-        raise AttnvizError(f"this command does not write {suffix}; use {command}-o {recording} for a recording")
-    raise AttnvizError(
-        f"unknown suffix {suffix!r}; {choices(suffix, [name for name in suffixes if name not in FILMS])}"
-    )
+        yield from spellings_of(parameter)

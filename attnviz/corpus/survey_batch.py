@@ -21,7 +21,6 @@ from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins
 from attnviz.corpus.survey import Examples, Survey
 from attnviz.corpus.texts_grid import CachedGrids, TextBatch
-from attnviz.maps.heads import maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
 from attnviz.maps.recording import Recording
@@ -234,7 +233,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
 
 def self_attention(recording: Recording) -> list[CellMaps]:
     """Returns the maps over tokens of all calls of self-attention."""
-    calls = [cell_maps(maps_over_tokens(maps)) for maps in recording.maps if maps.kind == "self"]
+    calls = [cell_maps(maps.over_tokens) for maps in recording.maps if maps.kind == "self"]
     if not calls:
         raise AttnvizError("the model has no self-attention over a picture; use a vision model")
     return calls

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from attnviz.base.errors import option
-from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps
 from attnviz.maps.recording import Recording
@@ -83,7 +82,7 @@ def measurable_heads(heads: Iterable[_MapsHead]) -> list[tuple[LayerMaps, int]]:
     pairs: list[tuple[LayerMaps, int]] = []
     for head in heads:
         has_metrics = captured_metrics_of(head.maps) is not None
-        pairs.append((head.maps if has_metrics else cell_maps(maps_over_tokens(head.maps)), head.head))
+        pairs.append((head.maps if has_metrics else cell_maps(head.maps.over_tokens), head.head))
     return pairs
 
 
@@ -94,13 +93,8 @@ def can_be_measured(maps: LayerMaps) -> bool:
 
 def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
     """Returns the metrics that were measured at capture; ``None`` if the maps have none or are not pooled."""
-    source = maps_over_tokens(maps)
+    source = maps.over_tokens
     return source.metrics if isinstance(source, PooledMaps) else None
-
-
-def maps_over_tokens(maps: LayerMaps) -> LayerMaps:
-    """Returns the pooled maps behind maps of blocks; any other maps unchanged."""
-    return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
 def heads_with_cells(heads: Iterable[_MapsHead]) -> list[tuple[CellMaps, int]]:

@@ -118,6 +118,11 @@ class LayerMaps(ABC):
         return self.kind == "self" and not self.pools_queries and len(self.key_tokens) >= len(self.query_tokens)
 
     @property
+    def over_tokens(self) -> "LayerMaps":
+        """The pooled maps behind maps of blocks; these maps themselves if they are none."""
+        return self
+
+    @property
     @abstractmethod
     def block(self) -> tuple[int, int]:
         """The numbers of queries and keys of the largest pooled block; ``(1, 1)`` if single cells are known."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
+from attnviz.maps.heads import captured_metrics_of
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
 from attnviz.metrics.grid import NEAR, Array, Cells, Columns, Grid, Rows
@@ -379,7 +379,7 @@ def measure(
     """
     heads = maps.heads if heads is None else heads
     names = metric_names([maps]) if names is None else names
-    source, metrics = maps_over_tokens(maps), captured_metrics_of(maps)
+    source, metrics = maps.over_tokens, captured_metrics_of(maps)
     indices: Iterable[int] = range(len(heads))
     if metrics is None:
         metrics = _measured_metrics(cell_maps(source), names, heads, stride)

@@ -19,8 +19,7 @@ from attnviz.maps.dense import key_head_numbers
 from attnviz.maps.heads import head_name
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
-from attnviz.report.picture.numbers import HeadCells
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadCells, HeadList, Report
 from attnviz.text.tokens import Tokens
 
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store: equal contents give equal bytes
@@ -56,11 +55,11 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
         key_tokens = [
             [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
         ]
-        for block in head.blocks():
-            for row, query in enumerate(range(block.queries.start, block.queries.stop)):
+        for queries, fields in head.blocks():
+            for row, query in enumerate(range(queries.start, queries.stop)):
                 query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
                 first_columns = (*head_values, query, *query_tokens)
-                cells = [_number_texts(block.fields[name][row], masked_text="") for name in head.names]
+                cells = [_number_texts(fields[name][row], masked_text="") for name in head.names]
                 last_columns = map(repeat, head.change.values())
                 # not strict, since the columns that repeat one value never end
                 rows = zip(*map(repeat, first_columns), keys, *key_tokens, *cells, *last_columns, strict=False)
@@ -89,15 +88,15 @@ def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
         maps, keys = head.maps, np.arange(head.keys.start, head.keys.stop)
         head_values = (maps.layer, head.head, maps.module, maps.kind, maps.item)
         key_labels = np.array(maps.key_tokens.labels[head.keys], object)
-        for block in head.blocks():
-            queries = np.arange(block.queries.start, block.queries.stop)
-            query_labels = np.array(maps.query_tokens.labels[block.queries], object)
+        for span, fields in head.blocks():
+            queries = np.arange(span.start, span.stop)
+            query_labels = np.array(maps.query_tokens.labels[span], object)
             blocks.append(
                 (
                     *(np.full(len(queries) * len(keys), value) for value in head_values),
                     *(np.repeat(values, len(keys)) for values in (queries, query_labels)),
                     *(np.tile(values, len(queries)) for values in (keys, key_labels)),
-                    *(_with_nan(block.fields[name]).ravel() for name in head.names),
+                    *(_with_nan(fields[name]).ravel() for name in head.names),
                 )
             )
     columns = map(np.concatenate, zip(*blocks, strict=True))
@@ -117,14 +116,14 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
     for head_index, head in enumerate(report.numbers.heads):
         file.write((b",\n" if head_index else b"\n") + _open_json_object(_about_head(head)) + b', "rows": [')
         separator = "\n"
-        for block in head.blocks():
-            for row, query in enumerate(range(block.queries.start, block.queries.stop)):
-                fields = []
+        for queries, fields in head.blocks():
+            for row, query in enumerate(range(queries.start, queries.stop)):
+                rows = []
                 for name in head.names:
-                    number_texts = _number_texts(block.fields[name][row], masked_text="null")
+                    number_texts = _number_texts(fields[name][row], masked_text="null")
                     texts = (NON_FINITE_JSON.get(text, text) for text in number_texts)
-                    fields.append(f'"{name}": [{", ".join(texts)}]')
-                file.write(f'{separator}{{"query": {query}, {", ".join(fields)}}}'.encode())
+                    rows.append(f'"{name}": [{", ".join(texts)}]')
+                file.write(f'{separator}{{"query": {query}, {", ".join(rows)}}}'.encode())
                 separator = ",\n"
         file.write(b"]}")
     file.write(b"]}\n")
@@ -160,7 +159,7 @@ def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
             shape = (head.queries.stop - head.queries.start, head.keys.stop - head.keys.start)
             for name in head.names:
                 dtype = np.dtype(bool if name.startswith("visible") else np.float32)
-                parts = (_with_nan(block.fields[name]) for block in head.blocks())
+                parts = (_with_nan(fields[name]) for _, fields in head.blocks())
                 _write_member(archive, f"{_member_name(head)}.{name}", dtype, shape, parts)
             if "score" in head.names and any(np.isfinite(scores).any() for scores in _hidden_scores(head)):
                 name = f"{_member_name(head)}.hidden_score"
@@ -169,8 +168,8 @@ def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
 
 def _hidden_scores(head: HeadCells) -> Iterator[NDArray[Any]]:
     """Yields the scores of the masked cells in each block of a head of one recording; NaN elsewhere, and if unknown."""
-    for block in head.blocks():
-        scores = block.fields["score"]
+    for _, fields in head.blocks():
+        scores = fields["score"]
         yield np.where(np.ma.getmaskarray(scores), np.ma.getdata(scores), np.nan)
 
 

@@ -2,14 +2,14 @@
 
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.options import declared_options
-from attnviz.report.picture.look import STYLES, Look
-from attnviz.report.picture.options import Medium
+from attnviz.report.picture.look import LIMITS, STYLES, Look
+from attnviz.report.picture.options import CONTRIBUTIONS, Medium, ReportOptions
 
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
@@ -156,6 +156,21 @@ def medium_of(suffix: str, look: Look) -> Medium:
     if look.mark is not None and not file_format.marks:
         raise AttnvizError(f"{option('mark')} cannot label axes in {suffix} files; use -o map.png or the terminal")
     return file_format.medium(look)
+
+
+def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
+    """Returns the options with the medium of files of this suffix, for which a report is then laid out.
+
+    Raises:
+        AttnvizError: for an unknown suffix, or a style, mark or limits that such files cannot show.
+    """
+    limits = options.look.limits
+    if suffix == PAGE and options.of == CONTRIBUTIONS and limits not in LIMITS:
+        raise AttnvizError(
+            f"a page shows contributions in percent of the largest norm, so {option('limits', limits)} does not apply; "
+            f"use {option('limits', 'shared')}"
+        )
+    return replace(options, medium=medium_of(suffix, options.look))
 
 
 def refuse_ineffective(names: Iterable[str], suffix: str) -> None:

@@ -22,10 +22,9 @@ from attnviz.report.heads.lists import (
     number_texts,
 )
 from attnviz.report.picture.look import refuse_style
-from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Panel, Quantity
-from attnviz.report.picture.report import Summary
+from attnviz.report.picture.report import Summary, origin
 from attnviz.report.words.captions import model_name, recording_remarks, report_title
 from attnviz.text.named_groups import TOKENS, singular
 from attnviz.text.tokens import first_words

@@ -12,7 +12,7 @@ from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types, s
 from attnviz.battery.probed_model import open_probed
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.formats import draw, format_of
-from attnviz.report.heads.battery_report import battery_report
+from attnviz.report.heads.results import battery_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps

@@ -11,7 +11,7 @@ import typer.main
 
 from attnviz.cli.commands import app as program
 from attnviz.cli.commands import main
-from attnviz.cli.values import complete_output, convert_plain_values
+from attnviz.cli.help import complete_output, convert_plain_values
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.samples import sample_pictures, samples
 

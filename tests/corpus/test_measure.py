@@ -28,7 +28,7 @@ from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.metrics import measure as measure_maps
-from attnviz.report.survey.survey_heads import survey_remarks
+from attnviz.report.survey.surveyed_heads import survey_remarks
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.capture.hybrids import FULL, LINEAR, MIXED, WIDTH, Hybrid

@@ -39,8 +39,7 @@ from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.render.formats import medium_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.survey.survey_card import survey_card_report
-from attnviz.report.survey.survey_heads import survey_heads_report
+from attnviz.report.survey.survey_heads import survey_card_report, survey_heads_report
 from attnviz.text.tokens import tokenize
 from tests.corpus import surveys
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts

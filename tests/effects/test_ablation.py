@@ -19,7 +19,7 @@ from attnviz.effects.head_sites import CleanRun
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
-from attnviz.report.heads.logit_report import logit_report
+from attnviz.report.heads.results import logit_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection

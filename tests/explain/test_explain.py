@@ -19,9 +19,8 @@ from rich.cells import cell_len
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
-from attnviz.explain.files import FORMATS, escape_markdown, line_width, write
+from attnviz.explain.files import FORMATS, escape_markdown, explanation_lines, line_width, write
 from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends, variance_table
-from attnviz.explain.terminal import explanation_lines
 from attnviz.models.reading.computation import Computation
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import attnviz.base.tensor_file
-from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.text import Text
-from attnviz.render.formats import TERMINAL
+from attnviz.render.formats import TERMINAL, options_for_medium
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.groups import Groups

@@ -237,7 +237,7 @@ def peak_of_writing(queries: int, suffix: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("suffix", DATA)
 def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.report.picture.numbers.MAX_BLOCK_CELLS", 1000)
+    monkeypatch.setattr("attnviz.report.picture.report.MAX_BLOCK_CELLS", 1000)
     peak_of_writing(30, suffix)  # what is imported and cached once
     few, short = peak_of_writing(30, suffix)
     many, long = peak_of_writing(300, suffix)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.render.formats import options_for_medium
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Grouping

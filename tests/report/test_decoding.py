@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.api.drawing import options_for_medium
 from attnviz.maps.recording import Recording
 from attnviz.metrics.unit_shares import UnitChecks
+from attnviz.render.formats import options_for_medium
 from attnviz.report.decoding import units_report
 from attnviz.report.picture.options import ReportOptions
 

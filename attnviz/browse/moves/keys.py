@@ -12,7 +12,6 @@ from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.moves.place import go_in_history, with_history
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
 from attnviz.browse.session.state import State, View
-from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.words.choices import FACTS, Choice, rows_of
 
 STEP_KEYS = (NEXT, PREVIOUS, "P")
@@ -125,7 +124,7 @@ def _is_pooled(screen: Screen, state: State) -> bool:
 def _has_scores(screen: Screen, state: State) -> bool:
     """True if the chosen head is a recorded one over single tokens, not over blocks of them."""
     maps, _ = screen.session.heads[state.head]
-    return state.head < screen.session.recorded_count and maps_over_tokens(maps).block == (1, 1)
+    return state.head < screen.session.recorded_count and maps.over_tokens.block == (1, 1)
 
 
 # Whether a fact of the table holds. Here the list of heads is always at hand, a token is always under the cursor, heads

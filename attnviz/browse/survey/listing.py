@@ -19,7 +19,7 @@ from attnviz.report.heads.lists import METRIC_QUANTITIES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Report
-from attnviz.report.survey.survey_card import clearest_metric, survey_card_report
+from attnviz.report.survey.survey_heads import clearest_metric, survey_card_report
 from attnviz.report.survey.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
 from attnviz.text.selection import Selection
 

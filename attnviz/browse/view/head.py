@@ -24,7 +24,6 @@ from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status,
 from attnviz.browse.view.graphics import PictureArea
 from attnviz.browse.view.parts import Drawing, Hit, Listed, Parts, Side, short_name, words
 from attnviz.browse.view.text import ShadedTokens, seconds_above, shades_caption, text_pane, unique_label
-from attnviz.maps.heads import maps_over_tokens
 from attnviz.render.terminal.lines import Line, Span, bar
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import PERCENT, Panel
@@ -141,7 +140,7 @@ def head_parts(screen: Screen, state: State) -> Parts:
     )
     # the part of the map that is on the screen, and how many units a cell stands for
     pane, parts = head.pane, list[str]()
-    block_shape = maps_over_tokens(session.heads[state.head][0]).block
+    block_shape = session.heads[state.head][0].over_tokens.block
     if head.is_scrolled:
         axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))

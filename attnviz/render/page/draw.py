@@ -21,8 +21,7 @@ from attnviz.render.page.packing import (
 )
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
-from attnviz.report.picture.numbers import HeadCells
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, SurveyedHeads
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadCells, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import masked_remark
 from attnviz.report.words.reproducing import reproducing_command

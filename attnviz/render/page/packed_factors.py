@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import FloatArray
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.render.page.encoding import base85, deflated_bytes, half_pieces, planes, rounded_fractions
-from attnviz.report.picture.numbers import HeadCells
+from attnviz.report.picture.report import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 

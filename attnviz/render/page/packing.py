@@ -20,8 +20,7 @@ from attnviz.render.page.packed_factors import (
     pack_factors,
     page_factors,
 )
-from attnviz.report.picture.numbers import HeadCells
-from attnviz.report.picture.report import ExactNumbers
+from attnviz.report.picture.report import ExactNumbers, HeadCells
 from attnviz.streaming.overview import Overview, bands_of_queries, block_edges, pool_weights
 
 THUMBNAIL_SIDE = 48  # largest number of rows or columns

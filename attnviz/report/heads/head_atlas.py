@@ -28,10 +28,9 @@ from attnviz.report.heads.lists import (
     listed,
 )
 from attnviz.report.picture.look import refuse_style
-from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel
-from attnviz.report.picture.report import HeadList, Summary
+from attnviz.report.picture.report import HeadList, Summary, origin
 from attnviz.report.words.captions import accuracy_warnings, doubts, model_name, recording_remarks, text_title
 from attnviz.report.words.notes import names_of
 from attnviz.text.named_groups import TOKENS

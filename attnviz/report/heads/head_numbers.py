@@ -16,9 +16,8 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import block_stride, measured_frame
 from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
-from attnviz.report.picture.numbers import Numbers
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import ExactNumbers
+from attnviz.report.picture.report import ExactNumbers, Numbers
 from attnviz.report.words.notes import names_of, notes_of
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.selection import Grouping

@@ -14,10 +14,9 @@ from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks
 from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
 from attnviz.report.picture.look import refuse_style
-from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, WEIGHT, Heading, Panel
-from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables, ShadedText
+from attnviz.report.picture.report import ExactNumbers, Heatmaps, Numbers, NumberTables, ShadedText, origin
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import (
     largest_weight_clause,

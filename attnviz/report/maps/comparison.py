@@ -29,10 +29,9 @@ from attnviz.report.maps.heatmaps import (
     with_colors_of_figure,
 )
 from attnviz.report.picture.look import refuse_style
-from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
-from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumbnails
+from attnviz.report.picture.report import ExactNumbers, Heatmaps, Numbers, Summary, Thumbnails, origin
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.words.captions import (
     group_title,

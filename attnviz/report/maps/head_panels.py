@@ -8,15 +8,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead, maps_over_tokens
+from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps, mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.numbers import QUANTITIES, HeadCells, origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
-from attnviz.report.picture.report import Arcs, Heatmaps, NumberTables, ShadedText, Thumbnails
+from attnviz.report.picture.report import (
+    QUANTITIES,
+    Arcs,
+    HeadCells,
+    Heatmaps,
+    NumberTables,
+    ShadedText,
+    Thumbnails,
+    origin,
+)
 from attnviz.report.picture.scales import scale_remarks
 from attnviz.report.picture.structure import LeftOutKeys
 from attnviz.report.words.captions import (
@@ -113,7 +121,7 @@ def head_panels(
     resolution = maps.resolution(queries, keys)
     block_sizes = (math.ceil(count / min(options.medium.max_cells, count)) for count in resolution)
     row_count, column_count = (math.ceil(count / size) for count, size in zip(resolution, block_sizes, strict=True))
-    over_blocks = maps_over_tokens(maps) is not maps
+    over_blocks = maps.over_tokens is not maps
     rows = token_axis(
         "blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, row_count, look.mark
     )

@@ -13,10 +13,19 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen, summarize_heads
 from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks, titled_panels
-from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
-from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
+from attnviz.report.picture.report import (
+    Arcs,
+    ExactNumbers,
+    Heatmaps,
+    Numbers,
+    NumberTables,
+    ShadedText,
+    Thumbnails,
+    View,
+    origin,
+)
 from attnviz.report.picture.scales import (
     MAX_ROW_RATIO,
     MAX_THUMBNAIL_RATIO,

@@ -15,7 +15,6 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import known_cells
-from attnviz.text.places import place_name
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -152,6 +151,7 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
     The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
     """
     from attnviz.metrics.patterns import BY_RARITY, clearest_first
+    from attnviz.text.places import place_name
 
     clauses: list[list[Phrase]] = []
     counts: list[Phrase] = []

@@ -14,10 +14,10 @@ from attnviz.corpus.sums import offset_spans, position_spans
 from attnviz.corpus.survey import NO_TEXT, Survey
 from attnviz.corpus.survey_frame import survey_frame
 from attnviz.corpus.token_classes import CLASSES, RELATIONS
+from attnviz.maps.recording import silence_remarks
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
-from attnviz.report.survey.survey_heads import survey_remarks, survey_title
-from attnviz.report.words.captions import count_phrase
+from attnviz.report.words.captions import count_phrase, layers_phrase
 from attnviz.report.words.notes import names_of
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.places import spaces_before
@@ -38,6 +38,7 @@ CARD_TEXTS = 3  # texts with the largest number in a picture of a card
 SHOWN_TOKENS, SHOWN_AFTER = 96, 32  # tokens of an example in all, and after its query if the text has them
 OTHER_TEXTS = 3  # texts with the largest number, for each metric but the one that chooses a head's texts
 MAX_OTHER_EXAMPLES = 10_000  # of all heads; with more, a page has the texts of one metric for each head
+UNKNOWN_METRICS = "a part of the survey lacks them, this attnviz does not know them, or the texts were decoded from ids"
 MAX_CELLS = 4_000_000  # weights of all examples; with more, each example keeps the row of one query
 
 
@@ -344,3 +345,25 @@ def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[st
             f"The texts are those with the largest numbers, and those nearest to a decile of {sample}. Shades show "
             "what the framed token looks at, or without a frame what all tokens look at on average."
         )
+
+
+def survey_title(survey: Survey) -> str:
+    """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``.
+
+    An absolute path in the corpus is cut to the name of its file.
+    """
+    names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
+    over_corpus = f" over {', '.join(names)}" if survey.corpus else ""
+    return f"{survey.model}{over_corpus}: {survey.texts} {survey.example_noun}, {survey.tokens} tokens"
+
+
+def survey_remarks(survey: Survey) -> tuple[str, ...]:
+    """Returns a remark on the surveyed layers and corpus, and one each on skipped texts and omitted metrics if any."""
+    layers, over_corpus = layers_phrase(head.layer for head in survey.heads), f" over {', '.join(survey.corpus)}"
+    skipped_phrase = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
+    remarks = [f"A survey of {layers}{over_corpus if survey.corpus else ''}."]
+    if skipped_phrase:
+        remarks.append(f"Left out of the corpus: {skipped_phrase}.")
+    if survey.omitted_metrics:
+        remarks.append(f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(survey.omitted_metrics)}.")
+    return (*remarks, *silence_remarks(survey.silent_layers))

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable_line
-from attnviz.maps.heads import ChosenHead, maps_over_tokens
+from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
@@ -39,7 +39,7 @@ def text_title(recording: Recording) -> str:
     """Returns the texts of a recording on one line (see `_source_text`), cut to fit; the model if all are empty."""
     from attnviz.text.tokens import first_words
 
-    texts = {maps.item: _source_text(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
+    texts = {maps.item: _source_text(maps.over_tokens.query_tokens) for maps in reversed(recording.maps)}
     items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
     lines = [" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items]
     if all(isinstance(maps.key_tokens.canvas, Image) for maps in recording.maps):

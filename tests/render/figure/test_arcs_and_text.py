@@ -10,14 +10,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.draw import figure
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
-from attnviz.render.formats import draw, medium_of
+from attnviz.render.formats import draw, medium_of, options_for_medium
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look

@@ -11,16 +11,16 @@ import matplotlib.style
 import pytest
 
 import attnviz
-from attnviz.api.drawing import figure, options_for_medium
+from attnviz.api.drawing import figure
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.own_figure import OwnFigure
 from attnviz.render.film import write_film
-from attnviz.render.formats import draw, format_of
+from attnviz.render.formats import draw, format_of, options_for_medium
 from attnviz.report.film import film_of_recordings
 from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.survey.survey_card import survey_card_report
+from attnviz.report.survey.survey_heads import survey_card_report
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import numbers_of, survey_of
 from tests.metrics.sound_examples import heard_recording

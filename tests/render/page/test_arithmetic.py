@@ -24,7 +24,7 @@ from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights, pla
 from attnviz.render.page.packed_factors import KeyPool, pack_factors
 from attnviz.render.page.packing import pack_heads, plan_page
 from attnviz.report.picture.colors import SAMPLES, ColorScale, colormap, ink_on
-from attnviz.report.picture.numbers import HeadCells
+from attnviz.report.picture.report import HeadCells
 from attnviz.text.places import find_place, place_name, spaces_before
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense

@@ -32,9 +32,8 @@ from attnviz.report.maps.head_panels import head_cells
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look, parse_bytes
-from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadCells, Numbers, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from attnviz.render.terminal.console import look_of_terminal
+from attnviz.render.terminal.lines import look_of_terminal
 from attnviz.report.picture.look import Look
 
 

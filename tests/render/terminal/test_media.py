@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.api.drawing import draw, options_for_medium
+from attnviz.api.drawing import draw
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
+from attnviz.render.formats import options_for_medium
 from attnviz.render.terminal.draw import ineffective_options, report_lines
 from attnviz.render.terminal.media import BARS, shaded_texts, weight_spans
 from attnviz.report.build import build_report

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz.api import drawing
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.effects.effect_table import Effect, Effects, effect_changes
-from attnviz.render.formats import draw
-from attnviz.report.heads.effects import effects_comparison_report, effects_report
+from attnviz.render.formats import draw, options_for_medium
+from attnviz.report.heads.results import effects_comparison_report, effects_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.words.captions import source_line
@@ -28,7 +27,7 @@ EFFECTS = Effects(rows=ROWS, metric="loss", by="zero", baseline=1.5, texts=2, mo
 
 
 def options(suffix: str) -> ReportOptions:
-    return drawing.options_for_medium(ReportOptions(), suffix)
+    return options_for_medium(ReportOptions(), suffix)
 
 
 def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import attnviz
-from attnviz.api import drawing
 from attnviz.api.derived import contributions
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
@@ -18,6 +17,7 @@ from attnviz.metrics.patterns import Pattern
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.render.formats import options_for_medium
 from attnviz.report.heads.head_atlas import About, frame_report, heads_report
 from attnviz.report.heads.lists import HeadsReport
 from attnviz.report.picture.look import Look
@@ -44,7 +44,7 @@ def recording() -> Recording:
 
 def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadsReport:
     options = ReportOptions(of="contributions", **given)  # type: ignore[arg-type]
-    return heads_report((recording,), drawing.options_for_medium(options, suffix), EFFECTS)
+    return heads_report((recording,), options_for_medium(options, suffix), EFFECTS)
 
 
 def table(recording: Recording, **given: str) -> HeadFrame:
@@ -86,7 +86,7 @@ def test_heads_without_numbers_are_listed_as_far_as_they_fit_with_the_remarks_of
     module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
     with attnviz.record(module) as one_token:
         module(torch.rand(1, 1, 8))
-    options = drawing.options_for_medium(ReportOptions(look=Look(height=10)), ".txt")
+    options = options_for_medium(ReportOptions(look=Look(height=10)), ".txt")
     one_row = replace(options.medium, fits=lambda report: isinstance(report, HeadList) and len(report.summary.rows) < 2)
     hybrid = replace(one_token, remarks=("Layer 1: linear attention, nothing to draw.",))
     report = heads_report((hybrid,), replace(options, medium=one_row))
@@ -117,7 +117,7 @@ def test_a_list_cuts_no_pattern_and_leaves_the_share_of_a_sink_to_its_column(
     )
     rows = tuple(HeadRow((HeadName(0, head),), patterns=found) for head, found in enumerate(patterns))
     frame = HeadFrame(rows=rows, measures=tuple(METRICS[name] for name in metrics), values=np.full((3, 1), 0.5))
-    options = drawing.options_for_medium(ReportOptions(look=Look(width=width)), ".txt")
+    options = options_for_medium(ReportOptions(look=Look(width=width)), ".txt")
     report = frame_report(About("a text", "a model"), frame, options)
     assert isinstance(report, HeadList)
     assert [row[1] for row in report.summary.rows] == expected

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.api import drawing
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.render.formats import draw
-from attnviz.report.heads.logit_report import logit_report
+from attnviz.render.formats import draw, options_for_medium
+from attnviz.report.heads.results import logit_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.words.captions import source_line
@@ -34,7 +33,7 @@ PARTS = LogitParts(
 
 
 def options(suffix: str, **given: str) -> ReportOptions:
-    return drawing.options_for_medium(ReportOptions(selection=Selection.parse(**given)), suffix)
+    return options_for_medium(ReportOptions(selection=Selection.parse(**given)), suffix)
 
 
 def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit() -> None:

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -22,6 +21,7 @@ from attnviz.render.figure.arcs_and_text import arrange_tokens
 from attnviz.render.figure.media import images_content
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
+from attnviz.render.formats import options_for_medium
 from attnviz.report.build import build_report as build_whole_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.combined import combined_report

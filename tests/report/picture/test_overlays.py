@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.api.drawing import draw, options_for_medium
+from attnviz.api.drawing import draw
+from attnviz.render.formats import options_for_medium
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions

@@ -10,8 +10,14 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.options import declared_options
 from attnviz.render.formats import KINDS
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.unread import UNREAD, look_of, picture_of_style, refuse_changed, refuse_unread_of
+from attnviz.report.picture.options import (
+    UNREAD,
+    ReportOptions,
+    look_of,
+    picture_of_style,
+    refuse_changed,
+    refuse_unread_of,
+)
 from attnviz.text.selection import Grouping, Selection
 
 

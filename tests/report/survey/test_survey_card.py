@@ -16,8 +16,13 @@ from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, HeadList, Heatmaps
-from attnviz.report.survey.survey_card import _spaced_names, strongest_pairs, survey_card_report, token_pairs
-from attnviz.report.survey.survey_heads import survey_heads_report
+from attnviz.report.survey.survey_heads import (
+    _spaced_names,
+    strongest_pairs,
+    survey_card_report,
+    survey_heads_report,
+    token_pairs,
+)
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
 

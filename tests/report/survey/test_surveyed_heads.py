@@ -14,9 +14,8 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
 from attnviz.report.survey import surveyed_heads
-from attnviz.report.survey.survey_card import survey_card_report
-from attnviz.report.survey.survey_heads import survey_title
-from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS, classes_of
+from attnviz.report.survey.survey_heads import survey_card_report
+from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS, classes_of, survey_title
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import METRICS, numbers_of, survey_of

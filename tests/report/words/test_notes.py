@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import declared_options
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
+from attnviz.render.formats import options_for_medium
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
