@@ -1,10 +1,9 @@
 """Draws a recording on the terminal, as a file, a matplotlib figure or a notebook's page, or returns its numbers."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Real
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args, get_type_hints
 
 from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.options import declared_options, refuse_unmet_needs
@@ -12,9 +11,9 @@ from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, TERMINAL, options_for_medium, refuse_ineffective
 from attnviz.render.formats import draw as draw_report
 from attnviz.render.terminal.lines import look_of_terminal
-from attnviz.report.picture.look import Look, LookOptions
-from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions
-from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Rank, Reduction, ReportOptions
+from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,10 +22,51 @@ if TYPE_CHECKING:
 
 TYPES: dict[type, tuple[type, str]] = {str: (str, "text"), int: (Real, "a number"), float: (Real, "a number")}
 FILES = ("notes", "effects", "names")  # options that name a file, by a string or a path
+OF_TERMINALS = ("width", "colors")  # of the look, which a command line takes from the terminal
 
 
-class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
-    """The options of ``attnviz show`` as keyword arguments: ``--no-special`` is ``special=False``."""
+class DrawOptions(TypedDict, total=False):
+    """The options of ``attnviz show`` as keyword arguments; ``--no-special`` is ``special=False``."""
+
+    layers: str | None
+    heads: str | None
+    queries: str | None
+    keys: str | None
+    by: str | None
+    words: bool
+    special: bool | None
+    renormalize: bool
+    sort: str | None
+    top: int | None
+    filter: str | None
+    reduce: str | None
+    residual: float
+    table: str | None
+    all: bool
+    of: str
+    ascii: bool
+    theme: str | None
+    size: str | None
+    dpi: int | None
+    per_slide: int
+    title: str | None
+    style: str | None
+    query: str | None
+    color_scale: str | None
+    limits: str
+    cmap: str | None
+    pool: str
+    mark: str | None
+    annotate: bool
+    font_size: float | None
+    bare: bool
+    transparent: bool
+    max_size: str
+    notes: str | None
+    effects: str | None
+    names: str | None
+    width: int
+    colors: int
 
 
 def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> bytes:
@@ -66,7 +106,7 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
 
     report_settings = report_options(options)
     _refuse_ineffective_options(options, TERMINAL)
-    screen = {name: getattr(report_settings.look, name) for name in ("width", "colors") if name in options}
+    screen = {name: getattr(report_settings.look, name) for name in OF_TERMINALS if name in options}
     look = replace(look_of_terminal(report_settings.look), **screen)
     report = build_report(recording, options_for_medium(replace(report_settings, look=look), TERMINAL))
     refuse_unread(report, FORMATS[TERMINAL].kind, options)
@@ -94,7 +134,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
     Raises:
         AttnvizError: for an unknown name, or an invalid value.
     """
-    arguments = dict(options)
+    arguments: dict[str, Any] = dict(options)
     option_names = tuple(DrawOptions.__annotations__)
     unknown_names = [name for name in arguments if name not in option_names]
     if unknown_names:
@@ -108,16 +148,14 @@ def report_options(options: DrawOptions) -> ReportOptions:
         if not isinstance(value, (accepted_type, *types[1:], *path_types)):
             raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}")
 
-    def arguments_named(names: Iterable[str]) -> dict[str, Any]:
-        """Returns those of the caller's ``arguments`` that have these names; {} if none has."""
-        return {name: arguments[name] for name in names if name in arguments}
+    def taken(*names: str) -> dict[str, Any]:
+        """Takes the arguments with these names out of the caller's."""
+        return {name: arguments.pop(name) for name in names if name in arguments}
 
-    return ReportOptions(
-        selection=Selection.parse(**arguments_named(SelectionOptions.__annotations__)),
-        grouping=Grouping(**arguments_named(GroupingOptions.__annotations__)),
-        look=Look(**arguments_named(LookOptions.__annotations__)),
-        **arguments_named(TableOptions.__annotations__),
-    )
+    selection = Selection.parse(**taken(*declared_options(Selection.parse)))
+    grouping = Grouping(**taken(*declared_options(Grouping)))
+    look = Look(**taken(*declared_options(Look), *OF_TERMINALS))
+    return ReportOptions(selection=selection, grouping=grouping, look=look, **arguments)
 
 
 def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":

@@ -14,7 +14,7 @@ from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium
 from attnviz.report.picture.panels import Axis, Heading, Panel
-from attnviz.report.picture.report import Heatmaps
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.words.captions import masked_remark, model_name, recording_remarks, text_title
 from attnviz.text.named_groups import Mark, singular
 
@@ -28,7 +28,7 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look), look), path)
 
 
-def picture(screen: Screen, state: State, medium: Medium, look: Look) -> Heatmaps:
+def picture(screen: Screen, state: State, medium: Medium, look: Look) -> DrawnReport:
     """Returns a report of what the screen shows: the open heads at their zoom, the lens, or all heads on the screen.
 
     All heads share one colour scale, unless the view gives each its own.
@@ -46,7 +46,8 @@ def picture(screen: Screen, state: State, medium: Medium, look: Look) -> Heatmap
         low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
         scale = replace(panels[0].scale, low=low, high=high)
         panels = tuple(replace(panel, scale=scale) for panel in panels)
-    return Heatmaps(
+    return DrawnReport(
+        kind="maps",
         title=look.title or text_title(recording),
         panels=panels,
         caption=_caption(screen, state, panels),

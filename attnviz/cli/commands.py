@@ -539,13 +539,13 @@ def survey_command(
     resume: Resume = False,
 ) -> None:
     """Summarise every head over a corpus and save the result."""
-    from attnviz.cli.surveys import Corpora, survey_path, write_survey
+    from attnviz.cli.surveys import survey_path, write_survey
     from attnviz.models.sources import UNSURVEYED, refuse_untrained
 
     path = survey_path(output, resume)
     refuse_untrained(settings.model, UNSURVEYED)
-    corpora = Corpora(tuple(corpus or ()), column, tokens, window, tuple(token_class or ()))
-    if write_survey(corpora, settings, selection, path, output.force, resume):
+    paths, classes = tuple(corpus or ()), tuple(token_class or ())
+    if write_survey(paths, settings, selection, path, output.force, resume, column, tokens, window, classes):
         print_path(path)
 
 

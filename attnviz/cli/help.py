@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -141,7 +141,7 @@ class Command(TyperCommand):
         """Writes the whole help to the formatter: usage, examples, options by panel, and the names for options."""
         _write_usage(self, ctx, formatter)
         for title, entries in _panel_entries(self, ctx).items():
-            _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
+            _write_table(formatter, title, [(names, sentence) for names, sentence, _ in entries])
         for name, declaration in _declared_options_of(self).items():
             rows = [
                 (known_name, meaning) for known_name, meaning in declaration.option.known_names().items() if meaning
@@ -168,21 +168,13 @@ class Program(TyperGroup):
         formatter.write(f"{GUIDE}\n")
 
 
-class _HelpEntry(NamedTuple):
-    """A row of the help: the names of an option or argument, its sentence, and its short sentence for ``-h`` or ""."""
-
-    names: str
-    help: str
-    brief: str = ""
-
-
 def _show_short_help(context: typer.Context, is_requested: bool) -> None:
     """Prints usage, examples and the most used options, or else the whole help, and exits if ``-h`` was given."""
     if not is_requested:
         return
     formatter = context.make_formatter()
     entries = chain.from_iterable(_panel_entries(context.command, context).values())
-    rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
+    rows = [(names, brief) for names, _, brief in entries if brief]
     if rows:
         _write_usage(context.command, context, formatter)
         _write_table(formatter, "Most used", rows)
@@ -237,21 +229,21 @@ def _write_heading(formatter: Any, title: str) -> None:
     formatter.write_heading(typer.style(title, bold=True))
 
 
-def _panel_entries(command: Any, context: Any) -> dict[str, list[_HelpEntry]]:
+def _panel_entries(command: Any, context: Any) -> dict[str, list[tuple[str, str, str]]]:
     """Returns the rows of each panel that is not empty, by the panel's title, in the order of `PANELS`."""
-    panels: dict[str, list[_HelpEntry]] = {title: [] for title in PANELS}
+    panels: dict[str, list[tuple[str, str, str]]] = {title: [] for title in PANELS}
     for parameter in command.get_params(context):
         panels[getattr(parameter, "rich_help_panel", None) or HELP].append(_entry(parameter, command))
     panels[SETTINGS_PANEL] += [
-        _HelpEntry(setting_name(name), _help_sentence(declaration))
+        (setting_name(name), _help_sentence(declaration), "")
         for name, declaration in _declared_options_of(command).items()
         if name in SETTINGS
     ]
     return {title: entries for title, entries in panels.items() if entries}
 
 
-def _entry(parameter: Any, command: Any) -> _HelpEntry:
-    """Returns the row of an argument, in capitals, or an option: its letters, its main name, a place for its value."""
+def _entry(parameter: Any, command: Any) -> tuple[str, str, str]:
+    """Returns the names of an argument, in capitals, or an option, its sentence, and its sentence for ``-h`` or ""."""
     declaration = _declared_options_of(command).get(parameter.name)
     is_option = parameter.param_type_name == "option"
     names = parameter.name.upper()
@@ -261,7 +253,7 @@ def _entry(parameter: Any, command: Any) -> _HelpEntry:
         main_names = [own_name] if own_name in long_names else long_names[:1]
         names = ", ".join([*(name for name in parameter.opts if name not in long_names), *main_names])
     if declaration is None:
-        return _HelpEntry(names, parameter.help or "")
+        return names, parameter.help or "", ""
     if parameter.secondary_opts:
         names += "/" + parameter.secondary_opts[0]
     elif declaration.type is not bool and is_option:
@@ -271,7 +263,7 @@ def _entry(parameter: Any, command: Any) -> _HelpEntry:
             names += " FILE"
         else:
             names += " " + parameter.name.upper().replace("_", "-")
-    return _HelpEntry(names, _help_sentence(declaration), declaration.option.brief)
+    return names, _help_sentence(declaration), declaration.option.brief
 
 
 def _help_sentence(declaration: DeclaredOption) -> str:

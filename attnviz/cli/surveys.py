@@ -1,7 +1,7 @@
 """Runs or continues the survey that a command line asks for, and shows a saved one full-screen."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,26 +17,8 @@ if TYPE_CHECKING:
     from attnviz.report.picture.look import Look
 
 SUFFIX, PARQUET = ".safetensors", ".parquet"
-TEXT_OPTIONS = ("column", "tokens", "window", "token_class")
 TABLES = (PARQUET, ".csv", ".json")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
-
-
-@dataclass(frozen=True)
-class Corpora:
-    """The texts or pictures to survey, as the user typed them; ``None`` for options that are not given."""
-
-    paths: tuple[str, ...]  # files, folders, patterns, or ``-``
-    column: str | None  # the column of a table that holds the texts
-    tokens: str | None  # the number of tokens after which the survey stops, such as ``10M``
-    window: int | None  # the most tokens of one text; longer ones are cut into windows
-    token_class: tuple[str, ...]  # the user's own classes of tokens, such as ``years=[0-9]{4}``
-
-    def refuse_text_options(self) -> None:
-        """Raises AttnvizError if an option for texts was given; called for a corpus of pictures."""
-        name = next((name for name in TEXT_OPTIONS if getattr(self, name)), None)
-        if name is not None:
-            raise AttnvizError(f"{option(name)} is for texts, and the corpus holds pictures; leave it out")
 
 
 def survey_path(output: Output, resume: bool) -> Path:
@@ -58,31 +40,43 @@ def survey_path(output: Output, resume: bool) -> Path:
 
 
 def write_survey(
-    corpora: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
+    paths: tuple[str, ...],
+    settings: "ModelSettings",
+    selection: Selection,
+    path: Path,
+    force: bool,
+    resume: bool,
+    column: str | None = None,
+    tokens: str | None = None,
+    window: int | None = None,
+    token_class: tuple[str, ...] = (),
 ) -> bool:
     """Surveys a corpus and writes the survey; returns False if another process of the run writes it, else True.
 
+    The paths are files, folders, patterns, or ``-``. The last four options are for texts, as the user typed them.
     Prints remarks on a replaced checkpoint, and on texts and metrics that were left out.
     """
     from attnviz.corpus.batches import CorpusPictures, picture_files
     from attnviz.corpus.read import STANDARD_INPUT, CorpusReader
     from attnviz.corpus.token_classes import parse_classes
 
-    if not corpora.paths:
+    if not paths:
         raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
     limit = None
-    if corpora.tokens is not None:
-        text = corpora.tokens.strip().lower().replace("_", "")
+    if tokens is not None:
+        text = tokens.strip().lower().replace("_", "")
         match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text, re.ASCII)
         limit = int(float(match[1]) * MULTIPLES[match[2]]) if match else 0
         if limit < 1:
-            name = f"{option('tokens')} {corpora.tokens!r}"
-            raise AttnvizError(f"{name} is not a number of tokens; give one such as 500k or 10M")
-    pictures = picture_files(corpora.paths)
+            raise AttnvizError(f"{option('tokens')} {tokens!r} is not a number of tokens; give one such as 500k or 10M")
+    pictures = picture_files(paths)
     if pictures:
-        corpora.refuse_text_options()
-    classes = parse_classes(corpora.token_class)
-    texts = None if pictures else CorpusReader(corpora.paths, corpora.column)
+        of_texts = {"column": column, "tokens": tokens, "window": window, "token_class": token_class}
+        name = next((name for name, value in of_texts.items() if value), None)
+        if name is not None:
+            raise AttnvizError(f"{option(name)} is for texts, and the corpus holds pictures; leave it out")
+    classes = parse_classes(token_class)
+    texts = None if pictures else CorpusReader(paths, column)
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
@@ -93,10 +87,10 @@ def write_survey(
     from attnviz.corpus.survey_frame import save_tables
 
     saved_settings = {
-        "column": corpora.column,
-        "window": corpora.window,
+        "column": column,
+        "window": window,
         "tokens": limit,
-        "token_class": list(corpora.token_class),
+        "token_class": list(token_class),
         "layers": _as_text(selection.layers),
         "heads": _as_text(selection.heads or selection.pairs),
         "model": settings.model,
@@ -106,9 +100,9 @@ def write_survey(
         selection=selection,
         custom_classes=classes,
         tokens=limit,
-        window=corpora.window,
+        window=window,
         settings=saved_settings,
-        corpus=corpora.paths,
+        corpus=paths,
         pictures=bool(pictures),
     )
     checkpoint = checkpoint_path(path)
@@ -117,7 +111,7 @@ def write_survey(
         if checkpoint.is_file() and not resume and processes.is_first:
             remark(f"replacing {str(checkpoint)!r} of an unfinished survey; --resume continues it instead")
         model = open_survey_model(
-            replace(settings, device=device_of_process(settings.device)), selection, corpora.window, bool(pictures)
+            replace(settings, device=device_of_process(settings.device)), selection, window, bool(pictures)
         )
         # The first process reports what all read.
         corpus = texts or CorpusPictures(pictures, model, remark if processes.is_first else lambda line: None)

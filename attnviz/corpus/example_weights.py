@@ -143,18 +143,14 @@ def _weights(call: AttentionCall, head: int, request: WeightsRequest, token_coun
     return np.asarray(total / token_count, dtype=np.float32)[None]
 
 
-class _DrawnPictures(NamedTuple):
-    """Example pictures as the model reads them."""
+def example_pictures(
+    survey: Survey, requests: Sequence[WeightsRequest]
+) -> tuple[Mapping[WeightsRequest, FloatArray], Mapping[int, Tokens], Sequence[str]]:
+    """Returns the requested weights, the pictures' tokens, and the names of pictures whose files are gone.
 
-    # the weights of each request, ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries
-    weights: Mapping[WeightsRequest, FloatArray]
-    # the tokens of each picture, with the picture reduced to at most `SIDE` pixels a side, by its number
-    tokens: Mapping[int, Tokens]
-    missing: Sequence[str]  # the names of pictures whose files are gone
-
-
-def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _DrawnPictures:
-    """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither."""
+    Weights are ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries. Tokens, by the number of the picture,
+    hold the picture reduced to at most `SIDE` pixels a side. A picture whose file is gone has neither.
+    """
     from PIL import Image as Pillow
 
     sources = {request.text: survey.examples.texts[request.text].source for request in requests}
@@ -196,4 +192,4 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> _Dra
             window = maps.window((head.head,), queries, slice(*request.keys))
             rows = np.where(window.visible, window.weights[0], np.float32(0))
             weights[request] = rows if request.queries is not None else rows.mean(axis=0, keepdims=True)
-    return _DrawnPictures(weights, tokens, missing)
+    return weights, tokens, missing

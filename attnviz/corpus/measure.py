@@ -217,24 +217,25 @@ def measure_call(
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), texts_of_thread))
     rows_of_block = max(MIN_ROWS, -(-BLOCK_CELLS // (len(heads) * keys)))  # rounded up: 86 of 512, not 6 x 85 and 2
     rows_at_once = queries if min(texts_at_once, texts) > 1 else rows_of_block
-    blocks = list[_Block]()
+    blocks = list[tuple[slice, slice]]()  # texts and queries whose maps fit in `BLOCK_CELLS`
     for start in range(0, texts, texts_at_once):
         text_range = slice(start, min(start + texts_at_once, texts))
         for first_row in range(0, queries, rows_at_once):
-            blocks.append(_Block(text_range, slice(first_row, min(first_row + rows_at_once, queries))))
+            blocks.append((text_range, slice(first_row, min(first_row + rows_at_once, queries))))
     if isinstance(call, FactoredCall) and len(grids.batch.texts) > 1:  # else each product would copy them first
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
-    def measure(block: _Block) -> _Band | None:
+    def measure(block: tuple[slice, slice]) -> _Band | None:
         """Returns the sums of a block; ``None`` if the heads' visible cells differ."""
-        block_call = call.of_texts(block.texts)
+        texts_of_block, rows_of_texts = block
+        block_call = call.of_texts(texts_of_block)
         if isinstance(block_call, FactoredCall):
-            rows = softmax_rows(block_call, heads, grids, block.texts, block.rows)
+            rows = softmax_rows(block_call, heads, grids, texts_of_block, rows_of_texts)
             return None if rows is None else _measure_band(rows)
-        maps = block_call.maps(heads, block.rows)
+        maps = block_call.maps(heads, rows_of_texts)
         if maps.visible.shape[1] > 1:
             return None
-        grid = grids.of(maps.visible[:, 0], block.texts, block.rows, knows_hidden_scores=False)
+        grid = grids.of(maps.visible[:, 0], texts_of_block, rows_of_texts, knows_hidden_scores=False)
         return _measure_band(captured_rows(maps, grid))
 
     is_cpu = grids.batch.device.type == "cpu"
@@ -243,8 +244,8 @@ def measure_call(
     if len(bands) < len(results):  # the heads see different cells, so each needs a grid for itself
         return [numbers for head in heads for numbers in measure_call(call, [head], grids)]
     text_sums = list[_Band]()  # of the texts of a block, over all of their rows
-    for block, band in zip(blocks, bands, strict=True):
-        if block.rows.start == 0:
+    for (_, band_rows), band in zip(blocks, bands, strict=True):
+        if band_rows.start == 0:
             text_sums.append(band)
         else:
             text_sums[-1] = text_sums[-1].joined(band)
@@ -271,13 +272,6 @@ def measure_call(
         beside_sink=_beside_sinks(call, heads, grids, sums, values, received),
     )
     return [(tuple(heads), call_numbers)]
-
-
-class _Block(NamedTuple):
-    """A range of texts and of queries whose maps fit in `BLOCK_CELLS`."""
-
-    texts: slice
-    rows: slice
 
 
 class _Band(NamedTuple):

@@ -19,7 +19,7 @@ from attnviz.maps.dense import key_head_numbers
 from attnviz.maps.heads import head_name
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadCells, HeadList, Report
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report
 from attnviz.text.tokens import Tokens
 
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store: equal contents give equal bytes
@@ -35,7 +35,7 @@ NON_FINITE_JSON = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the numbers of a report to a file, the same bytes for the same report."""
     match report:
-        case HeadList() | HeadAtlas():
+        case HeadList() | DrawnReport(kind="atlas"):
             _write_heads(report, suffix, file)
         case ExactNumbers():
             report.numbers.refuse_without_cells()
@@ -239,11 +239,12 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-def _write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
+def _write_heads(report: HeadList | DrawnReport, suffix: str, file: IO[bytes]) -> None:
     """Writes the numbers of heads, or of results about them, unrounded; the same report gives the same bytes."""
     if suffix not in (".csv", ".json"):
         raise AttnvizError(f"a table of heads cannot be written as {suffix}; use .csv or .json")
     results = report.results
+    assert results is not None
     if suffix == ".json":
         if isinstance(results, HeadFrame):
             frame = results.select(_measure_names(results))

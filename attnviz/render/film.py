@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 COLORS = 256
 MAX_SAMPLES = 16  # pictures from which the palette is made
-LAST_SECONDS = 2.0  # the last picture stays longer, so that the end is seen
+SECONDS, LAST_SECONDS = 0.5, 2.0  # of each picture; the last picture stays longer, so that the end is seen
 
 
 def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
-    """Writes a film; the same film gives the same bytes. The last picture is shown for `LAST_SECONDS` or longer.
+    """Writes a film; the same film gives the same bytes. The last picture is shown for `LAST_SECONDS`.
 
     Smaller pictures are padded to the size of the largest.
     """
@@ -43,7 +43,7 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     first_picture, *other_pictures = (
         picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in padded_pictures
     )
-    milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
+    milliseconds = [round(1000 * SECONDS)] * len(other_pictures) + [round(1000 * LAST_SECONDS)]
     film_file = io.BytesIO()
     first_picture.save(
         film_file,

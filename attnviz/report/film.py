@@ -11,22 +11,11 @@ from attnviz.report.build import build_report
 from attnviz.report.decoding import steps_caption
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity
-from attnviz.report.picture.report import (
-    Arcs,
-    DrawnReport,
-    ExactNumbers,
-    HeadAtlas,
-    Heatmaps,
-    NumberTables,
-    ShadedText,
-    Thumbnails,
-)
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import are_clipped, with_limits
 from attnviz.text.selection import Selection
 
 MAX_FRAMES = 500
-SECONDS_PER_PICTURE = 0.5
-DRAWN = (Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText, HeadAtlas)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,7 +24,6 @@ class Film:
 
     frames: tuple[DrawnReport, ...]  # the pictures, with colour scales in common
     caption: str  # the film in one sentence
-    seconds: float  # the time for which each picture is shown
 
 
 def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> Film:
@@ -48,7 +36,7 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
         title = f"step {step + 1} of {len(steps)}" + (f" wrote “{token}”" if token else "")
         look = replace(options.look, query=f"@{query}", style="text", title=title)
         frames.append(build_report(recording, replace(of_heads, look=look)))
-    return _film(frames, steps_caption(recording, steps), SECONDS_PER_PICTURE)
+    return _film(frames, steps_caption(recording, steps))
 
 
 def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], options: ReportOptions) -> Film:
@@ -60,7 +48,7 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
         for recording, look in zip(track(recordings, "drawing"), looks, strict=True)
     ]
     scale = "each head on one colour scale of its own" if options.look.color_limits == "head" else "on one colour scale"
-    return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, {scale}.", SECONDS_PER_PICTURE)
+    return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, {scale}.")
 
 
 def _refuse_long_film(frame_count: int, advice: str) -> None:
@@ -69,9 +57,9 @@ def _refuse_long_film(frame_count: int, advice: str) -> None:
         raise AttnvizError(f"a film has at most {MAX_FRAMES} pictures, not {frame_count}; {advice}")
 
 
-def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
+def _film(reports: Sequence[object], caption: str) -> Film:
     """Returns the film of the reports; all panels of a quantity, or of a head on request, share one colour scale."""
-    frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
+    frames = [report for report in reports if isinstance(report, DrawnReport)]
     shapes = {tuple((panel.heading.head, panel.values.shape) for panel in frame.panels) for frame in frames}
     if len(frames) < len(reports) or len(shapes) > 1:
         raise AttnvizError(
@@ -93,7 +81,7 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
         panels = [replace(panel, scale=scale_of[_scale_key(panel, frame)]) for panel in frame.panels]
         titled_panels = tuple(with_limits(panel) if panel.heading.limits else panel for panel in panels)
         colored_frames.append(replace(frame, panels=titled_panels))
-    return Film(frames=tuple(colored_frames), caption=caption, seconds=seconds)
+    return Film(frames=tuple(colored_frames), caption=caption)
 
 
 def _scale_key(panel: Panel, frame: DrawnReport) -> tuple[str, Quantity]:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NoReturn, Self, TypedDict, get_args
+from typing import Annotated, Literal, NoReturn, Self, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
 from attnviz.base.options import Option, not_blank
@@ -210,15 +210,6 @@ def parse_head(head: str) -> tuple[int, int]:
     return names[0].layer, names[0].head
 
 
-class SelectionOptions(TypedDict, total=False):
-    """The keyword arguments of ``Selection.parse``, for the type checker."""
-
-    layers: str | None
-    heads: str | None
-    queries: str | None
-    keys: str | None
-
-
 def _group_names() -> dict[str, str]:
     """Returns the names of groups that ``--by`` knows, each with an empty description, for completion."""
     from attnviz.text.named_groups import NAMES
@@ -278,15 +269,6 @@ class Grouping:
     def hides_special(self) -> bool:
         """True if special tokens are hidden in every picture."""
         return self.special is False
-
-
-class GroupingOptions(TypedDict, total=False):
-    """The keyword arguments of ``Grouping``, for the type checker."""
-
-    by: str | None
-    words: bool
-    special: bool | None
-    renormalize: bool
 
 
 def parse_numbers(text: str, name: str) -> tuple[int, ...]:

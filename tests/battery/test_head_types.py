@@ -15,7 +15,7 @@ from attnviz.render.formats import draw, format_of
 from attnviz.report.heads.results import battery_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.text.head_name import HeadName
 from tests.battery.examples import random_model
 from tools.detect_head import random_gpt2
@@ -106,7 +106,8 @@ def test_the_list_the_atlas_and_the_numbers_say_the_same(trained: HeadTypes) -> 
     assert table[0].split(",")[:5] == ["type", "layer", "head", "score", "margin"]
     assert len(table) == 1 + 4 * len(trained.types)
     atlas = battery_report(trained, ReportOptions(medium=format_of(".png").medium(Look())))
-    assert isinstance(atlas, Heatmaps)
+    assert isinstance(atlas, DrawnReport)
+    assert atlas.kind == "maps"
     panel = next(panel for panel in atlas.panels if panel.title == "induction")
     assert panel.values[1, 1] == np.float32(row["score"])
     with pytest.raises(AttnvizError, match=r"-o atlas\.png"):

@@ -103,15 +103,15 @@ def pictures(tmp_path: Path, reader: Reader) -> Survey:
 
 def test_weights_are_those_of_a_recording_of_the_file(pictures: Survey, reader: Reader, tmp_path: Path) -> None:
     requests = [WeightsRequest(0, 5, (2, 4), (0, 30)), WeightsRequest(0, 1, None, (0, 36))]
-    drawn = example_pictures(pictures, requests)
+    drawn_weights, drawn_tokens, _ = example_pictures(pictures, requests)
     recording = reader.record(Example(image=tmp_path / "a.png"), Selection())
     for request in requests:
         head = pictures.heads[request.head]
         [maps] = [maps for maps in recording.maps if maps.layer == head.layer]
         weights = cell_maps(maps).window((head.head,), slice(0, len(maps.query_tokens)), slice(0, 36)).weights[0]
         expected = weights.mean(0)[None, :36] if request is requests[1] else weights[2:4, :30]
-        np.testing.assert_allclose(drawn.weights[request], expected, atol=1e-6)
-    [tokens] = drawn.tokens.values()
+        np.testing.assert_allclose(drawn_weights[request], expected, atol=1e-6)
+    [tokens] = drawn_tokens.values()
     [image] = [medium for medium in tokens.media if isinstance(medium, Image)]
     assert (image.width, image.height, image.pixels.shape[0]) == (300, 600, SIDE)
     assert tokens.labels == recording.maps[0].key_tokens.labels
@@ -120,8 +120,8 @@ def test_weights_are_those_of_a_recording_of_the_file(pictures: Survey, reader: 
 def test_a_picture_that_is_gone_is_named_and_the_others_are_drawn(pictures: Survey, tmp_path: Path) -> None:
     requests = [WeightsRequest(0, 0, None, (0, 36)), WeightsRequest(1, 0, None, (0, 36))]
     (tmp_path / "a.png").unlink()
-    drawn = example_pictures(pictures, requests)
-    assert (list(drawn.tokens), drawn.missing) == ([1], [str(tmp_path / "a.png")])
+    _, drawn_tokens, missing = example_pictures(pictures, requests)
+    assert (list(drawn_tokens), missing) == ([1], [str(tmp_path / "a.png")])
     (tmp_path / "b.png").unlink()
     with pytest.raises(AttnvizError, match=r"no picture is where it was, such as '.*a\.png'"):
         example_pictures(pictures, requests)

@@ -29,7 +29,7 @@ from attnviz.corpus.survey_frame import (
 from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.report.survey.survey_heads import survey_comparison_report
 from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection
@@ -104,7 +104,8 @@ def test_list_numbers_and_picture_say_the_same() -> None:
     assert len(draw(listed, ".csv").decode().splitlines()) == 1 + len(content["changes"])
     options = ReportOptions(sort="sink", medium=format_of(".png").medium(Look()))
     picture = survey_comparison_report(BEFORE, AFTER, options)
-    assert isinstance(picture, Heatmaps)
+    assert isinstance(picture, DrawnReport)
+    assert picture.kind == "maps"
     expected = np.float32(AFTER.means[1, SINK] - BEFORE.means[1, SINK])
     assert picture.panels[0].values[0, 1] == expected
     assert np.isnan(picture.panels[0].values[1, 1])

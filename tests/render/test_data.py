@@ -24,7 +24,7 @@ from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Heatmaps, Report
+from attnviz.report.picture.report import DrawnReport, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
@@ -206,7 +206,7 @@ def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
 
 
 def test_report_without_cells_is_refused() -> None:
-    drawn = Heatmaps(title="t", panels=(), caption="c", remarks=())
+    drawn = DrawnReport(kind="maps", title="t", panels=(), caption="c", remarks=())
     with pytest.raises(AttnvizError, match=r"no numbers of cells for \.csv"):
         draw(drawn, ".csv")
 

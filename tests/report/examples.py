@@ -5,19 +5,12 @@ from typing import Any
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import (
-    DrawnReport,
-    ExactNumbers,
-    HeadCards,
-    HeadList,
-    Report,
-    SurveyedHeads,
-)
+from attnviz.report.picture.report import DrawnReport, Report
 
 
 def drawn(report: Report) -> DrawnReport:
     """The report, which has something to draw."""
-    assert not isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads)
+    assert isinstance(report, DrawnReport)
     return report
 
 

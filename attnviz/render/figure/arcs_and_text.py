@@ -8,10 +8,11 @@ import numpy as np
 
 from attnviz.base.arrays import ByteArray
 from attnviz.render.figure.page import Bar, Box, Content, Page, Strokes, TextLine, Word, arrange_page
-from attnviz.render.figure.picture import PageSize, Picture, page_size
+from attnviz.render.figure.picture import PageSize, page_size
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Heading, Panel
+from attnviz.report.picture.report import DrawnReport
 
 TOKEN_POINTS = (
     28.0,
@@ -53,26 +54,26 @@ LEGEND_GREY = (128, 128, 128)  # of the legend of several hues
 SOURCE_GAP_ROWS = 0.4  # between the line with the model and the title of the first head
 WORD_HEIGHT = 0.9  # height of the rectangle behind a token, in rows
 
-ContentAt = Callable[[Picture, float, PageSize, Ruler], Content]
+ContentAt = Callable[[DrawnReport, float, PageSize, Ruler], Content]
 
 
-def arrange_arcs(picture: Picture, ruler: Ruler) -> Page:
+def arrange_arcs(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the page of arcs: two columns of tokens for each head, or for all heads if the look overlays them."""
     content = _overlaid_arcs if picture.look.overlaid else _arcs_content
     return arrange_tokens(picture, content, ruler, legend=())
 
 
-def arrange_text(picture: Picture, ruler: Ruler) -> Page:
+def arrange_text(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the page of a text for each head, or of one for all heads if the look overlays them."""
     if picture.look.overlaid:
         return arrange_tokens(picture, _overlaid_text, ruler, legend=())
     return arrange_tokens(picture, _text_content, ruler)
 
 
-def arrange_tokens(picture: Picture, content: ContentAt, ruler: Ruler, legend: Sequence[Bar] | None = None) -> Page:
+def arrange_tokens(picture: DrawnReport, content: ContentAt, ruler: Ruler, legend: Sequence[Bar] | None = None) -> Page:
     """Returns a page whose tokens have the largest font size at which their content fits."""
 
-    def fill(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
+    def fill(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
         chosen_size = picture.look.font_size
         largest = math.inf if area.is_fixed else MAX_DEFAULT_TOKEN_POINTS
         max_height = area.height if area.is_fixed else math.inf
@@ -86,7 +87,7 @@ def arrange_tokens(picture: Picture, content: ContentAt, ruler: Ruler, legend: S
     return arrange_page(picture, page_size(picture.look), fill, ruler, legend)
 
 
-def _arcs_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def _arcs_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns the arcs of heads: queries at the left, keys at the right, and lines for the weights between them."""
     scale, width, page_grows = area.scale, area.width, area.grows
     row_height, max_label_width = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
@@ -147,7 +148,7 @@ def _arcs_content(picture: Picture, points: float, area: PageSize, ruler: Ruler)
     return Content(total_width, height, points, words=tuple(words), strokes=tuple(strokes), lines=tuple(lines))
 
 
-def _overlaid_arcs(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def _overlaid_arcs(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns the arcs of several heads between the same two columns of tokens, each head in its hue."""
     row_height = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
@@ -168,7 +169,7 @@ def _overlaid_arcs(picture: Picture, points: float, area: PageSize, ruler: Ruler
     return replace(moved, width=width, height=content.height + depth, words=(*names, *moved.words))
 
 
-def _overlaid_text(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def _overlaid_text(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns one paragraph under the heads' names; a token's colour mixes the hues of the heads that look at it."""
     row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
@@ -182,7 +183,7 @@ def _overlaid_text(picture: Picture, points: float, area: PageSize, ruler: Ruler
     return Content(max(right, names_end), height, points, words=(*names, *paragraph))
 
 
-def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
+def _hue_names(picture: DrawnReport, points: float, ruler: Ruler) -> tuple[list[Word], float]:
     """Returns the title of each head with the end of its scale, on the head's hue, and the height of all titles."""
     row_height, padding = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
@@ -234,7 +235,7 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_h
     return Strokes(np.stack([starts, stops], axis=1), strengths[order])
 
 
-def _text_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def _text_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight."""
     row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     title_points = points * PANEL_TITLE_SIZE

@@ -20,7 +20,6 @@ from attnviz.render.figure.media import draw_image, draw_sound, draw_strip, imag
 from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Page
 from attnviz.render.figure.picture import (
     THEME_COLORS,
-    Picture,
     Theme,
     page_size,
     picture_of,
@@ -31,17 +30,7 @@ from attnviz.render.figure.picture import (
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, Ruler, choose_fonts
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
 from attnviz.report.picture.look import Look, refuse_pixels
-from attnviz.report.picture.report import (
-    Arcs,
-    DrawnReport,
-    ExactNumbers,
-    HeadCards,
-    HeadList,
-    Report,
-    ShadedText,
-    SurveyedHeads,
-    Thumbnails,
-)
+from attnviz.report.picture.report import DrawnReport, Report, SurveyedHeads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,25 +50,21 @@ PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as PNG, SVG or PDF; the same report gives the same bytes."""
     if isinstance(report, SurveyedHeads):
-        metadata_picture = Picture(
-            title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look
-        )
-        _save(_survey_figure(report), metadata_picture, suffix, file)
+        _save(_survey_figure(report), report, suffix, file)
         return
-    drawn_report = _drawable_report(report)
-    write_picture(drawn_report, picture_of(drawn_report), suffix, file)
+    write_picture(picture_of(_drawable_report(report)), suffix, file)
 
 
 def write_picture(
-    report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
+    picture: DrawnReport, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
 ) -> None:
     """Writes a picture to a file. Thumbnails in a PNG are drawn without matplotlib, everything else with it."""
-    if isinstance(report, Thumbnails) and suffix == ".png":
+    if picture.kind == "thumbnails" and suffix == ".png":
         from attnviz.render.figure.thumbnails import draw_thumbnails
 
         file.write(draw_thumbnails(picture))
         return
-    _save(_figure(report, picture, is_vector=suffix != ".png"), picture, suffix, file, letters)
+    _save(_figure(picture, is_vector=suffix != ".png"), picture, suffix, file, letters)
 
 
 def _survey_figure(report: SurveyedHeads) -> "OwnFigure":
@@ -100,12 +85,12 @@ def _settings_with_fonts(families: tuple[str, ...]) -> AbstractContextManager[No
 
 def _save(
     matplotlib_figure: "OwnFigure",
-    picture: Picture,
+    picture: DrawnReport | SurveyedHeads,
     suffix: str,
     file: IO[bytes],
     letters: Literal["none", "path"] = "none",
 ) -> None:
-    is_over_image = bool(picture.panels) and isinstance(picture.panels[0].columns.canvas, Image)
+    is_over_image = isinstance(picture, DrawnReport) and isinstance(picture.panels[0].columns.canvas, Image)
     png_settings = {"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_over_image and suffix == ".png" else {}
     if suffix == ".png":
         refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.pixels_per_inch)
@@ -156,40 +141,39 @@ def figure(report: Report) -> "OwnFigure":
     """Returns a report as a matplotlib figure, which callers can change further."""
     if isinstance(report, SurveyedHeads):
         return _survey_figure(report)
-    drawn_report = _drawable_report(report)
-    return _figure(drawn_report, picture_of(drawn_report), is_vector=False)
+    return _figure(picture_of(_drawable_report(report)), is_vector=False)
 
 
 def _drawable_report(report: Report) -> DrawnReport:
-    if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
+    if not isinstance(report, DrawnReport):
         raise AttnvizError("this report has numbers and no picture; use -o numbers.csv, or attnviz show to draw heads")
     if not report.panels:  # an atlas of one token: no metric is defined
         raise AttnvizError("no head has a metric to draw; use a longer text, or the list in the terminal")
     return report
 
 
-def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigure":
-    fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
-    readable_picture = with_readable_texts(picture, fonts)
-    ruler = Ruler(fonts.families)
+def _figure(picture: DrawnReport, is_vector: bool) -> "OwnFigure":
+    fonts = choose_fonts(shown_texts(picture, labels=picture.kind != "thumbnails"))
+    picture = with_readable_texts(picture, fonts)
+    look, ruler = picture.look, Ruler(fonts.families)
     with _settings_with_fonts(fonts.families):
-        match report:
-            case Thumbnails():
+        match picture.kind:
+            case "thumbnails":
                 from attnviz.render.figure.thumbnails import arrange_thumbnails, draw_maps
 
-                page = arrange_thumbnails(readable_picture, ruler)
-                return _draw_page(page, picture.look, lambda figure: draw_maps(figure, page, readable_picture))
-            case Arcs():
-                return _draw_page(arrange_arcs(readable_picture, ruler), picture.look)
-            case ShadedText():
-                theme = THEME_COLORS[readable_picture.look.drawn_theme]
-                match readable_picture.panels[0].columns.canvas:
+                page = arrange_thumbnails(picture, ruler)
+                return _draw_page(page, look, lambda figure: draw_maps(figure, page, picture))
+            case "arcs":
+                return _draw_page(arrange_arcs(picture, ruler), look)
+            case "text":
+                theme = THEME_COLORS[look.drawn_theme]
+                match picture.panels[0].columns.canvas:
                     case Text():
-                        return _draw_page(arrange_text(readable_picture, ruler), readable_picture.look)
+                        return _draw_page(arrange_text(picture, ruler), look)
                     case Image():
-                        page, draw_place = arrange_tokens(readable_picture, images_content, ruler), draw_image
+                        page, draw_place = arrange_tokens(picture, images_content, ruler), draw_image
                     case Sound():
-                        page, draw_place = arrange_tokens(readable_picture, sounds_content, ruler), draw_sound
+                        page, draw_place = arrange_tokens(picture, sounds_content, ruler), draw_sound
                     case unknown:
                         assert_never(unknown)
 
@@ -197,10 +181,10 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigur
                     for place in page.content.places:
                         draw_place(matplotlib_figure, place, theme)
 
-                return _draw_page(page, readable_picture.look, draw_places)
+                return _draw_page(page, look, draw_places)
             case _:
-                page = arrange_maps(readable_picture, ruler)
-                return _draw_page(page, picture.look, lambda figure: _draw_maps(figure, page, picture.look, is_vector))
+                page = arrange_maps(picture, ruler)
+                return _draw_page(page, look, lambda figure: _draw_maps(figure, page, look, is_vector))
 
 
 def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]" = lambda _: None) -> "OwnFigure":

@@ -26,9 +26,10 @@ from attnviz.render.figure.page import (
     arrange_page,
     fitting_title,
 )
-from attnviz.render.figure.picture import PageSize, Picture, page_size
+from attnviz.render.figure.picture import PageSize, page_size
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.panels import Axis, Panel
+from attnviz.report.picture.report import DrawnReport
 
 PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # factors by which a page may grow to make numbers legible
 MAP_PAGE_SCALES = PAGE_SCALES[:3]  # factors to bring the longer side of every map to MIN_MAP_SIDE
@@ -100,7 +101,7 @@ class _Grid:
             yield panel.columns, self.cell[0] * factor
 
 
-def arrange_maps(picture: Picture, ruler: Ruler) -> Page:
+def arrange_maps(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the page of maps, of the picture's size, or as large as needed.
 
     Numbers that would be too small to read are left out, with a remark.
@@ -119,7 +120,7 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Page:
     return page
 
 
-def _legible_page(picture: Picture, ruler: Ruler) -> Page:
+def _legible_page(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the smallest page on which numbers, or maps without numbers, are large enough."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
@@ -133,7 +134,7 @@ def _legible_page(picture: Picture, ruler: Ruler) -> Page:
     return page
 
 
-def _maps_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
+def _maps_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
     panels, scale = picture.panels, area.scale
     grid = _GridPlan(picture, area, int(any(panel.title for panel in panels)), ruler).largest()
     short_titles = [(panel.heading.shortened().text, grid.size(index, panel)[0]) for index, panel in enumerate(panels)]
@@ -212,7 +213,7 @@ def _axis_labels(axis: Axis, grid: _Grid, cell: float, length: float, scale: flo
 class _GridPlan:
     """Finds the grid of a picture's panels in an area."""
 
-    picture: Picture
+    picture: DrawnReport
     area: PageSize
     title_lines: int  # of the longest title of a panel; 0 if no panel has a title
     ruler: Ruler
@@ -387,7 +388,7 @@ def _whole_pixels(inches: float, dpi: int) -> float:
     return math.floor(pixels) / dpi if pixels >= 2 else inches
 
 
-def _widest_number(picture: Picture, ruler: Ruler) -> float:
+def _widest_number(picture: DrawnReport, ruler: Ruler) -> float:
     """Returns the width of the widest number in a cell, in inches per point of its font size.
 
     Measures only the smallest and the largest visible number of each panel; 1 / `POINTS_PER_INCH` if none is visible.

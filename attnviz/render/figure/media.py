@@ -10,11 +10,12 @@ import numpy as np
 
 from attnviz.media.sound import Sound
 from attnviz.render.figure.page import Box, Content, Place, TextLine, fitting_title
-from attnviz.render.figure.picture import PageSize, Picture, Theme
+from attnviz.render.figure.picture import PageSize, Theme
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.render.terminal.maps import ROUND_SECONDS
 from attnviz.report.picture.overlays import band_tops, outline_segments, panel_image, query_box
 from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import DrawnReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +74,7 @@ def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
         matplotlib_figure.add_artist(frame)
 
 
-def images_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns an image for each head under its title, as large as the area allows, as `arrange_tokens` asks."""
     panels, width, scale = picture.panels, area.width, area.scale
     groups = [panel.group for panel in panels]
@@ -194,7 +195,7 @@ def draw_sound(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
     weights_axes.xaxis.set_major_formatter("{x:g} s")
 
 
-def sounds_content(picture: Picture, points: float, area: PageSize, ruler: Ruler) -> Content:
+def sounds_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns a sound for each head under its title, as wide as the area allows, as `arrange_tokens` asks."""
     scale = area.scale
     margin = max(0.0, SOUND_MARGIN * scale - area.margin)

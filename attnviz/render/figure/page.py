@@ -11,10 +11,11 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.picture import PageSize, Picture
+from attnviz.render.figure.picture import PageSize
 from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
 from attnviz.report.picture.panels import Heading, Panel, Quantity
+from attnviz.report.picture.report import DrawnReport
 
 # All lengths and font sizes are those of a slide; other pages scale them.
 LABEL_PADDING = 0.06  # between cells and labels, and between labels and the axis's name
@@ -43,7 +44,7 @@ OWN_LOW, OWN_HIGH = "smallest", "largest"  # ends of the bar if each thumbnail h
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle from the page's lower left corner."""
+    """A rectangle, from the lower left corner of a page or the upper left corner of a slide."""
 
     x: float
     y: float
@@ -180,11 +181,11 @@ class Page:
     lines: tuple[TextLine, ...]  # the lines of the title, the summary and the remarks
 
 
-Fill = Callable[[Picture, PageSize, Ruler], Content]
+Fill = Callable[[DrawnReport, PageSize, Ruler], Content]
 
 
 def arrange_page(
-    picture: Picture, size: PageSize, fill: Fill, ruler: Ruler, legend: Sequence[Bar] | None = None
+    picture: DrawnReport, size: PageSize, fill: Fill, ruler: Ruler, legend: Sequence[Bar] | None = None
 ) -> Page:
     """Returns the page of a picture, with the content that ``fill`` makes for the area between title and remarks.
 
@@ -201,10 +202,10 @@ def arrange_page(
         tick_width = ruler.longest_width((text for _, text in bar.ticks), bar_points)
         bar_width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest_width(name, bar_points))
         bars.append(replace(bar, name=name, points=bar_points, box=Box(0, 0, bar_width, 0)))
-    title = _title_block(picture, width - 2 * margin, scale, ruler)
-    foot = _remarks_block(picture, width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * height)
+    title, title_height = _title_block(picture, width - 2 * margin, scale, ruler)
+    foot, foot_height = _remarks_block(picture, width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * height)
     # A column of a paper is as high as its content, so texts take no space from the panels.
-    area_height = height if size.is_column else height - 2 * margin - title.height - foot.height
+    area_height = height if size.is_column else height - 2 * margin - title_height - foot_height
     legend_points = (COLUMN_LEGEND_POINTS if size.is_column else AXIS_NAME_POINTS) * scale
 
     def filled(is_legend_below: bool) -> tuple[Content, float, float]:
@@ -226,15 +227,15 @@ def arrange_page(
         if legend_height:  # on the narrower page
             legend_height = _bars_below(bars, width - 2 * margin, legend_points, scale, ruler)[1]
     if not size.is_fixed:
-        title = _title_block(picture, width - 2 * margin, scale, ruler)
-        foot = _remarks_block(picture, width - 2 * margin, scale, ruler, height)
+        title, title_height = _title_block(picture, width - 2 * margin, scale, ruler)
+        foot, foot_height = _remarks_block(picture, width - 2 * margin, scale, ruler, height)
         min_height = MIN_BAR_HEIGHT * scale * len(bars) if legend_width else 0.0
         content_height = max(content.height + legend_height, min_height)
-        height = content_height + title.height + foot.height + 2 * margin
-    free_height = height - 2 * margin - title.height - foot.height - legend_height - content.height
+        height = content_height + title_height + foot_height + 2 * margin
+    free_height = height - 2 * margin - title_height - foot_height - legend_height - content.height
     is_text = content.words and not content.strokes  # which begins where its title does
     left = margin + (0.0 if is_text else max(width - 2 * margin - content.width - legend_width, 0) / 2)
-    top = height - margin - title.height - max(free_height, 0) / 2
+    top = height - margin - title_height - max(free_height, 0) / 2
     placed_content = content.moved(left, top)
     places = tuple(replace(place, box=place.box.on_pixels(dpi)) for place in placed_content.places)  # for sharp edges
     placed_content = replace(placed_content, places=places)
@@ -248,7 +249,7 @@ def arrange_page(
         boxes = [place.box for place in placed_content.places] or [
             Box(left, top - content.height, content.width, content.height)
         ]
-        bars = _bars_beside(bars, boxes, left + content.width + BAR_GAP * scale, margin + foot.height, scale)
+        bars = _bars_beside(bars, boxes, left + content.width + BAR_GAP * scale, margin + foot_height, scale)
     return Page(
         width=width,
         height=height,
@@ -256,28 +257,23 @@ def arrange_page(
         content=placed_content,
         bars=tuple(bars),
         lines=(
-            *_moved_lines(title.lines, margin, height - margin),
-            *_moved_lines(foot.lines, margin, margin + foot.height),
+            *_moved_lines(title, margin, height - margin),
+            *_moved_lines(foot, margin, margin + foot_height),
         ),
     )
 
 
-def _moved_lines(lines: tuple[TextLine, ...], x: float, y: float) -> tuple[TextLine, ...]:
+def _moved_lines(lines: Sequence[TextLine], x: float, y: float) -> tuple[TextLine, ...]:
     return tuple(replace(line, x=line.x + x, y=line.y + y) for line in lines)
 
 
-@dataclass(frozen=True)
-class _TextBlock:
-    """Lines of text below each other, from (0, 0) downwards, and their height."""
+def _title_block(picture: DrawnReport, width: float, scale: float, ruler: Ruler) -> tuple[list[TextLine], float]:
+    """Returns the lines of title and source, from (0, 0) downwards, and their height.
 
-    lines: tuple[TextLine, ...]
-    height: float
-
-
-def _title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> _TextBlock:
-    """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut."""
+    A long title becomes smaller, then takes two lines, then is cut.
+    """
     points = ruler.largest_points((picture.title,), width, TITLE_POINTS * scale, MIN_TITLE_POINTS * scale, bold=True)
-    max_lines = 1 if picture.small else MAX_TITLE_LINES
+    max_lines = 1 if picture.kind == "thumbnails" else MAX_TITLE_LINES
     texts = ruler.clamp(picture.title, points, width + ROUNDING_INCHES, max_lines, bold=True)
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
     title_lines = [
@@ -288,13 +284,15 @@ def _title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> 
     sources = ruler.clamp(picture.source, source_points, width, max_lines=1)
     source_lines = [TextLine(0, -title_height, text, source_points) for text in sources]
     height = title_height + len(sources) * source_points * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale
-    return _TextBlock((*title_lines, *source_lines), height)
+    return [*title_lines, *source_lines], height
 
 
-def _remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> _TextBlock:
-    """Returns the summary, and under it the remarks, of which as many lines stay as fit the height, at least one.
+def _remarks_block(
+    picture: DrawnReport, width: float, scale: float, ruler: Ruler, max_height: float
+) -> tuple[list[TextLine], float]:
+    """Returns the lines of the summary, and under it of the remarks, from (0, 0) downwards, and their height.
 
-    Without a summary and remarks, the block has no line and the height 0.
+    As many lines of remarks stay as fit the height, at least one. Without any line the height is 0.
     """
     points = REMARK_POINTS * scale
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
@@ -323,16 +321,16 @@ def _remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, m
     texts = ruler.clamp(text, points, width, max(int((max_height - remarks_top) / line_height), 1))
     lines = [TextLine(0, -remarks_top - index * line_height, line, points) for index, line in enumerate(texts)]
     height = remarks_top + len(texts) * line_height if cells or texts else 0.0
-    return _TextBlock((*cells, *lines), height)
+    return [*cells, *lines], height
 
 
-def _bars_of(picture: Picture) -> list[Bar]:
+def _bars_of(picture: DrawnReport) -> list[Bar]:
     """Returns a colour bar for each scale of the panels, or none for more than `MAX_BARS` scales.
 
     Thumbnails have one bar, whose ticks are words if each thumbnail has a scale of its own.
     """
     scales = list(dict.fromkeys((panel.color_quantity, panel.scale) for panel in picture.panels))
-    if not picture.small:
+    if picture.kind != "thumbnails":
         shown_scales = scales if len(scales) <= MAX_BARS else []
         return [Bar(colors, (quantity.name,), quantity.ticks(colors), quantity) for quantity, colors in shown_scales]
     quantity, colors = scales[0]

@@ -1,12 +1,12 @@
-"""Defines the content of a figure for every type of report, the size of its page, and its light and dark colours."""
+"""Defines what a figure shows of a report, the size of its page, and its light and dark colours."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from attnviz.render.figure.words import Fonts, missing_remark
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import Axis, Panel
-from attnviz.report.picture.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary, Thumbnails
+from attnviz.report.picture.panels import Axis
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.words.captions import source_line
 
 THEME_COLORS = {
@@ -39,48 +39,20 @@ PAGE_MARGIN, COLUMN_MARGIN = 0.35, 0.06  # inches, of a slide and of a figure in
 FRAME_MARGIN = 0.12  # of a picture on a slide, which has free space around it
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Picture:
-    """The content of one figure."""
-
-    title: str  # the title above it; "" if the title stands elsewhere
-    source: str = ""  # the line under the title that names the model
-    caption: str  # the picture in one sentence, for its metadata
-    remarks: tuple[str, ...]  # the sentences below it
-    panels: tuple[Panel, ...]  # the panels, in the order in which they are drawn
-    look: Look  # the options of its size, colours and fonts
-    across: int | None = None  # the number of panels that belong side by side; ``None`` for any number
-    summary: Summary | None = None  # a table under the panels, or ``None``
-    numbers: bool = False  # True if numbers are written into the cells
-    filled: bool = False  # True if the panels fill rows in their order; False if each group of thumbnails starts a row
-    small: bool = False  # True if the panels are thumbnails, whose titles have no space for limits of colours
-
-
-def picture_of(report: DrawnReport) -> Picture:
-    """Returns the content of the figure of a report.
+def picture_of(report: DrawnReport) -> DrawnReport:
+    """Returns a report as it is drawn in a figure: with its source, with numbers if they are written into cells.
 
     A bare figure has no title, source, remarks or summary; its caption then has the words of title and remarks too.
     """
-    match report:
-        case NumberTables():
-            has_numbers = True
-        case Heatmaps() | HeadAtlas():
-            has_numbers = report.look.annotate
-        case _:
-            has_numbers = False
-    is_bare = report.look.bare
-    return Picture(
+    is_bare, has_maps = report.look.bare, report.kind in ("maps", "atlas")
+    return replace(
+        report,
         title="" if is_bare else report.title,
         source="" if is_bare else source_line(report),
         caption=" ".join((report.title, report.caption, *report.remarks)) if is_bare else report.caption,
         remarks=() if is_bare else report.remarks,
-        panels=report.panels,
-        look=report.look,
-        across=report.across,
-        summary=None if is_bare or isinstance(report, Thumbnails) else report.summary,
-        numbers=has_numbers,
-        filled=isinstance(report, Thumbnails) and report.filled,
-        small=isinstance(report, Thumbnails),
+        summary=None if is_bare or report.kind == "thumbnails" else report.summary,
+        numbers=report.look.annotate if has_maps else report.kind == "tables",
     )
 
 
@@ -123,7 +95,7 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
     return PageSize(PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor, 1.0, PAGE_MARGIN)
 
 
-def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
+def with_readable_texts(picture: DrawnReport, fonts: Fonts) -> DrawnReport:
     """Returns a picture with code points (⟨U+1F600⟩) for characters that no font has, and a remark that names them.
 
     Returns the picture unchanged if no character is missing.
@@ -153,7 +125,7 @@ def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
     )
 
 
-def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
+def shown_texts(picture: DrawnReport, *, labels: bool = True) -> Iterable[str]:
     """Returns the title, source, remarks and panel titles of a figure, with or without labels and landmarks."""
     axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
     label_texts = {label for axis in axes for label in (*axis.labels, *(text for _, text in axis.marks))}

@@ -7,7 +7,7 @@ programs that cannot show SVG.
 import io
 import math
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,20 +16,12 @@ from attnviz.base.printable import printable_line
 from attnviz.render.data import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
-from attnviz.render.figure.picture import THEME_COLORS, Picture, picture_of
+from attnviz.render.figure.page import Box
+from attnviz.render.figure.picture import THEME_COLORS, picture_of
 from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, PillowRuler
 from attnviz.report.picture.look import SLIDES, Look
 from attnviz.report.picture.panels import Heading
-from attnviz.report.picture.report import (
-    DrawnReport,
-    ExactNumbers,
-    HeadCards,
-    HeadList,
-    Report,
-    Summary,
-    SurveyedHeads,
-    Thumbnails,
-)
+from attnviz.report.picture.report import DrawnReport, Report, Summary
 from attnviz.report.words.captions import part_caption, part_title, source_line
 
 if TYPE_CHECKING:
@@ -64,22 +56,12 @@ PLAIN_TABLE = "{2D5ABB26-0587-4C30-8999-92F81FD0307C}"  # the table style of the
 TITLE_ONLY = 5  # index of this layout in python-pptx's default template
 
 
-@dataclass(frozen=True)
-class _SlideBox:
-    """A rectangle on a slide, in inches from its upper left corner."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as slides; the same report gives the same bytes."""
-    if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
+    if not isinstance(report, DrawnReport):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
     parts: list[DrawnReport] = [chapter.report for chapter in report.story]
-    if not parts and isinstance(report, Thumbnails):
+    if not parts and report.kind == "thumbnails":
         parts = [report]
     elif not parts:  # on each slide as many heads as the look asks for, with all their panels
         count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
@@ -148,9 +130,7 @@ def _slide_size(look: Look) -> tuple[float, float]:
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     width, height = _slide_size(report.look)
     inner_width = width - 2 * MARGIN
-    slide = _add_slide(
-        deck, report, report.title, _SlideBox(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT)
-    )
+    slide = _add_slide(deck, report, report.title, Box(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT))
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
     lines = []
@@ -159,7 +139,7 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     if origin:
         lines.append(f"Model: {origin['model']}")
     lines += [report.caption, *report.remarks]
-    text_box = _SlideBox(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
+    text_box = Box(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
     _add_text(slide, report, lines, text_box, TEXT_POINTS)
     _add_notes(slide, lines)
 
@@ -172,7 +152,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     # A note is the heading if it fits one line in the smallest size of headings.
     note_is_heading = bool(note) and RULER.width(note, HEADING_POINTS[-1]) <= inner_width
     heading = note if note_is_heading else _slide_heading(part)
-    slide = _add_slide(deck, part, heading, _SlideBox(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
+    slide = _add_slide(deck, part, heading, Box(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
     note_remarks: tuple[str, ...] = ()
     if note:
         note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
@@ -185,8 +165,8 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
             break
         shown_remarks.remove(max(shown_remarks, key=len))
     foot_text = " ".join(shown_remarks)
-    fitted_foot = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
-    foot_height = fitted_foot.height + MARGIN / 4 if foot_text else 0.0
+    *_, foot_height = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
+    foot_height = foot_height + MARGIN / 4 if foot_text else 0.0
     size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture: Any = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
@@ -209,7 +189,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     properties: Any = picture._element.nvPicPr
     properties.cNvPr.set("descr", printable_line(caption))
     if foot_text:
-        foot_box = _SlideBox(MARGIN, height - foot_height, inner_width, foot_height)
+        foot_box = Box(MARGIN, height - foot_height, inner_width, foot_height)
         _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
@@ -224,7 +204,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     from pptx.util import Inches, Pt
 
     width, height = _slide_size(report.look)
-    heading_box = _SlideBox(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
+    heading_box = Box(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
     slide = _add_slide(deck, report, TABLE_TITLE, heading_box)
     max_rows = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2  # less the header and the remark
     rows = [summary.header, *summary.rows[:max_rows]]
@@ -247,7 +227,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     if more_heads > 0:
         heads_text = "1 more head is" if more_heads == 1 else f"{more_heads} more heads are"
         remark = f"{heads_text} left out; -o change.csv writes all heads."
-        foot_box = _SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
+        foot_box = Box(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
         _add_text(slide, report, [remark], foot_box, REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
@@ -256,19 +236,19 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
     """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], heading=Heading()),)
     dpi = _picture_dpi(part.look)
-    reduction = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
+    reduction = 1.0 if part.kind == "thumbnails" else PICTURE_REDUCTION
     font_size = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)
     frame = (size[0] / reduction, size[1] / reduction)
     look = replace(part.look, frame=frame, dpi=round(dpi * reduction), font_size=font_size)
-    wordless_picture: Picture = replace(
+    wordless_picture = replace(
         picture_of(part), title="", source="", remarks=(), panels=panels, look=look, summary=None
     )
     file = io.BytesIO()
-    write_picture(part, wordless_picture, suffix, file, letters="path")
+    write_picture(wordless_picture, suffix, file, letters="path")
     return file
 
 
-def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: _SlideBox) -> "Slide":
+def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Box) -> "Slide":
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
@@ -278,52 +258,44 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: _Sl
     return slide
 
 
-def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: _SlideBox, sizes: tuple[int, ...]) -> None:
+def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
     from pptx.util import Emu
 
     zero = Emu(0)
     _write_lines(slide.shapes.add_textbox(zero, zero, zero, zero), report, lines, box, sizes, "faint")
 
 
-def _write_lines(
-    shape: Any, report: DrawnReport, lines: list[str], box: _SlideBox, sizes: tuple[int, ...], ink: str
-) -> None:
+def _write_lines(shape: Any, report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...], ink: str) -> None:
     """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
 
-    shape.left, shape.top, shape.width, shape.height = map(Inches, (box.left, box.top, box.width, box.height))
+    shape.left, shape.top, shape.width, shape.height = map(Inches, (box.x, box.y, box.width, box.height))
     frame = shape.text_frame
     frame.word_wrap, frame.vertical_anchor = True, MSO_ANCHOR.TOP
     frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
-    fitted_text = _fitted_text("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
-    frame.text = "\n".join(fitted_text.paragraphs)
+    paragraphs, points, _ = _fitted_text("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
+    frame.text = "\n".join(paragraphs)
     for paragraph in frame.paragraphs:
-        paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(fitted_text.points / 4)
-        paragraph.font.size = Pt(fitted_text.points)
+        paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(points / 4)
+        paragraph.font.size = Pt(points)
         paragraph.font.color.rgb = _color(report, ink)
 
 
-@dataclass(frozen=True)
-class _FittedText:
-    """A text in the largest font size at which it fits a box."""
+def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> tuple[list[str], int, float]:
+    """Returns the lines of a text, the largest font size at which it fits, and its approximate height in inches.
 
-    paragraphs: tuple[str, ...]  # the text, cut if it fits at no size
-    points: int  # the font size
-    height: float  # its height in inches, approximately; the exact line breaks depend on the program that shows it
-
-
-def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> _FittedText:
-    """Returns a text in the largest font size at which it fits; cut with an ellipsis in the smallest if none fits."""
+    If no size fits, the text is cut with an ellipsis in the smallest.
+    """
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line_height = points * LINE_HEIGHT / POINTS_PER_INCH
         lines = [line for paragraph in paragraphs for line in RULER.wrap(paragraph, points, width)]
         if len(lines) * line_height <= height:
-            return _FittedText(tuple(paragraphs), points, len(lines) * line_height)
+            return paragraphs, points, len(lines) * line_height
     lines = lines[: max(int(height / line_height), 1)]
     lines[-1] = RULER.cut(f"{lines[-1]} {ELLIPSIS}", points, width)
-    return _FittedText(tuple(lines), points, len(lines) * line_height)
+    return lines, points, len(lines) * line_height
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:

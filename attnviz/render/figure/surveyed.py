@@ -12,11 +12,11 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.media.image import Image
 from attnviz.render.figure.media import draw_image
 from attnviz.render.figure.page import Bar, Box, Content, Page, Place, Word, arrange_page
-from attnviz.render.figure.picture import THEME_COLORS, PageSize, Picture, page_size, with_readable_texts
+from attnviz.render.figure.picture import THEME_COLORS, PageSize, page_size, with_readable_texts
 from attnviz.render.figure.words import Fonts, Ruler, choose_fonts
 from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, colormap, on_paper
 from attnviz.report.picture.panels import WEIGHT, Axis, Heading, Panel, Quantity
-from attnviz.report.picture.report import HeadExample, SurveyedHeads
+from attnviz.report.picture.report import DrawnReport, HeadExample, SurveyedHeads
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class SurveySheet:
         """Returns the page of the survey: of the look's size, or as large as its content."""
 
         is_bare = self.report.look.bare
-        metadata = Picture(
+        metadata = DrawnReport(
+            kind="maps",
             title="" if is_bare else self.report.title,
             source="" if is_bare else self.report.caption,
             caption=self.report.caption,
@@ -92,7 +93,7 @@ class SurveySheet:
         self.page = arrange_page(picture, page_size(self.report.look), self.fill, self.ruler, legend)
         return self.page
 
-    def fill(self, picture: Picture, area: PageSize, ruler: Ruler) -> Content:
+    def fill(self, picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
         """Returns the space of the points or cards; they are scaled to an area of a given size."""
         height = POINTS_HEIGHT + AXIS_HEIGHT
         if self.report.cards:

@@ -17,7 +17,6 @@ from attnviz.render.figure.page import LABEL_PADDING, Box, Content, Page, Place,
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     PageSize,
-    Picture,
     page_size,
     rgb,
     shown_texts,
@@ -27,6 +26,7 @@ from attnviz.render.figure.words import POINTS_PER_INCH, PillowRuler, Ruler, cho
 from attnviz.report.picture.colors import NAN, colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import DrawnReport
 
 if TYPE_CHECKING:
     from attnviz.render.figure.own_figure import OwnFigure
@@ -102,7 +102,7 @@ class _Frame:
         return self.side[0] + round(self.title_size * LINE_SPACING) + self.gap, self.side[1] + self.gap
 
 
-def arrange_thumbnails(picture: Picture, ruler: Ruler) -> Page:
+def arrange_thumbnails(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the page of thumbnails and their titles, of the look's size, or as large as needed.
 
     If the titles of a filled picture are not legible, the values after the heads' names are left out, with a remark;
@@ -132,7 +132,7 @@ def sheet_dpi(look: Look) -> int:
     return PAGE_DPI if page_size(look).grows else look.pixels_per_inch
 
 
-def draw_thumbnails(picture: Picture) -> bytes:
+def draw_thumbnails(picture: DrawnReport) -> bytes:
     """Returns a picture of thumbnails as the bytes of a PNG with a palette; metadata has title, caption and remarks."""
     look = picture.look
     readable_picture = with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False)))
@@ -175,7 +175,7 @@ def draw_thumbnails(picture: Picture) -> bytes:
         return file.getvalue()
 
 
-def draw_maps(matplotlib_figure: "OwnFigure", page: Page, picture: Picture) -> None:
+def draw_maps(matplotlib_figure: "OwnFigure", page: Page, picture: DrawnReport) -> None:
     """Draws all thumbnails of a page as one image."""
     axes = matplotlib_figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
@@ -183,7 +183,7 @@ def draw_maps(matplotlib_figure: "OwnFigure", page: Page, picture: Picture) -> N
     axes.imshow(pixels, interpolation="none", aspect="auto")
 
 
-def palette(picture: Picture) -> ByteArray:
+def palette(picture: DrawnReport) -> ByteArray:
     """Returns the colours of a sheet, ``(256, 3)``: of the colormap, of masked and NaN cells, and of letters."""
     theme = {
         name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.drawn_theme].items()
@@ -256,7 +256,7 @@ def _map_pixels(page: Page, dpi: int) -> ByteArray:
     return pixels
 
 
-def _choose_frame(picture: Picture, area: PageSize, ruler: Ruler) -> tuple[list[list[Panel]], _Frame]:
+def _choose_frame(picture: DrawnReport, area: PageSize, ruler: Ruler) -> tuple[list[list[Panel]], _Frame]:
     """Returns the rows of thumbnails, and the geometry in which these are as large as the area allows.
 
     Groups of few heads stand in several blocks beside each other, if the thumbnails grow by it.
@@ -299,7 +299,7 @@ def _number_points(scale: float, dpi: int) -> float:
     return max(COLUMN_NUMBER_POINTS * scale, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
 
 
-def _thumbnails_body(picture: Picture, area: PageSize, ruler: Ruler) -> Content:
+def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
     """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
     dpi, scale = picture.look.pixels_per_inch, area.scale
     rows, frame = _choose_frame(picture, area, ruler)

@@ -21,7 +21,7 @@ from attnviz.render.page.packing import (
 )
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadCells, HeadList, Report, SurveyedHeads
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import masked_remark
 from attnviz.report.words.reproducing import reproducing_command
@@ -37,7 +37,7 @@ SIDES = {"": "", "_a": "A", "_b": "B"}
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as a page; the same report gives the same bytes."""
     match report:
-        case HeadAtlas():
+        case DrawnReport(kind="atlas"):
             write_atlas(report, file)
         case SurveyedHeads():
             from attnviz.render.page.survey_page import write_survey_page

@@ -15,7 +15,7 @@ from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.colors import DIVERGING, ON_DARK_PAPER, SAMPLES, colormap, ink_on
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, SurveyedHeads
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, SurveyedHeads
 from attnviz.report.picture.structure import Phrase
 from attnviz.report.words.choices import page_table
 
@@ -163,10 +163,12 @@ def table_html(name: str, header: Sequence[str], rows: Iterable[str], css_class:
     )
 
 
-def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
+def write_atlas(report: DrawnReport, file: IO[bytes]) -> None:
     """Writes the atlas as a page: a coloured table of layers by heads for each metric, and the table of all heads."""
-    rows, papers = {row.name: row for row in report.results.rows}, Papers()
-    metrics = {metric.name: metric for metric in report.results.applicable}
+    table = report.results
+    assert table is not None
+    rows, papers = {row.name: row for row in table.rows}, Papers()
+    metrics = {metric.name: metric for metric in table.applicable}
 
     figures = []  # a table of layers by heads for each metric
     for panel in report.panels:
@@ -188,13 +190,13 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
                 tooltip = escape(f"head {name} {kind}".rstrip() + f": {panel.title} {text}{pattern}")
                 table_cells.append(f'<td class="{papers.class_of(color)}" title="{tooltip}">{text}</td>')
             table_rows.append("".join(table_cells))
-        table = table_html(panel.title, ("layer\\head", *panel.columns.labels), table_rows)
+        html = table_html(panel.title, ("layer\\head", *panel.columns.labels), table_rows)
         caption = f"<figcaption>{escape(description)}</figcaption>"
-        figures.append(f"<figure><h2>{escape(panel.title)}</h2>{caption}{table}</figure>")
+        figures.append(f"<figure><h2>{escape(panel.title)}</h2>{caption}{html}</figure>")
 
-    names = [metric.name for metric in report.results.applicable]
+    names = [metric.name for metric in table.applicable]
     head_rows = []
-    for row, numbers in zip(report.results.rows, report.results.select(names).values.tolist(), strict=True):
+    for row, numbers in zip(table.rows, table.select(names).values.tolist(), strict=True):
         cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
         head_rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
     body = (

@@ -30,18 +30,7 @@ from attnviz.render.terminal.maps import (
 from attnviz.render.terminal.media import shaded_texts
 from attnviz.report.picture.colors import SEQUENTIAL, colormap, on_paper
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.report import (
-    ExactNumbers,
-    HeadCards,
-    HeadList,
-    Heatmaps,
-    NumberTables,
-    Report,
-    ShadedText,
-    Summary,
-    SurveyedHeads,
-    Thumbnails,
-)
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, Summary, SurveyedHeads
 
 MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
@@ -79,7 +68,7 @@ def report_lines(report: Report) -> list[Line]:
         case HeadCards(sections=sections):
             for section in sections:
                 title = fit(in_characters(section.title), look.width).rstrip()
-                lines += [[Span(title, style="bold")], *table_lines(section.summary, look)]
+                lines += [[Span(title, style="bold")], *table_lines(section, look)]
         case SurveyedHeads():
             raise AttnvizError("a terminal cannot draw points or cards of heads; use -o heads.png or .html")
         case _:
@@ -91,16 +80,16 @@ def report_lines(report: Report) -> list[Line]:
                 )
                 heading = panel.heading.with_words(in_characters)
                 panels.append(replace(panel, heading=heading, rows=rows, columns=columns))
-            match report:
-                case ShadedText():
+            match report.kind:
+                case "text":
                     lines += shaded_texts(panels, look)
                     needs_legend = bool(look.colors) or _has_shades(report)
-                case Thumbnails():
+                case "thumbnails":
                     lines += thumbnails(panels, look, fills_rows=report.filled)
                     needs_legend = True
                 case _:
-                    has_numbers = not isinstance(report, Heatmaps) or report.numbers
-                    is_table = isinstance(report, NumberTables)
+                    has_numbers = report.kind != "maps" or report.numbers
+                    is_table = report.kind == "tables"
                     grid = choose_grid(
                         panels, report.across, look, needs_numbers=is_table, may_have_numbers=has_numbers
                     )
@@ -118,16 +107,16 @@ def report_lines(report: Report) -> list[Line]:
 
 def ineffective_options(report: Report) -> tuple[str, ...]:
     """Returns the names of colour options that have no effect on the report in its terminal; empty if all have one."""
-    if isinstance(report, HeadList | HeadCards | ExactNumbers):
+    if not isinstance(report, DrawnReport):
         return "cmap", "color_scale", "limits"
     if report.look.colors:
         return ()
-    if isinstance(report, ShadedText) and not _has_shades(report):
+    if report.kind == "text" and not _has_shades(report):
         return "cmap", "theme", "color_scale", "limits"
     return "cmap", "theme"  # characters of shades still depend on the scale and its limits
 
 
-def _has_shades(report: ShadedText) -> bool:
+def _has_shades(report: DrawnReport) -> bool:
     """True if a terminal without colours draws the weights as shades; over a text, it writes them as numbers."""
     return not isinstance(report.panels[0].columns.canvas, Text)
 

@@ -1,7 +1,7 @@
 """Builds the report of a table of heads: a list with bars, or the atlas, a map of layers by heads for each metric."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,17 +50,6 @@ SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
 MAX_NAMED_METRICS = 2  # metrics that a colour bar names; the bar of more serves all others
 LABEL_COLUMNS = 24  # the most columns of a name or a token within a pattern
-
-
-@dataclass(frozen=True)
-class About:
-    """The source of a table of heads."""
-
-    title: str  # the heading
-    model: str  # the name of the model in a sentence
-    remarks: tuple[str, ...] = ()  # sentences about the source for the reader
-    urgent: tuple[str, ...] = ()  # those of them that the shortest list keeps
-    about: dict[str, Any] = field(default_factory=dict)  # its origin, as JSON values
 
 
 @working("measuring heads")
@@ -129,7 +118,7 @@ def heads_report(
             for remark in (*doubts(recording), *recording.remarks, *accuracy_warnings(recording))
         )
     )
-    return frame_report(About(title, model_name(recordings[0]), remarks, urgent, about), frame, options)
+    return frame_report(frame, options, title, model_name(recordings[0]), remarks, urgent, about)
 
 
 def refuse_unlistable(options: ReportOptions, effects: "Effects | None" = None) -> None:
@@ -182,8 +171,20 @@ def _alignment_columns(
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark
 
 
-def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:
-    """Builds the report of a frame: a list with a row per head, or the atlas."""
+def frame_report(
+    frame: HeadFrame,
+    options: ReportOptions,
+    title: str,
+    model: str,
+    remarks: tuple[str, ...] = (),
+    urgent: tuple[str, ...] = (),
+    about: dict[str, Any] | None = None,
+) -> HeadsReport:
+    """Builds the report of a frame: a list with a row per head, or the atlas.
+
+    The model and the remarks on the source of the numbers are those of sentences, the urgent ones those that the
+    shortest list keeps; ``about`` is the source as JSON values.
+    """
     named_frame = frame.with_names(names_of(options.look))
     table = named_frame.with_selected_rows(options.sort, options.top, options.filter)
     shown_metrics = _listed_metrics(table, options)
@@ -199,15 +200,15 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     table_remarks = (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)
     results = HeadResults(
-        title=source.title,
-        caption=_caption(source, table),
-        remarks=(*table_remarks, *source.remarks),
+        title=title,
+        caption=_caption(model, table),
+        remarks=(*table_remarks, *remarks),
         results=table,
         summary=lambda: _summary(table, shown_metrics),
         panels=lambda: _panels(table, _drawn_metrics(table, options)),
         list_remarks=_metric_meanings(shown_metrics),
         picture_remarks=(omission,) if drawn_count < count else (),
-        about={"recording": source.about},
+        about={"recording": about or {}},
     )
     report, fits = results.report(options), options.medium.fits
     user_chooses_rows = options.all or options.sort or options.filter or options.top is not None
@@ -216,12 +217,12 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
 
     # Lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all heads.
     patterns = pattern_counts(row.first_pattern for row in table.rows)
-    short_caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
+    short_caption = f"Patterns of {len(table.rows)} heads in {model}: {patterns}; the clearest heads are listed."
     sortable_names = ("previous", "border", *(metric.name for metric in shown_metrics))
     sortable = next((each for name in sortable_names for each in table.applicable if each.name == name), None)
     sort_advice = f", {option('sort', sortable.name)} sorts by {sortable.meaning}" if sortable else ""
     advice = f"{option('all', True)} lists every head{sort_advice}."
-    short_remarks = (advice, *_metric_meanings(shown_metrics), *source.urgent)
+    short_remarks = (advice, *_metric_meanings(shown_metrics), *urgent)
     clearest_rows = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
     for list_length in range(min(len(clearest_rows) - 1, report.look.height or 0), 0, -1):
         summary = _summary(table.take(clearest_rows[:list_length]), shown_metrics)
@@ -321,7 +322,7 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
     ]
 
 
-def _caption(source: About, table: HeadFrame) -> str:
+def _caption(model: str, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
     count_text = (
         f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
@@ -337,7 +338,7 @@ def _caption(source: About, table: HeadFrame) -> str:
             if values[best_row] >= MIN_CLEAR_SHARE and pattern in table.rows[best_row].pattern:
                 head_texts.append(f"{pattern} {table.rows[best_row].title} ({values[best_row]:.2f})")
     clearest = f"; the clearest: {', '.join(head_texts)}" if head_texts else ""
-    return f"Metrics of {count_text} {head_noun} in {source.model}{over_texts}{clearest}."
+    return f"Metrics of {count_text} {head_noun} in {model}{over_texts}{clearest}."
 
 
 def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:

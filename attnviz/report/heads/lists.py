@@ -13,7 +13,7 @@ from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Axis, Heading, Panel, Quantity
-from attnviz.report.picture.report import HeadAtlas, HeadList, Heatmaps, Results, Summary
+from attnviz.report.picture.report import DrawnReport, HeadList, Results, Summary
 from attnviz.report.picture.scales import share_scales
 
 UNKNOWN = "–"
@@ -38,7 +38,7 @@ UNIT_ENDINGS = {
     "change": "",
 }
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
-HeadsReport = HeadList | Heatmaps | HeadAtlas
+HeadsReport = HeadList | DrawnReport
 PICTURE_REMARKS = ("Rows are layers, columns are heads.",)
 CHANGE_REMARKS = ("Rows are layers, columns are heads; colours are after minus before: red is more, blue is less.",)
 
@@ -57,16 +57,8 @@ class Column(NamedTuple):
 class FileNumbers:
     """Exact numbers for files, which are put together only if such a file is written."""
 
-    rows: Callable[[], Sequence[Sequence[Any]]]  # returns the header and the rows below it
-    json: Callable[[], dict[str, Any]]  # returns all numbers as JSON values
-
-    def as_rows(self) -> Sequence[Sequence[Any]]:
-        """Returns the header and the rows below it."""
-        return self.rows()
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns all numbers as JSON values."""
-        return self.json()
+    as_rows: Callable[[], Sequence[Sequence[Any]]]  # returns the header and the rows below it
+    as_json: Callable[[], dict[str, Any]]  # returns all numbers as JSON values
 
 
 def listed(*columns: Column) -> Summary:
@@ -175,7 +167,7 @@ class HeadResults:
         panels = share_scales(self.panels(), look)
         fields |= {"panels": panels, "remarks": (*self.picture_remarks, *self.remarks), "about": self.about}
         if isinstance(self.results, HeadFrame):
-            return HeadAtlas(**fields, results=self.results)
+            return DrawnReport(kind="atlas", **fields, results=self.results)
         if sum(panel.values.size for panel in panels) <= MAX_NUMBERED:
             fields["look"] = replace(look, annotate=True)
-        return Heatmaps(**fields)
+        return DrawnReport(kind="maps", **fields)

@@ -1,7 +1,7 @@
 """Turns a recording into a report of one map that combines the chosen heads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, WEIGHT, Heading, Panel
-from attnviz.report.picture.report import ExactNumbers, Heatmaps, Numbers, NumberTables, ShadedText, origin
+from attnviz.report.picture.report import DrawingKind, DrawnReport, ExactNumbers, Numbers, origin
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import (
     largest_weight_clause,
@@ -27,28 +27,16 @@ from attnviz.report.words.captions import (
     report_title,
 )
 
-
-@dataclass(frozen=True)
-class Combination:
-    """The words for one way of combining heads."""
-
-    quantity: str  # the name of its numbers
-    remark: str  # a sentence that explains them
-
-
-COMBINATIONS = {
-    "mean": Combination("mean weight", "Each cell is the mean over the heads whose query can see that key."),
-    "max": Combination("largest weight", "Each cell is the largest weight of any head; rows do not sum to one."),
-    "rollout": Combination(
-        "attention rollout",
-        "Rollout: the share of each input token (column) in each token of the last layer (row), "
-        "with {residual:.0%} of each row passed on by the residual; rows sum to one.",
-    ),
+# For each way of combining heads, the name of its numbers and the sentence that explains them.
+QUANTITIES = {"mean": "mean weight", "max": "largest weight", "rollout": "attention rollout"}
+REMARKS = {
+    "mean": "Each cell is the mean over the heads whose query can see that key.",
+    "max": "Each cell is the largest weight of any head; rows do not sum to one.",
+    "rollout": "Rollout: the share of each input token (column) in each token of the last layer (row), "
+    "with {residual:.0%} of each row passed on by the residual; rows sum to one.",
 }
-
-
 CONTRIBUTION_REMARKS = {
-    "mean": COMBINATIONS["mean"].remark,
+    "mean": REMARKS["mean"],
     "max": "Each cell is the largest contribution of any head.",
     "rollout": "Rollout of contributions: each layer mixes tokens by the contributions of all its heads, divided by "
     "the sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row "
@@ -60,7 +48,7 @@ ROLLOUT_CONTRIBUTION = replace(PERCENT, name="rollout of contributions")
 
 def combined_report(
     recording: Recording, options: ReportOptions, method: str, residual: float
-) -> Heatmaps | NumberTables | ExactNumbers | ShadedText:
+) -> DrawnReport | ExactNumbers:
     """Returns the report of one map that combines all chosen heads, or of a row of this map over an image.
 
     For a medium without maps the report has the exact numbers of the combination.
@@ -72,9 +60,7 @@ def combined_report(
     if not is_drawn_over_image:
         refuse_style(options.look, "a combination of heads")
     are_contributions = head.maps.quantity == "contribution"
-    remark = (CONTRIBUTION_REMARKS[method] if are_contributions else COMBINATIONS[method].remark).format(
-        residual=residual
-    )
+    remark = (CONTRIBUTION_REMARKS if are_contributions else REMARKS)[method].format(residual=residual)
     caption = f"{quantity_noun(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
     if not options.medium.draws_maps:
@@ -101,8 +87,8 @@ def combined_report(
     colored_panels = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     report_caption = f"{caption}{largest_weight_clause(panels)}."
     remarks = (remark, *_special_token_remarks(head, panels), *map_remarks(colored_panels, options))
-    parts = (recording, options.look, colored_panels, report_caption, remarks)
-    return drawn(Heatmaps, *parts, about=about) if options.table is None else drawn(NumberTables, *parts, about=about)
+    kind: DrawingKind = "maps" if options.table is None else "tables"
+    return drawn(kind, recording, options.look, colored_panels, report_caption, remarks, about=about)
 
 
 def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -121,7 +107,7 @@ def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[s
 
 def _with_quantity_name(panel: Panel, method: str) -> Panel:
     """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution"."""
-    name = COMBINATIONS[method].quantity
+    name = QUANTITIES[method]
     if panel.quantity.is_weight:
         return replace(panel, quantity=panel.quantity.with_name(name))
     if method == "rollout":

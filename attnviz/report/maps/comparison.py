@@ -31,7 +31,7 @@ from attnviz.report.maps.heatmaps import (
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
-from attnviz.report.picture.report import ExactNumbers, Heatmaps, Numbers, Summary, Thumbnails, origin
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, Numbers, Summary, origin
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.words.captions import (
     group_title,
@@ -101,9 +101,7 @@ def refuse_incomparable(options: ReportOptions) -> None:
 
 
 @working("comparing")
-def comparison_report(
-    a: Recording, b: Recording, change: str, options: ReportOptions
-) -> Heatmaps | Thumbnails | ExactNumbers:
+def comparison_report(a: Recording, b: Recording, change: str, options: ReportOptions) -> DrawnReport | ExactNumbers:
     """Returns the report of A, B and B − A for each chosen head, with measures of each head's change.
 
     A page of many heads has thumbnails of B − A alone. A terminal draws fewer details, or only the head that changes
@@ -132,7 +130,7 @@ def comparison_report(
     return first_that_fits(_with_fewer_details(comparison), options.medium.fits)
 
 
-def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
+def _with_fewer_details(comparison: _Comparison) -> Iterator[DrawnReport]:
     """Yields the report of all heads, then of the head that changes most, with fewer and fewer details."""
     full_report = _heatmaps(comparison)
     yield full_report
@@ -149,12 +147,13 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
             yield replace(largest_report, numbers=has_numbers, summary=summary, remarks=sentences)
 
 
-def _heatmaps(comparison: _Comparison) -> Heatmaps:
+def _heatmaps(comparison: _Comparison) -> DrawnReport:
     """Returns the report of A, B and B − A side by side, one row per head."""
     options = divide_page(comparison.options, 3 * len(comparison.pairs))
     triples = (_panel_triple(a, b, options, comparison.sides) for a, b in comparison.pairs)
     panels = share_scales((panel for triple in triples for panel in triple), options.look)
-    return Heatmaps(
+    return DrawnReport(
+        kind="maps",
         title=report_title(comparison.a, options.look),
         panels=panels,
         caption=_caption(comparison),
@@ -166,7 +165,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
     )
 
 
-def _thumbnails(comparison: _Comparison) -> Thumbnails:
+def _thumbnails(comparison: _Comparison) -> DrawnReport:
     """Returns the report of B − A of many heads, as thumbnails: a row per layer."""
     options = divide_page(comparison.options, len(comparison.pairs))
     groups = [group_title(comparison.a, a.maps) for a, _ in comparison.pairs]
@@ -182,7 +181,8 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
         *_, panel = _panel_triple(a, b, options, comparison.sides)
         differences.append(replace(panel, heading=heading, group=group))
     panels = share_scales(differences, options.look, title_limits=False)
-    return Thumbnails(
+    return DrawnReport(
+        kind="thumbnails",
         title=report_title(comparison.a, options.look),
         panels=panels,
         caption=_caption(comparison),

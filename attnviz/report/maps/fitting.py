@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.maps.head_panels import drawn, map_remarks, titled_panels
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT
-from attnviz.report.picture.report import Heatmaps, Report, Thumbnails
+from attnviz.report.picture.report import DrawnReport, Report
 from attnviz.report.picture.scales import LIFTED, share_scales
 from attnviz.report.words.captions import (
     Notes,
@@ -101,8 +101,8 @@ def fit_screen(
     heads: list[ChosenHead],
     options: ReportOptions,
     summaries: HeadSummaries,
-    draw_all: Callable[[], Heatmaps | Thumbnails],
-) -> Heatmaps | Thumbnails:
+    draw_all: Callable[[], DrawnReport],
+) -> DrawnReport:
     """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
 
     The report of all heads is not tried if the summaries name first heads, or if the groups of heads need more lines
@@ -140,7 +140,7 @@ def fit_screen(
         one_head = option("heads", shown_heads[0].name)
         advice = f"Use {option('all', True)} for all, {one_head} for one; attnviz heads lists what each does."
         smaller_report = drawn(
-            Heatmaps,
+            "maps",
             recording,
             options.look,
             colored_panels,
@@ -158,9 +158,9 @@ def fit_first_heads(
     heads: list[ChosenHead],
     recording: Recording,
     options: ReportOptions,
-    draw: Callable[[list[ChosenHead]], Heatmaps],
+    draw: Callable[[list[ChosenHead]], DrawnReport],
     count: int,
-) -> Heatmaps:
+) -> DrawnReport:
     """Returns the report of the first ``count`` heads if it fits on the screen, else of as many of them as fit.
 
     If not even one head fits, ``count`` heads are drawn. A remark tells how to draw all heads if some are left out.
@@ -183,7 +183,7 @@ def fit_first_heads(
     return fitting_report if fits(fitting_report) else largest_report
 
 
-def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
+def first_that_fits(reports: Iterable[DrawnReport], fits: Callable[[Report], bool]) -> DrawnReport:
     """Returns the first report that fits on the screen, or the last report if none does; there must be at least one."""
     for report in reports:
         if fits(report):
@@ -236,7 +236,7 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
     )
 
 
-def _with_fewer_remarks(report: Heatmaps, recording: Recording, masked_look: str) -> Iterator[Heatmaps]:
+def _with_fewer_remarks(report: DrawnReport, recording: Recording, masked_look: str) -> Iterator[DrawnReport]:
     """Yields the report, then one without remarks on exact weights, then one also without those on masks and
     colours.
     """

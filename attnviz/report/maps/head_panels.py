@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,7 @@ from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
-from attnviz.report.picture.report import (
-    QUANTITIES,
-    Arcs,
-    HeadCells,
-    Heatmaps,
-    NumberTables,
-    ShadedText,
-    Thumbnails,
-    origin,
-)
+from attnviz.report.picture.report import QUANTITIES, DrawingKind, DrawnReport, HeadCells, origin
 from attnviz.report.picture.scales import scale_remarks
 from attnviz.report.picture.structure import LeftOutKeys
 from attnviz.report.words.captions import (
@@ -35,8 +26,6 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-
-Drawn = TypeVar("Drawn", Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText)
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
@@ -54,7 +43,7 @@ def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str
 
 
 def drawn(
-    kind: type[Drawn],
+    kind: DrawingKind,
     recording: Recording,
     look: Look,
     panels: Iterable[Panel],
@@ -62,9 +51,10 @@ def drawn(
     remarks: Iterable[str],
     title: str = "",
     **fields: Any,
-) -> Drawn:
+) -> DrawnReport:
     """Returns a report that draws panels of a recording; adds the recording's title, remarks and origin."""
-    return kind(
+    return DrawnReport(
+        kind=kind,
         title=title or report_title(recording, look),
         panels=tuple(panels),
         caption=caption,

@@ -15,17 +15,7 @@ from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_scre
 from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks, titled_panels
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
-from attnviz.report.picture.report import (
-    Arcs,
-    ExactNumbers,
-    Heatmaps,
-    Numbers,
-    NumberTables,
-    ShadedText,
-    Thumbnails,
-    View,
-    origin,
-)
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, Numbers, View, origin
 from attnviz.report.picture.scales import (
     MAX_ROW_RATIO,
     MAX_THUMBNAIL_RATIO,
@@ -59,7 +49,7 @@ MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all beco
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 
-CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
+CellReport = DrawnReport | ExactNumbers
 
 
 def build_report(
@@ -108,7 +98,7 @@ def build_report(
             for panel in share_scales(panels, options.look)
         )
         return drawn(
-            NumberTables,
+            "tables",
             recording,
             options.look,
             colored_panels,
@@ -126,7 +116,7 @@ def _maps_of_heads(
     summaries: HeadSummaries | None,
     notes: Notes,
     first_heads: Sequence[HeadKey],
-) -> Heatmaps | Thumbnails:
+) -> DrawnReport:
     """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some."""
     heads = [head for head, _ in ranking]
     draw_all = (
@@ -159,7 +149,7 @@ def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
 
 def _first_heads(
     recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, count: int
-) -> Heatmaps:
+) -> DrawnReport:
     """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
     return fit_first_heads(
         heads, recording, options, lambda some_heads: _heatmaps(recording, some_heads, options, notes), count
@@ -211,7 +201,7 @@ def divide_page(options: ReportOptions, panel_count: int) -> ReportOptions:
     return limit_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panel_count)), MIN_MAP_CELLS))
 
 
-def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> DrawnReport:
     """Returns the report of heads as maps with labels."""
     texts = {head.maps.item: words_of(head) for head in heads}
     title, title_notes = "", dict(notes)
@@ -224,7 +214,7 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
     colored_panels = share_scales(panels, options.look)
     heads_of_text = len(heads) // len(texts)
     return drawn(
-        Heatmaps,
+        "maps",
         recording,
         options.look,
         colored_panels,
@@ -258,7 +248,7 @@ def _thumbnails(
     ranking: list[tuple[ChosenHead, float]],
     options: ReportOptions,
     summaries: HeadSummaries | None,
-) -> Thumbnails:
+) -> DrawnReport:
     """Returns the report of every head as a thumbnail: a row per layer."""
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
@@ -282,7 +272,7 @@ def _thumbnails(
     )
     colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO, title_limits=False)
     return drawn(
-        Thumbnails,
+        "thumbnails",
         recording,
         options.look,
         colored_panels,

@@ -19,7 +19,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.overlays import MAX_OVERLAID, band_tops, panel_image
 from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, quantity_of, token_axis
-from attnviz.report.picture.report import Arcs, ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales
 from attnviz.report.words.captions import (
     ARC_SIDES,
@@ -51,7 +51,7 @@ MEAN_OF_ALL = "the mean query"
 MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 
 
-def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
+def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> DrawnReport:
     """Returns the report of every head as lines from its queries to its keys."""
     _refuse_undrawable(heads, options)
     panels = []
@@ -77,7 +77,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     strength = f"it is stronger for a larger {noun}{up_to}"
     arcs_remark = f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
     return drawn(
-        Arcs,
+        "arcs",
         recording,
         options.look,
         scaled_panels,
@@ -90,7 +90,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     )
 
 
-def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
+def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> DrawnReport:
     """Returns the report of what one query attends to in every head: its text, or the top keys of a long one."""
     _refuse_undrawable(heads, options)
     look, first_head = options.look, heads[0]
@@ -125,7 +125,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     keys = count_phrase(first_head.keys.stop - first_head.keys.start, "keys")
     keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
     return drawn(
-        ShadedText,
+        "text",
         recording,
         look,
         share_scales(panels, _with_linear_colors(look)),
@@ -234,7 +234,7 @@ def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
 
 def image_report(
     recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, combination: str = ""
-) -> ShadedText:
+) -> DrawnReport:
     """Returns the report of what one query looks at in an image, or in each of several, in every head that is drawn.
 
     If the head is a combination of heads, ``combination`` names it.
@@ -295,7 +295,7 @@ def image_report(
         ),
     )
     return drawn(
-        ShadedText,
+        "text",
         recording,
         options.look,
         colored_panels,

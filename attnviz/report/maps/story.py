@@ -15,7 +15,7 @@ from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
 from attnviz.report.picture.look import COLOR_SCALES
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Axis, Heading
-from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
+from attnviz.report.picture.report import Chapter, DrawnReport, Report
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.notes import notes_of
 from attnviz.text.places import find_place
@@ -92,7 +92,7 @@ def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int 
     return query, key
 
 
-def _token_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
+def _token_report(address: Address, recording: Recording, options: ReportOptions) -> DrawnReport:
     """Returns the report of one token's weights, with a row for each head that shows the token."""
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
@@ -148,4 +148,4 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     )
     panel = replace(stacked_panel, marked=(None, second_token))
     panels = share_scales([panel], options.look)
-    return drawn(Heatmaps, recording, options.look, panels, f"{subject}, one row per head.", other_remarks)
+    return drawn("maps", recording, options.look, panels, f"{subject}, one row per head.", other_remarks)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 from attnviz.base.errors import AttnvizError, argument, flag, format_options, option
 from attnviz.base.options import OneOf, Option, check_options, declared_options, in_range, not_blank
@@ -287,34 +287,6 @@ class Look:
     def drawn_theme(self) -> str:
         """The theme that is drawn where a medium must have one: ``light`` unless the user chose another."""
         return self.theme or THEMES[0]
-
-
-class LookOptions(TypedDict, total=False):
-    """The fields of ``Look`` that Python callers may pass by name, for the type checker."""
-
-    ascii: bool
-    theme: str | None
-    size: str | None
-    dpi: int | None
-    per_slide: int
-    title: str | None
-    style: str | None
-    query: str | None
-    color_scale: str | None
-    limits: str
-    cmap: str | None
-    pool: str
-    mark: str | None
-    annotate: bool
-    font_size: float | None
-    bare: bool
-    transparent: bool
-    max_size: str
-    notes: str | None
-    effects: str | None
-    names: str | None
-    width: int
-    colors: int
 
 
 def refuse_style(look: Look, picture: str) -> None:

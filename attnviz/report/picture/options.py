@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import OneOf, Option, below_one, check_options, declared_options, not_blank
@@ -121,19 +121,6 @@ class Reduction:
             needs=("reduce", "rollout"),
         ),
     ] = 0.5
-
-
-class TableOptions(TypedDict, total=False):
-    """The fields of ``Rank`` and ``Reduction``, with those of the table, for the type checker."""
-
-    sort: str | None
-    top: int | None
-    filter: str | None
-    reduce: str | None
-    residual: float
-    table: str | None
-    all: bool
-    of: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -308,24 +295,16 @@ def look_of(picture: str) -> tuple[str, ...]:
 
 def refuse_unread(report: "Report", kind: str, names: Collection[str]) -> None:
     """Raises AttnvizError for the first of the options that changes nothing in a report."""
-    from attnviz.report.picture.report import (
-        Arcs,
-        HeadAtlas,
-        HeadList,
-        NumberTables,
-        ShadedText,
-        SurveyedHeads,
-        Thumbnails,
-    )
+    from attnviz.report.picture.report import DrawnReport, HeadList, SurveyedHeads
 
     match report:
-        case Arcs() | ShadedText():
+        case DrawnReport(kind="arcs" | "text"):
             pictures = [picture_of_style(report.look.style, report.look.query)]
-        case NumberTables():
+        case DrawnReport(kind="tables"):
             pictures = ["a table of numbers"]
-        case Thumbnails():
+        case DrawnReport(kind="thumbnails"):
             pictures = ["an overview"]
-        case HeadAtlas():
+        case DrawnReport(kind="atlas"):
             pictures = ["a map of layers by heads"]
         case SurveyedHeads():
             pictures = ["the page of a survey", "cards of heads" if report.cards else "a picture of points"]

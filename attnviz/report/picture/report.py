@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
 View = Literal["matrix", "table", "arcs", "text"]
+DrawingKind = Literal["maps", "tables", "thumbnails", "arcs", "text", "atlas"]
 MAX_BLOCK_CELLS = 16_384  # for a block of several queries; a single query may have more keys than that
 QUANTITIES = ("score", "weight")
 
@@ -100,6 +101,7 @@ class Summary:
     # the length of each cell's bar, -1 to 1, or ``None`` for no bar; empty if no cell has one
     bars: tuple[tuple[float | None, ...], ...] = ()
     align: str = ""  # ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned
+    title: str = ""  # its heading, if it is one of several tables
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,54 +129,28 @@ class Chapter:
     report: "DrawnReport"
 
 
+@final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Drawn(_Described):
-    """A report that draws panels."""
+class DrawnReport(_Described):
+    """A report that draws panels.
 
+    Its kind is ``maps``, cells with their tokens as labels; ``tables``, maps with every number written out;
+    ``thumbnails``, many small maps titled ``layer.head``; ``arcs``, tokens in two columns, joined by lines; ``text``,
+    texts shaded by what one query attends to, whose panels have one row; or ``atlas``, a map of layers by heads for
+    each metric.
+    """
+
+    kind: DrawingKind
     panels: tuple[Panel, ...]
-    across: int | None = None
-    summary: Summary | None = None
+    across: int | None = None  # the number of panels that belong side by side; ``None`` for any number
+    summary: Summary | None = None  # a table under the panels
     about: dict[str, Any] = field(default_factory=dict)
     story: tuple[Chapter, ...] = ()
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Heatmaps(_Drawn):
-    """Maps of coloured cells, with their tokens as labels."""
-
-    numbers: bool = True  # True if a terminal may write numbers into the cells
-
-
-@final
-class NumberTables(_Drawn):
-    """Maps with every number written out."""
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Thumbnails(_Drawn):
-    """Many small maps without labels, titled ``layer.head``."""
-
-    filled: bool = False  # True if rows are filled in the order of the panels; False if each ``group`` starts a row
-
-
-@final
-class Arcs(_Drawn):
-    """Tokens in two columns, joined by lines."""
-
-
-@final
-class ShadedText(_Drawn):
-    """Texts shaded by what one query attends to: panels of one row."""
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class HeadAtlas(_Drawn):
-    """A map of layers by heads for each metric, with the table of numbers behind them."""
-
-    results: "HeadFrame"
+    numbers: bool = True  # True if numbers may be written into the cells of maps
+    # of thumbnails, True if rows are filled in the order of the panels; False if each ``group`` starts a row
+    filled: bool = False
+    results: "HeadFrame | None" = None  # the table of numbers behind an atlas
+    source: str = ""  # in a figure, the line under the title that names the model
 
 
 class Results(Protocol):
@@ -221,20 +197,12 @@ class ExactNumbers(_Described):
     given_names: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table with its heading."""
-
-    title: str
-    summary: Summary
-
-
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadCards(_Described):
     """Facts about single heads, as one table after another."""
 
-    sections: tuple[Section, ...]  # the tables of all heads, in order
+    sections: tuple[Summary, ...]  # the tables of all heads with their titles, in order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -288,5 +256,4 @@ class SurveyedHeads(_Described):
     more_examples: tuple[tuple[HeadExample, ...], ...] = ()
 
 
-DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
 Report = DrawnReport | HeadList | HeadCards | ExactNumbers | SurveyedHeads

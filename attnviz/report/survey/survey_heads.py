@@ -17,7 +17,7 @@ from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_changes, survey_frame
 from attnviz.metrics.head_frame import NUMBERS, HeadChanges, HeadFrame, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
-from attnviz.report.heads.head_atlas import About, frame_report
+from attnviz.report.heads.head_atlas import frame_report
 from attnviz.report.heads.lists import (
     CHANGE_REMARKS,
     METRIC_QUANTITIES,
@@ -34,7 +34,7 @@ from attnviz.report.heads.lists import (
 from attnviz.report.picture.look import Look, refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_changed
 from attnviz.report.picture.panels import EFFECT, Panel, Quantity
-from attnviz.report.picture.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
+from attnviz.report.picture.report import DrawnReport, HeadCards, Summary, SurveyedHeads
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.surveyed_heads import (
     chosen_examples,
@@ -65,7 +65,7 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
         raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
     refuse_text_options(options)
     frame = survey_frame(survey, chosen_places(survey, options.selection))
-    return frame_report(About(survey_title(survey), survey.model, survey_remarks(survey)), frame, options)
+    return frame_report(frame, options, survey_title(survey), survey.model, survey_remarks(survey))
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
@@ -173,7 +173,7 @@ HOW = (
 
 
 @working("reading the numbers of the survey")
-def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
+def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | DrawnReport | SurveyedHeads:
     """Returns the report of the chosen heads, or of token pairs if ``options.table`` is ``pairs``.
 
     A terminal gets cards; if no heads are chosen, those of the first `MAX_CARDS`. A page, a picture of points (for
@@ -219,13 +219,13 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     )
 
 
-def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Section]:
+def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Summary]:
     """Returns the tables of one head: its numbers, its bins of offsets, and example texts."""
     frame = survey_frame(survey, [head_index]).with_names(names_of(look))
     [head] = frame.rows
     name = sort_metric or clearest_metric(survey, head_index)
     examples = f"{survey.example_noun} with the largest numbers of {name}, then random ones near its deciles"
-    sections = [Section(f"head {head.name}: {head.pattern}", _numbers_table(frame))]
+    sections = [replace(_numbers_table(frame), title=f"head {head.name}: {head.pattern}")]
     if survey.tallies.pairs[head_index].any():
         offsets_heading = f"head {head.name} by offset: mean weight and mean score"
 
@@ -241,7 +241,7 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
             Column("score", [f"{score:.2f}" for score in scores]),
             Column("pairs", [str(int(count)) for count in pairs]),
         )
-        sections.append(Section(offsets_heading, offsets_table))
+        sections.append(replace(offsets_table, title=offsets_heading))
 
     metric_index = [metric.name for metric in survey.metrics].index(name)
     format_number = METRIC_QUANTITIES[survey.metrics[metric_index].unit].cell
@@ -258,8 +258,8 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
     column_widths = [max(map(cell_len, cells)) + 2 for cells in columns]
     text_width = max(look.width - sum(column_widths), MIN_CHARACTERS)
     cut_rows = tuple((*cells, first_words(text, text_width)) for *cells, text in rows)
-    texts = Summary(header=header, rows=cut_rows, align="<><<<")
-    return [*sections, Section(f"head {head.name}: {examples}", texts)]
+    title = f"head {head.name}: {examples}"
+    return [*sections, Summary(header=header, rows=cut_rows, align="<><<<", title=title)]
 
 
 def clearest_metric(survey: Survey, head_index: int) -> str:
@@ -307,7 +307,7 @@ def _spaced_names(names: list[str]) -> list[str]:
     return spaced_names
 
 
-def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions) -> Heatmaps:
+def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions) -> DrawnReport:
     """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS`
     heads.
     """
@@ -332,7 +332,8 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
     if offsets:
         axes = ("heads", heads), ("offsets key − query", offsets)
         panels.insert(0, labelled_panel("mean weight by offset", weights, *axes, SHARE))
-    return Heatmaps(
+    return DrawnReport(
+        kind="maps",
         title=options.look.title or survey_title(survey),
         panels=share_scales(tuple(panels), options.look),
         caption=f"What {len(heads)} heads of {survey.model} look at,{' by offset and' if offsets else ''} by class of "
@@ -424,7 +425,7 @@ def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
     return [(query, int(best_keys[query]), float(rows[query, best_keys[query]])) for query in queries]
 
 
-def _section(name: str, pairs: list[_TokenPair], max_pairs: int | None) -> Section:
+def _section(name: str, pairs: list[_TokenPair], max_pairs: int | None) -> Summary:
     """Returns the table of a head's first ``max_pairs`` pairs, or of all for ``None``; its title counts all pairs."""
     shown_pairs = pairs[:max_pairs]
     columns = (
@@ -440,4 +441,4 @@ def _section(name: str, pairs: list[_TokenPair], max_pairs: int | None) -> Secti
     unlisted_phrase = (
         f", {len(pairs) - len(shown_pairs)} rarer ones not listed" if len(pairs) > len(shown_pairs) else ""
     )
-    return Section(f"head {name}: {len(pairs)} pairs{unlisted_phrase}", listed(*columns))
+    return replace(listed(*columns), title=f"head {name}: {len(pairs)} pairs{unlisted_phrase}")

@@ -16,7 +16,7 @@ from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import HEAD, PERCENT, Axis, Heading, Panel
-from attnviz.report.picture.report import Arcs, DrawnReport, NumberTables, ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.head_name import tower_phrase
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, character_owners, plural
 
@@ -154,14 +154,14 @@ def part_title(report: DrawnReport) -> str:
     For more than `MAX_NAMED_PANELS` it says their number, the first and the last. They are called heads if each is a
     head, else panels.
     """
-    names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
+    names_heads = report.kind == "text" and len(report.panels) > 1
     headings = [panel.heading for panel in report.panels]
     if names_heads:
         headings = [replace(heading, aspect="") for heading in headings]
     headings = list({heading.subject: heading for heading in headings}.values())
     if len(headings) > MAX_NAMED_PANELS:
         are_heads = names_heads or all(heading.noun for heading in headings)
-        noun = "heads" if are_heads and not isinstance(report, NumberTables) else "panels"
+        noun = "heads" if are_heads and report.kind != "tables" else "panels"
         return f"{len(headings)} {noun}, {headings[0].subject} to {headings[-1].subject}"
     nouns, names = {heading.noun for heading in headings}, {heading.name for heading in headings}
     text = ", ".join(heading.subject for heading in headings)
@@ -180,13 +180,9 @@ def part_caption(report: DrawnReport) -> str:
 
     For shaded text it names the key with this weight instead of counting.
     """
-    match report:
-        case ShadedText(panels=panels):
-            return f"{part_title(report)}{largest_key_clause(panels)}."
-        case Arcs():
-            sides = ARC_SIDES
-        case _:
-            sides = MAP_SIDES
+    if report.kind == "text":
+        return f"{part_title(report)}{largest_key_clause(report.panels)}."
+    sides = ARC_SIDES if report.kind == "arcs" else MAP_SIDES
     first_panel = report.panels[0]
     rows, columns = _axis_phrase(first_panel.rows, sides[0]), _axis_phrase(first_panel.columns, sides[1])
     return f"{part_title(report)}: {rows} over {columns}{largest_weight_clause(report.panels)}."

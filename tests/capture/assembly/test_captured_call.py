@@ -32,7 +32,7 @@ from attnviz.metrics.change import compare
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
-from attnviz.report.picture.report import Arcs, Heatmaps, ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 
@@ -238,7 +238,7 @@ def panels(**options: Any) -> Reader:
     def reader(recording: Recording, head: int) -> list[Any]:
         chosen = cast("DrawOptions", {"heads": f"0.{head}", **options})
         report = build_report(first_text(recording), report_options(chosen))
-        assert isinstance(report, Heatmaps | Arcs | ShadedText)
+        assert isinstance(report, DrawnReport)
         names = ("values", "visible", "levels", "visible_key_counts", "scale")
         return [getattr(panel, name) for panel in report.panels for name in names]
 

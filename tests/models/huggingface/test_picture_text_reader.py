@@ -29,7 +29,7 @@ from attnviz.models.sources import open_reader
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.words.captions import model_name
 from attnviz.text.selection import Selection
 
@@ -327,7 +327,8 @@ def test_words_look_at_patches_by_cross_attention(mllama: Path, photo: Path, tmp
     assert keys.labels[:2] == ("[CLS]", "r0c0")
     assert (times_covered(keys.places[keys.medium == 1]) == 1).mean() > 0.95
     report = build_report(recorded(mllama, photo), ReportOptions(look=Look(query="table")))
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     assert all("on words" not in panel.title and "% on image" in panel.title for panel in report.panels)
 
 
@@ -386,7 +387,8 @@ def test_title_has_the_shares_of_picture_and_words(llava: Path, photo: Path) -> 
     recording = recorded(llava, photo)
     options = ReportOptions(selection=Selection.parse(heads="1.2"), look=Look(query="table"))
     report = build_report(recording, options)
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     maps, [panel] = recording.maps[1], report.panels
     row = maps.key_tokens.labels.index("table")
     [[weights]] = cell_maps(maps).window((2,), slice(row, row + 1), slice(0, len(maps.key_tokens))).weights

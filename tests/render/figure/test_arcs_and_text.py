@@ -22,7 +22,7 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
-from attnviz.report.picture.report import Arcs, DrawnReport, Report, ShadedText
+from attnviz.report.picture.report import DrawnReport, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import cells, random_maps
@@ -182,7 +182,8 @@ def overlaid(heads: str, suffix: str = ".svg", **look: Any) -> Report:
 
 def test_arcs_of_heads_join_the_same_two_columns_each_in_its_hue() -> None:
     report = overlaid("0.0,0.3")
-    assert isinstance(report, Arcs)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "arcs"
     layout = arrange_arcs(picture_of(report), RULER)
     *hued, legend = layout.content.strokes
     assert [strokes.hue for strokes in hued] == list(HUES[:2])
@@ -198,7 +199,8 @@ def test_arcs_of_heads_join_the_same_two_columns_each_in_its_hue() -> None:
 
 def test_a_text_has_the_mixed_hues_of_the_heads_and_their_names() -> None:
     report = overlaid("0.0,0.3,0.4", query="three")
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     layout = arrange_text(picture_of(report), RULER)
     fills = [word.fill for word in layout.content.words if word.box is not None]
     assert fills[:3] == list(HUES[:3])
@@ -210,7 +212,8 @@ def test_a_terminal_without_colour_says_whose_each_weight_is() -> None:
     report = overlaid("0.0,0.3", ".txt", query="three", width=200)
     lines = ["".join(span.text for span in line) for line in report_lines(report)]
     assert sum("one" in line and "two" in line for line in lines if "“" not in line) <= 2, "one text, and the title"
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     place = int(np.argmax(report.panels[1].values[0]))
     number = report.panels[1].quantity.text(float(report.panels[1].values[0, place]))
     assert any(f"0.3 {number}" in line for line in lines)

@@ -21,7 +21,7 @@ from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Axis, Panel
-from attnviz.report.picture.report import Heatmaps
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.survey_heads import MAX_ROWS, SHARE
 from attnviz.text.tokens import tokenize
@@ -168,7 +168,7 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
 
 
 def arranged_panels(*panels: Panel, **look: Any) -> tuple[Place, ...]:
-    report = Heatmaps(title="a title", panels=tuple(panels), caption="", look=Look(**look))
+    report = DrawnReport(kind="maps", title="a title", panels=tuple(panels), caption="", look=Look(**look))
     return arrange_maps(picture_of(report), Ruler(("DejaVu Sans",))).content.places
 
 
@@ -203,7 +203,7 @@ def test_positions_of_a_pooled_map_are_no_larger_than_the_names_of_its_axes() ->
     edges = tuple(range(0, 3001, 100))
     axes = [Axis(name, tuple(map(str, edges[:-1])), edges, across=name == "keys") for name in ("queries", "keys")]
     panel = replace(panel_of(("queries", ["a"] * 30), ("keys", ["a"] * 30)), rows=axes[0], columns=axes[1])
-    report = Heatmaps(title="a title", panels=(panel,), caption="", look=Look())
+    report = DrawnReport(kind="maps", title="a title", panels=(panel,), caption="", look=Look())
     layout = arrange_maps(picture_of(report), Ruler(("DejaVu Sans",)))
     assert axes[0].pooled
     assert layout.content.points <= layout.content.name_points
@@ -213,7 +213,7 @@ def test_the_name_of_an_axis_stands_below_its_own_labels_and_not_below_those_of_
     tokens = [f"t{number}" for number in range(24)]
     long = panel_of(("queries", tokens), ("keys", [f"extraordinarily{token}" for token in tokens]))
     short = panel_of(("queries", tokens), ("heads", [str(number) for number in range(24)]))
-    report = Heatmaps(title="a title", panels=(long, short), caption="", look=Look(dpi=72), across=2)
+    report = DrawnReport(kind="maps", title="a title", panels=(long, short), caption="", look=Look(dpi=72), across=2)
     shown = figure(report)
     shown.draw_without_rendering()
     for axes in shown.axes[:2]:

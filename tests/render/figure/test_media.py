@@ -22,7 +22,7 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Heading
-from attnviz.report.picture.report import ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Selection
 from tests.metrics.sound_examples import heard_recording
 from tests.report.image_examples import HEIGHT, WIDTH, image_recording, words_and_images_recording
@@ -30,11 +30,12 @@ from tests.report.image_examples import HEIGHT, WIDTH, image_recording, words_an
 RULER = Ruler(("DejaVu Sans",))
 
 
-def report_of_one_bright_patch(suffix: str) -> ShadedText:
+def report_of_one_bright_patch(suffix: str) -> DrawnReport:
     """Returns the report of one head, with all weight on r1c1: x 30 to 60, y 40 to 80."""
     options = ReportOptions(selection=Selection.parse(heads="0.0"), look=Look(color_scale="linear"))
     report = build_report(image_recording(), options_for_medium(options, suffix))
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     [panel] = report.panels
     bright = np.array([[0, 0, 0, 0, 0, panel.scale.high, 0]], dtype=np.float32)
     return replace(report, panels=(replace(panel, values=bright, inside=None),))
@@ -74,7 +75,8 @@ def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_numb
     recording = image_recording(layers=2)
     options = options_for_medium(ReportOptions(), ".png")
     report = build_report(recording, options)
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     panels = tuple(replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 6))[:32]
     images = arrange_tokens(picture_of(replace(report, panels=panels)), images_content, RULER)
     texts = [line.text for line in images.content.lines]
@@ -84,7 +86,8 @@ def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_numb
 
 def test_long_titles_of_images_have_two_lines_of_letters_that_can_be_read_just_above_their_image() -> None:
     report = build_report(words_and_images_recording(), options_for_medium(ReportOptions(), ".png"))
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     first, *others = report.panels
     short = replace(first, heading=replace(first.heading, note=""))
     content = arrange_tokens(picture_of(replace(report, panels=(short, *others))), images_content, RULER).content
@@ -102,7 +105,8 @@ def test_long_titles_of_images_have_two_lines_of_letters_that_can_be_read_just_a
 def test_tiny_images_keep_the_names_of_their_heads() -> None:
     options = options_for_medium(ReportOptions(look=Look(size="column")), ".png")
     report = build_report(image_recording(layers=2), options)
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     panels = [replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 20)][:96]
     named = tuple(
         replace(panel, heading=Heading(f"{index // 16}.{index % 16}", note="99% on image"))

@@ -13,7 +13,7 @@ from PIL import Image
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.picture import THEME_COLORS, Picture, picture_of, rgb
+from attnviz.render.figure.picture import THEME_COLORS, picture_of, rgb
 from attnviz.render.figure.thumbnails import (
     COLOR_LEVELS,
     HATCH_INDEX,
@@ -30,11 +30,12 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import NAN
 from attnviz.report.picture.look import Look, parse_size
 from attnviz.report.picture.options import Medium, ReportOptions
-from attnviz.report.picture.report import Heatmaps, Thumbnails
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 from tests.patience import PATIENCE
+from tests.report.examples import drawn
 
 ACROSS_LAYERS = ",".join(f"{layer}.{head}" for head in range(7) for layer in range(5))
 UNNUMBERED = "Maps are too small for head numbers; use a larger size to see them."
@@ -54,18 +55,19 @@ def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = Fa
     return Recording(maps=tuple(maps), model="a test")
 
 
-def report_of(recording: Recording, sort: str | None = None, **look: Any) -> Thumbnails:
+def report_of(recording: Recording, sort: str | None = None, **look: Any) -> DrawnReport:
     chosen = Look(**look)
     report = build_report(recording, ReportOptions(look=chosen, medium=medium_of(".png", chosen), sort=sort))
-    assert isinstance(report, Thumbnails)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "thumbnails"
     return report
 
 
-def arrange_sheet(picture: Picture) -> Sheet:
+def arrange_sheet(picture: DrawnReport) -> Sheet:
     return paint_sheet(arrange_thumbnails(picture, PillowRuler()), sheet_dpi(picture.look))
 
 
-def sheet_of(report: Thumbnails) -> Sheet:
+def sheet_of(report: DrawnReport) -> Sheet:
     return arrange_sheet(picture_of(report))
 
 
@@ -204,12 +206,12 @@ def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() 
 @pytest.mark.parametrize(
     ("layers", "heads", "kind", "filled", "first"),
     [
-        (3, "0-6", Heatmaps, False, None),
-        (5, "0-6", Thumbnails, False, ["0.0", "0.1", "0.2"]),
+        (3, "0-6", "maps", False, None),
+        (5, "0-6", "thumbnails", False, ["0.0", "0.1", "0.2"]),
         (
             5,
             ",".join(f"{layer}.{head}" for head in range(7) for layer in range(5)),
-            Thumbnails,
+            "thumbnails",
             True,
             ["0.0", "1.0", "2.0"],
         ),
@@ -217,12 +219,12 @@ def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() 
     ids=["that fit a page", "of layers in turn", "across layers"],
 )
 def test_chosen_heads_that_fit_no_page_become_thumbnails_and_fill_rows_if_they_are_chosen_across_layers(
-    layers: int, heads: str, kind: type, filled: bool, first: list[str] | None
+    layers: int, heads: str, kind: str, filled: bool, first: list[str] | None
 ) -> None:
     options = ReportOptions(selection=Selection.parse(heads=heads), medium=Medium(one_page=True))
-    report = build_report(recorded(layers, 7, 2, 3), options)
-    assert isinstance(report, kind)
-    if isinstance(report, Thumbnails):
+    report = drawn(build_report(recorded(layers, 7, 2, 3), options))
+    assert report.kind == kind
+    if report.kind == "thumbnails":
         assert report.filled == filled
         assert [panel.title for panel in report.panels[:3]] == first
 
@@ -241,7 +243,8 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed_and_fills_row
 ) -> None:
     a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
     report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True), sort=sort))
-    assert isinstance(report, Thumbnails)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "thumbnails"
     assert report.filled == bool(sort)
     if sort:
         assert report.remarks[0] == "Sorted by change, largest first; the number after each head is its value."

@@ -33,7 +33,7 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look, parse_bytes
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadCells, Numbers, Report
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Numbers, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
@@ -144,7 +144,8 @@ def test_policy_allows_the_pages_own_script_and_style_and_nothing_else(recording
 
 def test_atlas_has_no_script_and_the_colour_of_every_number(recording: Recording) -> None:
     report = heads_report((recording,), ReportOptions(medium=NUMBERS))
-    assert isinstance(report, HeadAtlas)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "atlas"
     made = page(report)
     [style] = made.styles
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

@@ -15,7 +15,7 @@ from attnviz.render.terminal.maps import thumbnails
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Thumbnails
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
@@ -70,7 +70,8 @@ def test_masked_cells_look_unlike_cells_of_zero_which_look_like_paper(colors: in
     maps = replace(random_maps(tokens, tokens, heads=20), scores=weights, weights=weights, visible=visible)
     options = ReportOptions(grouping=Grouping(special=True), look=Look(colors=colors, ascii=ascii, theme="dark"))
     report = build_report(Recording(maps=(maps,), model="a test"), options)
-    assert isinstance(report, Thumbnails)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "thumbnails"
     lines = list(thumbnails(list(report.panels[:1]), report.look))[1:-1]
     line = lines[3 if len(lines) == count // 2 else 6]  # of queries 6 and 7, or of query 6 alone
     cells = [(sign, span.ink, span.paper) for span in line for sign in span.text]

@@ -19,7 +19,7 @@ from attnviz.report.picture.colors import DIVERGING, ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import CHANGE, Axis, Heading, Panel
-from attnviz.report.picture.report import DrawnReport, ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 from tests.render.figure.examples import recorded
@@ -82,7 +82,8 @@ def test_images_of_different_height_stand_side_by_side() -> None:
     low_image = Image(first_image.pixels, 3 * WIDTH, HEIGHT, "low.png")
     maps = random_maps(replace(tokens, media=(text, first_image, low_image)), seed=4, peak=2, causal=True)
     report = build_report(Recording(maps=(maps,), model="a model"), ReportOptions(look=Look(width=80)))
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     drawn_lines = ["".join(span.text for span in line) for line in shaded_texts(list(report.panels), Look(width=80))]
     assert len({len(line) for line in drawn_lines if line}) == 1  # also below the low image
     assert len(drawn_lines) > 10

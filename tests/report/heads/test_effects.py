@@ -14,7 +14,7 @@ from attnviz.effects.effect_table import Effect, Effects, effect_changes
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.heads.results import effects_comparison_report, effects_report
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.report.words.captions import source_line
 from attnviz.text.head_name import HeadName
 
@@ -47,7 +47,8 @@ def test_an_effect_of_zero_is_not_called_the_largest_change() -> None:
 
 def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
     report = effects_report(EFFECTS, options(".png"))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     panel, pairs = report.panels
     np.testing.assert_allclose(panel.values, [[np.nan, 0.6], [0.0, np.nan]], atol=1e-6)
     assert (pairs.rows.labels, pairs.columns.labels) == (("0.1", "1.0"),) * 2
@@ -59,7 +60,8 @@ def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
 
 def test_a_picture_names_its_model() -> None:
     report = effects_report(EFFECTS, options(".svg"))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert source_line(report) == f"Model: {EFFECTS.model}."
 
 
@@ -85,7 +87,8 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
 
 def test_a_small_picture_shows_its_numbers() -> None:
     report = effects_report(EFFECTS, options(".svg"))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert report.look.annotate
     assert re.search(r">\+0\.60+<", draw(report, ".svg").decode())
 
@@ -118,7 +121,8 @@ def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:
 
 def test_a_picture_has_layers_by_heads_of_after_less_before_around_zero() -> None:
     report = effects_comparison_report(BEFORE, AFTER, options(".png"))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     [panel] = report.panels
     np.testing.assert_allclose(panel.values, [[np.nan, -0.2], [-0.9, np.nan]], atol=1e-6)
     assert panel.scale.low == -panel.scale.high

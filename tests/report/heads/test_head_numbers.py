@@ -18,11 +18,11 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.render.formats import options_for_medium
-from attnviz.report.heads.head_atlas import About, frame_report, heads_report
+from attnviz.report.heads.head_atlas import frame_report, heads_report
 from attnviz.report.heads.lists import HeadsReport
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadAtlas, HeadList
+from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 
@@ -48,7 +48,7 @@ def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadsRep
 
 
 def table(recording: Recording, **given: str) -> HeadFrame:
-    results = report(recording, ".csv", **given).results  # type: ignore[union-attr]
+    results = report(recording, ".csv", **given).results
     assert isinstance(results, HeadFrame)
     return results
 
@@ -78,7 +78,8 @@ def test_the_list_and_the_atlas_say_where_these_numbers_come_from(recording: Rec
     for each in (listed, atlas):
         assert shares in each.remarks
         assert any(line.endswith("with heads replaced by zero: an intervention.") for line in each.remarks)
-    assert isinstance(atlas, HeadAtlas)
+    assert isinstance(atlas, DrawnReport)
+    assert atlas.kind == "atlas"
     assert {"effect", "moved"} <= {panel.title for panel in atlas.panels}
 
 
@@ -118,7 +119,7 @@ def test_a_list_cuts_no_pattern_and_leaves_the_share_of_a_sink_to_its_column(
     rows = tuple(HeadRow((HeadName(0, head),), patterns=found) for head, found in enumerate(patterns))
     frame = HeadFrame(rows=rows, measures=tuple(METRICS[name] for name in metrics), values=np.full((3, 1), 0.5))
     options = options_for_medium(ReportOptions(look=Look(width=width)), ".txt")
-    report = frame_report(About("a text", "a model"), frame, options)
+    report = frame_report(frame, options, "a text", "a model")
     assert isinstance(report, HeadList)
     assert [row[1] for row in report.summary.rows] == expected
     assert all(len("0.0  ") + len(text) + len("  0.50 ████") <= width for text in expected)

@@ -10,7 +10,7 @@ from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.heads.results import logit_report
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.report.words.captions import source_line
 from attnviz.text.selection import Selection
 
@@ -88,7 +88,8 @@ def test_heads_are_chosen_by_their_numbers_and_by_the_part_of_the_model(
 
 def test_a_picture_has_layers_by_parts_and_heads_by_keys_on_one_scale() -> None:
     report = logit_report(PARTS, options(".svg"))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     layers, keys = report.panels
     assert not keys.rows.across, "columns alone have their labels side by side"
     np.testing.assert_allclose(layers.values, [[1.5, -2.0, 3.0]])
@@ -105,7 +106,8 @@ def test_a_picture_of_many_chosen_heads_has_the_keys_of_those_with_the_largest_p
     keys = np.array([1, 0, 0], dtype=np.float32)
     heads = tuple(LogitPart(f"0.{head}", "head", float(head), 0, head, head * keys) for head in range(14))
     report = logit_report(replace(PARTS, parts=heads), options(".png", layers="0"))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert report.panels[1].rows.labels == tuple(f"0.{head}" for head in range(2, 14))
     assert "Keys are drawn for the 12 heads with the largest parts." in report.remarks
 

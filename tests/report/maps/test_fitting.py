@@ -17,7 +17,7 @@ from attnviz.report.maps import heatmaps
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadList, Heatmaps, Report, Thumbnails
+from attnviz.report.picture.report import DrawnReport, HeadList, Report
 from attnviz.text.selection import Grouping
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
@@ -56,7 +56,8 @@ def test_first_answer_fits_the_screen(text: str, width: int, height: int) -> Non
 
 def test_the_previous_token_head_is_drawn_first_under_what_it_does() -> None:
     report = on_screen(many_heads())
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert report.panels[0].title == "head 2.7 · previous token 1.00"
     assert "sink: The 1.00" in "".join(panel.title for panel in report.panels)
     assert "72 heads of a model: 1 previous token, " in report.caption
@@ -66,25 +67,29 @@ def test_the_previous_token_head_is_drawn_first_under_what_it_does() -> None:
 
 def test_a_short_text_is_drawn_whole_and_of_a_longer_one_the_caption_says_what_is_left_out() -> None:
     short, longer = on_screen(many_heads("Life is short")), on_screen(many_heads(SENTENCE))
-    assert isinstance(short, Heatmaps)
-    assert isinstance(longer, Heatmaps)
+    assert isinstance(short, DrawnReport)
+    assert short.kind == "maps"
+    assert isinstance(longer, DrawnReport)
+    assert longer.kind == "maps"
     assert short.panels[0].values.shape == (3, 3)
     rows = longer.panels[0].values.shape[0]
     assert rows == 10 or f"over the first {rows} of 10 tokens" in longer.caption
 
 
 def test_all_heads_are_thumbnails_where_asked_for_and_where_the_screen_holds_them() -> None:
-    assert isinstance(on_screen(many_heads(), all=True), Thumbnails)
-    assert isinstance(on_screen(many_heads(), 160, 70), Thumbnails)
+    assert drawn(on_screen(many_heads(), all=True)).kind == "thumbnails"
+    assert drawn(on_screen(many_heads(), 160, 70)).kind == "thumbnails"
     in_file = build_report(many_heads(), ReportOptions(medium=medium_of(".txt", Look())))
-    assert isinstance(in_file, Thumbnails)
+    assert isinstance(in_file, DrawnReport)
+    assert in_file.kind == "thumbnails"
     assert in_file.remarks[0].startswith("Patterns: 1 previous token, ")
 
 
 def test_chosen_heads_are_drawn_as_chosen_and_random_weights_have_no_clearest_head() -> None:
-    assert isinstance(on_screen(many_heads(untrained=True)), Thumbnails)
+    assert drawn(on_screen(many_heads(untrained=True))).kind == "thumbnails"
     chosen = on_screen(many_heads(), sort="previous", top=2)
-    assert isinstance(chosen, Heatmaps)
+    assert isinstance(chosen, DrawnReport)
+    assert chosen.kind == "maps"
     assert chosen.panels[0].heading.head == "head 2.7"
 
 
@@ -95,8 +100,10 @@ def test_a_few_heads_that_the_screen_does_not_hold_are_the_clearest_too() -> Non
     few = replace(layer, heads=tuple(range(5, 10)), weights=layer.weights[shown], scores=layer.scores[shown])
     recording = Recording(maps=(few,), model="a model")
     whole, clearest = on_screen(recording, height=99), on_screen(recording)
-    assert isinstance(whole, Heatmaps)
-    assert isinstance(clearest, Heatmaps)
+    assert isinstance(whole, DrawnReport)
+    assert whole.kind == "maps"
+    assert isinstance(clearest, DrawnReport)
+    assert clearest.kind == "maps"
     assert [panel.heading.head for panel in whole.panels] == [f"head 2.{number}" for number in (5, 6, 7, 8, 9)]
     assert clearest.panels[0].title == "head 2.7 · previous token 1.00"
     assert len(clearest.panels) < 5
@@ -104,7 +111,8 @@ def test_a_few_heads_that_the_screen_does_not_hold_are_the_clearest_too() -> Non
 
 def test_a_sentence_is_drawn_whole_in_colours_where_its_numbers_do_not_fit() -> None:
     report = on_screen(many_heads())
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert not report.numbers
     assert report.panels[0].values.shape == (10, 10)
     assert len(report.panels) >= 3
@@ -121,7 +129,8 @@ def test_a_head_that_looks_at_repeats_is_never_shown_by_the_first_tokens() -> No
         report = build_report(
             Recording(maps=(maps,), model="a model"), ReportOptions(look=look, medium=medium_of(".txt", look))
         )
-        assert isinstance(report, Heatmaps)
+        assert isinstance(report, DrawnReport)
+        assert report.kind == "maps"
         assert report.panels[0].values.shape == shown
 
 
@@ -165,7 +174,8 @@ def test_a_short_list_of_heads_keeps_warnings_and_says_that_dropout_changes_noth
 
 def test_patterns_are_those_of_tokens_where_words_are_drawn() -> None:
     report = on_screen(many_heads(), grouping=Grouping(words=True))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert report.panels[0].title == "head 2.7 · previous token 1.00"
 
 
@@ -174,18 +184,20 @@ def test_long_maps_are_measured_over_some_of_their_queries(monkeypatch: pytest.M
     whole = sum(len(maps.query_tokens) ** 2 * HEADS for maps in recording.maps)
     monkeypatch.setattr("attnviz.metrics.measured_heads.MAX_MEASURED_CELLS", whole // 4)
     report = on_screen(recording)
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert report.panels[0].title.startswith("head 2.7 · previous token 1.00")
     assert "(measured over one in 4 blocks of queries)" in report.caption
     monkeypatch.setattr("attnviz.metrics.measured_heads.MAX_MEASURED_CELLS", whole // 40)
-    assert isinstance(on_screen(recording), Thumbnails)
+    assert drawn(on_screen(recording)).kind == "thumbnails"
 
 
 def test_a_long_text_keeps_its_shape_before_what_explains_the_drawing() -> None:
     tokens = tokenize("so it goes on and on " * 60)
     maps = random_maps(tokens, heads=20, causal=True)
     report = on_screen(Recording(maps=(maps,), model="a model", remarks=("A remark.", "Another.")))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert len(report.panels[0].values) >= 12
     assert "Another." in report.remarks
     assert "Pooled: " in " ".join(report.remarks)
@@ -198,7 +210,8 @@ def test_of_random_heads_as_many_are_drawn_as_a_screen_holds_and_that_there_are_
     tokens = tokenize("Life is short , eat dessert first")
     recording = Recording(maps=(random_maps(tokens, heads=4),), model="a model", untrained=True)
     report = on_screen(recording, width, height)
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     assert len(report_lines(report)) < height
     fewer = len(report.panels) < 4
     assert fewer == (width == 80)

@@ -10,7 +10,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import Medium, ReportOptions
-from attnviz.report.picture.report import ExactNumbers, Thumbnails
+from attnviz.report.picture.report import DrawnReport, ExactNumbers
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 
@@ -46,9 +46,10 @@ def recording_of(
     return Recording(maps=(maps,), model="a test")
 
 
-def overview(recording: Recording, **options: object) -> Thumbnails:
+def overview(recording: Recording, **options: object) -> DrawnReport:
     report = build_report(recording, ReportOptions(**{"medium": OVERVIEW} | options))  # type: ignore[arg-type]
-    assert isinstance(report, Thumbnails)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "thumbnails"
     return report
 
 

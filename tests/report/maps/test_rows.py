@@ -31,7 +31,7 @@ from attnviz.report.maps.rows import CONTEXT_TOKENS, MAX_KEYS, MAX_SCREEN_IMAGES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import query_box
-from attnviz.report.picture.report import DrawnReport, Heatmaps, ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import cells, dense, random_maps
@@ -72,7 +72,8 @@ def long_recording(strong: dict[int, float], count: int = LONG) -> Recording:
 
 def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording) -> None:
     report = report_of(recording, query="q3")
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     assert report.panels[0].title == "head 0.0: “q3” (3) attends to"
     assert np.array_equal(
         report.panels[0].values[0], cells(recording).window((0,), slice(3, 4), slice(0, 7)).weights[0, 0]
@@ -231,10 +232,11 @@ def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out
         assert any(remark.endswith(said) for remark in report.remarks) == marked.any()
 
 
-def image_report_of(recording: Recording, suffix: str = ".png", heads: str | None = None, **look: Any) -> ShadedText:
+def image_report_of(recording: Recording, suffix: str = ".png", heads: str | None = None, **look: Any) -> DrawnReport:
     options = ReportOptions(selection=Selection.parse(heads=heads), look=Look(**look))
     report = build_report(recording, options_for_medium(options, suffix))
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     return report
 
 
@@ -279,7 +281,7 @@ def test_a_screen_shows_the_last_layer_and_says_so() -> None:
 
 def test_another_style_draws_the_matrix_of_patches() -> None:
     options = ReportOptions(look=Look(style="heatmap"))
-    assert isinstance(build_report(image_recording(), options_for_medium(options, ".png")), Heatmaps)
+    assert drawn(build_report(image_recording(), options_for_medium(options, ".png"))).kind == "maps"
 
 
 @pytest.mark.parametrize(("suffix", "has_outline"), [(".pptx", True), (".png", True), (".txt", False)])
@@ -309,7 +311,8 @@ def test_rollout_is_a_row_over_the_image_and_a_matrix_if_asked() -> None:
     recording = image_recording(layers=2)
     options = options_for_medium(ReportOptions(reduce="rollout", look=Look(query="r1c2")), ".png")
     report = build_whole_report(recording, options)
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     [panel] = report.panels
     heads = [(cell_maps(maps), head) for maps in recording.maps for head in maps.heads]
     [[expected]] = cell_maps(reduce_heads(heads, "rollout")).window((0,), slice(6, 7), slice(0, 7)).weights
@@ -319,7 +322,8 @@ def test_rollout_is_a_row_over_the_image_and_a_matrix_if_asked() -> None:
     assert f"What “r1c2” (6) looks at in the image, in the {name} of a ViT" in report.caption
     assert report.remarks[0].startswith("Rollout: the share of each input token")
     matrix = build_whole_report(recording, replace(options, look=Look(style="heatmap")))
-    assert isinstance(matrix, Heatmaps)
+    assert isinstance(matrix, DrawnReport)
+    assert matrix.kind == "maps"
 
 
 def test_images_of_different_shapes_keep_their_shapes_in_a_figure() -> None:

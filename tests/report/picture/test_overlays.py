@@ -12,7 +12,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import HUES, band_tops, mixed_hues, outline_segments, overlay_pixels, panel_image
 from attnviz.report.picture.panels import Panel
-from attnviz.report.picture.report import ShadedText
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Selection
 from tests.report.image_examples import HEIGHT, WIDTH, image_recording, spectrogram_recording, tokens_of_image
 
@@ -34,7 +34,8 @@ def test_a_token_of_two_heads_is_darker_than_of_either_and_nan_is_none() -> None
 def panel_of_one_bright_patch() -> Panel:
     options = ReportOptions(selection=Selection.parse(heads="0.0"), look=Look(color_scale="linear"))
     report = build_report(image_recording(), options_for_medium(options, ".png"))
-    assert isinstance(report, ShadedText)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "text"
     [panel] = report.panels
     return replace(panel, values=np.array([[0, 0, 0, 0, 0, panel.scale.high, 0]], dtype=np.float32))
 
@@ -87,7 +88,7 @@ def test_spectrogram_has_its_seconds_below_and_its_bands_said() -> None:
 
 def test_bands_begin_at_the_tops_of_patches_and_a_picture_has_none() -> None:
     reports = [build_report(each, ReportOptions()) for each in (spectrogram_recording(), image_recording())]
-    assert [band_tops(report.panels[0]) for report in reports if isinstance(report, ShadedText)] == [[0, 40], []]
+    assert [band_tops(report.panels[0]) for report in reports if isinstance(report, DrawnReport)] == [[0, 40], []]
 
 
 def test_figure_of_a_spectrogram_names_seconds_and_bands() -> None:

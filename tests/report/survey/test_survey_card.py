@@ -15,7 +15,7 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
-from attnviz.report.picture.report import HeadCards, HeadList, Heatmaps
+from attnviz.report.picture.report import DrawnReport, HeadCards, HeadList
 from attnviz.report.survey.survey_heads import (
     _spaced_names,
     strongest_pairs,
@@ -41,16 +41,16 @@ def cards(**options: str) -> HeadCards:
 
 def test_a_card_says_numbers_offsets_and_texts_of_the_head_that_was_chosen() -> None:
     numbers, offsets, texts = cards(heads="0.1", sort="previous").sections
-    row = next(row for row in numbers.summary.rows if row[0] == "previous")
+    row = next(row for row in numbers.rows if row[0] == "previous")
     assert row[1] == f"{SURVEY.means[1, PREVIOUS]:.2f}"
     assert row[2] == f"±{SURVEY.margins[1, PREVIOUS]:.3f}"
     pairs, total = SURVEY.tallies.pairs[1], SURVEY.tallies.weights.total[1]
     wanted = {str(place - len(pairs) // 2): place for place in np.flatnonzero(pairs)}
-    assert [row[0] for row in offsets.summary.rows] == list(wanted)
-    for name, weight, _, count in offsets.summary.rows:
+    assert [row[0] for row in offsets.rows] == list(wanted)
+    for name, weight, _, count in offsets.rows:
         assert (weight, count) == (f"{total[wanted[name]] / pairs[wanted[name]]:.4f}", str(pairs[wanted[name]]))
     best = int(SURVEY.examples.ids[1, PREVIOUS, 0])
-    assert texts.summary.rows[0][3:] == (f"a:{best + 1}", f"text {best}")
+    assert texts.rows[0][3:] == (f"a:{best + 1}", f"text {best}")
     assert texts.title == "head 0.1: texts with the largest numbers of previous, then random ones near its deciles"
 
 
@@ -66,7 +66,8 @@ def test_heads_of_a_card_come_in_the_order_that_was_asked_for() -> None:
 
 def test_a_figure_has_a_row_a_head_and_a_column_an_offset() -> None:
     report = survey_card_report(SURVEY, ReportOptions(medium=Medium()))
-    assert isinstance(report, Heatmaps)
+    assert isinstance(report, DrawnReport)
+    assert report.kind == "maps"
     offsets, classes = report.panels
     assert offsets.rows.labels == classes.columns.labels == ("0.0", "0.1", "1.0")
     assert offsets.columns.labels == ("-4", "", "-2", "-1", "0", "1", "2", "", "4")  # some, so that they can be read
@@ -134,7 +135,7 @@ def test_a_list_of_each_chosen_head_says_what_was_counted(monkeypatch: pytest.Mo
     assert isinstance(report, HeadCards)
     [section] = report.sections
     assert section.title.startswith("head 0.1: ")
-    assert section.summary.header == ("query", "looks at", "times", "weight")
+    assert section.header == ("query", "looks at", "times", "weight")
     assert f"Which token looks at which in {len(SURVEY.examples.sampled)} texts" in report.caption
 
 

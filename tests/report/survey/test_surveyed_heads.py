@@ -12,13 +12,14 @@ from attnviz.metrics.metrics import METRICS as ALL_METRICS
 from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
-from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
+from attnviz.report.picture.report import HeadCards, SurveyedHeads
 from attnviz.report.survey import surveyed_heads
 from attnviz.report.survey.survey_heads import survey_card_report
 from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS, classes_of, survey_title
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
+from tests.report.examples import drawn
 
 SURVEY = survey_of(numbers_of(40, 1), 0)
 PAGE, FIGURE, SLIDES = (format_of(suffix).medium(Look()) for suffix in (".html", ".png", ".pptx"))
@@ -95,8 +96,8 @@ def test_a_picture_is_cards_of_few_heads_points_for_axes_and_else_profiles() -> 
     assert report(FIGURE, heads="0.1").cards
     points = report(FIGURE, axes="previous,sink,entropy,layer")
     assert (points.cards, points.axes) == (False, ("previous", "sink", "entropy", "layer"))
-    assert isinstance(survey_card_report(SURVEY, ReportOptions(medium=FIGURE)), Heatmaps)
-    assert isinstance(survey_card_report(SURVEY, ReportOptions(medium=SLIDES)), Heatmaps)
+    assert drawn(survey_card_report(SURVEY, ReportOptions(medium=FIGURE))).kind == "maps"
+    assert drawn(survey_card_report(SURVEY, ReportOptions(medium=SLIDES))).kind == "maps"
 
 
 @pytest.mark.parametrize("factor", [1, 0.5])

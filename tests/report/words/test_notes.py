@@ -15,7 +15,7 @@ from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.report.words.notes import read_names, write_name
 
 
@@ -57,7 +57,8 @@ def test_lists_titles_and_filters_have_the_names(recording: Recording, names: st
     assert isinstance(found, HeadList)
     assert [row[0] for row in found.summary.rows] == ["0.1 cross"]
     maps = build_report(recording, options_for_medium(ReportOptions(look=look, sort="entropy"), ".png"))
-    assert isinstance(maps, Heatmaps)
+    assert isinstance(maps, DrawnReport)
+    assert maps.kind == "maps"
     [title] = [panel.title for panel in maps.panels if panel.title.startswith("head 1.2")]
     assert "· “mover”, entropy " in title
 
