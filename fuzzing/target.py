@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis.strategies import SearchStrategy
 
-CASES_A_ROUND = 20  # drawn from one seed
+CASES_A_ROUND = 10  # drawn from one seed
 MOST_SECONDS = 30.0  # of the processor, for any one case
 
 

@@ -4,6 +4,7 @@ import ast
 import csv
 import html
 import io
+import itertools
 import json
 import re
 import subprocess
@@ -31,6 +32,7 @@ from attnviz.report.picture.options import Rank, Reduction, ReportOptions
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
+from tests.today import todays
 
 pytestmark = pytest.mark.slow
 OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
@@ -84,32 +86,12 @@ CHOICES = {
 
 
 EXAMPLES = {
-    "special": False,
-    "layers": "1",
-    "heads": "1.2,0.1",
-    "queries": "1:3",
-    "keys": ":3",
-    "sort": "-entropy",
-    "filter": "layer:0",
-    "of": "contributions",
-    "reduce": "rollout",
-    "theme": "dark",
-    "dpi": 50,
-    "size": "4:3",
-    "title": "A <title>",
-    "style": "text",
-    "query": "short",
-    "color_scale": "log",
-    "limits": "0:0.5",
-    "cmap": "magma",
-    "pool": "max",
-    "mark": "lines",
-    "by": "words",
-    "font_size": 7.5,
-    "max_size": "1MB",
-    "table": "both",
+    "special": False, "layers": "1", "heads": "1.2,0.1", "queries": "1:3", "keys": ":3", "sort": "-entropy",
+    "filter": "layer:0", "of": "contributions", "reduce": "rollout", "theme": "dark", "dpi": 50, "size": "4:3",
+    "title": "A <title>", "style": "text", "query": "short", "color_scale": "log", "limits": "0:0.5", "cmap": "magma",
+    "pool": "max", "mark": "lines", "by": "words", "font_size": 7.5, "max_size": "1MB", "table": "both",
     "names": "heads.txt",
-}
+}  # fmt: skip
 
 
 def example(name: str, declared: DeclaredOption) -> object:
@@ -130,11 +112,12 @@ def unwrapped(drawn: bytes) -> bytes:
     return b" ".join(for_command_line(drawn).split())
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".svg", ".json"])
-@pytest.mark.parametrize(("name", "declared"), CHOICES.items(), ids=CHOICES)
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [*itertools.product(CHOICES, (".txt", ".json")), *todays(((name, ".svg") for name in CHOICES), 3)],
+)
 def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
     name: str,
-    declared: DeclaredOption,
     suffix: str,
     in_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,7 +128,7 @@ def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
     recording = Recording(maps=tuple(random_maps(tokens, layer=layer) for layer in (0, 1)), model="a test")
     recording.save("run.safetensors")
     Path("heads.txt").write_text("0.1 a mover\n")
-    value: Any = example(name, declared)
+    value: Any = example(name, CHOICES[name])
     to = [] if suffix == ".txt" else ["-o", f"out{suffix}"]
     code = main(["show", "run.safetensors", *to, *flag(name, value).split(" ", 1)])
     written = capfdbinary.readouterr()

@@ -23,7 +23,7 @@ from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.text.made_tokenizers import made_tokenizer
-from tests.today import SEED
+from tests.today import SEED, WHOLE
 
 QUERIES, KEYS = ("a", "b", "c"), ("s", "t", "u", "v")
 PADDING, WORDS, WIDTH = 0, 97, 8
@@ -102,7 +102,7 @@ def drawn_batch(random: Generator) -> tuple[list[np.ndarray], Tensor]:
     return texts, torch.from_numpy(np.stack(rows))
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", range(400 if WHOLE else 12))
 def test_no_token_of_a_drawn_batch_has_a_label_of_another_and_what_has_none_is_said(number: int) -> None:
     random = np.random.default_rng((SEED, number))
     texts, batch = drawn_batch(random)

@@ -9,7 +9,7 @@ from fuzzing.target import attempt_one, round_of
 from fuzzing.targets import TARGETS
 from tests.today import SEED
 
-EVERY = 199  # of the settings of a folder, one case in so many
+EVERY = 499  # of the settings of a folder, one case in so many
 
 pytestmark = pytest.mark.slow
 

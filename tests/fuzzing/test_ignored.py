@@ -5,10 +5,10 @@ from itertools import islice
 import pytest
 
 from fuzzing.ignored import Answers, dropped, pairs, singles, trouble, troubles, workplace
-from tests.today import SEED
+from tests.today import SEED, WHOLE
 
-COUNT = 150  # of all pairs
-OPTIONS = 20  # of all options of all lines
+COUNT = 2_000 if WHOLE else 60  # of all pairs
+OPTIONS = 900 if WHOLE else 15  # of all options of all lines
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ import attnviz
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from tests.small_models import GROUPED
-from tests.today import SEED
+from tests.today import SEED, WHOLE
 
 WORDS = 40
 COMMON = GROUPED | {"vocab_size": WORDS, "max_position_embeddings": 64, "eos_token_id": None}
@@ -148,7 +148,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(6 if WHOLE else 1))
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
 def test_rows_of_a_generation_equal_one_pass_over_the_text_that_was_kept(
     name: str, options: dict[str, Any], number: int
@@ -173,7 +173,7 @@ def test_rows_of_a_generation_equal_one_pass_over_the_text_that_was_kept(
     assert any(np.allclose(maps.weights, best, atol=1e-5) for maps in beams)
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(6 if WHOLE else 1))
 @pytest.mark.parametrize("cache", [Offloading, Rounding, Dropping, DroppingInEachHead])
 def test_rows_over_a_cache_that_changes_are_those_that_each_step_computed(cache: type, number: int) -> None:
     draw = Random(f"{SEED} {number} {cache.__name__}")
@@ -206,7 +206,7 @@ def test_rows_over_a_cache_that_changes_are_those_that_each_step_computed(cache:
     assert any(remark in each for each in recording.remarks)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(9 if WHOLE else 1))
 @pytest.mark.parametrize("name", ["llama", "mistral", "bloom"])
 @torch.no_grad()
 def test_each_question_over_one_context_is_a_text_with_its_own_steps(name: str, number: int) -> None:

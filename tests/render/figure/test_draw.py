@@ -26,6 +26,7 @@ from tests.conftest import cells, random_maps
 from tests.patience import PATIENCE
 from tests.render.figure.examples import recorded, shown_texts, words
 from tests.report.examples import drawn
+from tests.today import todays
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ def drawn_case(name: str) -> Any:
     return drawn
 
 
-@pytest.mark.parametrize("name", [*CASES, *TOKEN_CASES])
+@pytest.mark.parametrize("name", [*CASES, *todays(TOKEN_CASES, one_in=4)])
 def test_no_text_overlaps_another_or_leaves_the_page(name: str) -> None:
     drawn = drawn_case(name)
     page = drawn.bbox
