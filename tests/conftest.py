@@ -1,15 +1,19 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
 import gc
+import importlib
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 
 from attnviz.api.recording import DrawableRecording
@@ -17,6 +21,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
+from tests.streams import Streams
 from tests.today import SEED, WHOLE
 
 settings.register_profile(  # a busy machine is no bug
@@ -154,6 +159,35 @@ def torch_as_it_was() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def programs_built_once() -> Iterator[None]:
+    """Typer builds a program from its functions for each command line: a fifth of what a small one takes."""
+    from attnviz.cli import commands
+
+    make_program, built = commands.program, dict[tuple[str, ...], Any]()
+
+    def program(words: Sequence[str]) -> Any:
+        made = make_program(words)
+        names = tuple(str(command.name or command.callback) for command in made.registered_commands)
+        if names not in built:
+            built[names] = typer.main.get_command(made)
+        return built[names]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "program", program)
+        yield
+
+
+@pytest.fixture(scope="module")
+def models_loaded_once() -> Iterator[None]:
+    """Loads the model of each folder once for all tests of a file that change no folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("reader", "image_reader", "picture_text_reader", "sound_reader"):
+            module = importlib.import_module(f"attnviz.models.huggingface.{name}")
+            patch.setattr(module, "load_model", cache(module.load_model))
+        yield
+
+
 @pytest.fixture
 def recording() -> DrawableRecording:
     """2 layers x 3 heads x 5 queries x 7 keys, all visible."""
@@ -164,6 +198,12 @@ def recording() -> DrawableRecording:
 def causal_recording() -> DrawableRecording:
     """The same, with a causal mask."""
     return DrawableRecording(maps=tuple(dense_maps(layer, causal=True) for layer in range(LAYERS)), model="a test")
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Streams:
+    """Runs command lines in this process."""
+    return Streams(capsys)
 
 
 @pytest.fixture

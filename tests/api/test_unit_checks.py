@@ -19,8 +19,9 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.units import Units
 from tests.models.huggingface.chats import chat_model
+from tests.streams import Streams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("models_loaded_once")]
 TEXTS = {
     "a.txt": "The king lives in a castle by the sea.",
     "b.txt": "My bike has two wheels and a red bell.",
@@ -41,41 +42,33 @@ GIVEN = ["--model", "trained", "--passages", "docs/*.txt", "--by", "passages"]
 
 @pytest.mark.parametrize("copied", TEXTS)
 def test_the_copied_passage_is_named_by_share_by_calibration_and_by_loss(
-    copied: str, passages: Path, capsys: pytest.CaptureFixture[str]
+    copied: str, passages: Path, shell: Streams
 ) -> None:
     question = " ".join(TEXTS[copied].split()[:6])
-    capsys.readouterr()
-    assert main(["show", question, *GIVEN, "--check", "3", "--json"]) == 0
-    units = json.loads(capsys.readouterr().out)["units"]
+    units = shell.json("show", question, *GIVEN, "--check", "3")["units"]
     for name in ("shares", "lifts", "strongest", "calibrated", "reversed", "lost"):
         assert max(units, key=lambda unit: unit[name])["unit"] == copied, name
 
 
-def test_only_the_first_units_are_hidden_and_the_caption_says_which_was_asked(
-    passages: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["show", "My bike has two wheels and a", *GIVEN, "--check", "2"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+def test_only_the_first_units_are_hidden_and_the_caption_says_which_was_asked(passages: Path, shell: Streams) -> None:
+    said = shell.words("show", "My bike has two wheels and a", *GIVEN, "--check", "2")
     assert "Where it looked: “question” of the trained model had" in said
     assert "What it lost: without the passage “b.txt” its log-probability falls by" in said
     assert ", the most of 2 passages." in said
     assert "A share shows where the answer looked; only a loss shows a cause." in said
 
 
-def test_equal_beginnings_of_sentences_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_beginnings_of_sentences_are_told_apart(shell: Streams) -> None:
     words = [f"w{number}" for number in range(30)]
     random.Random(3).shuffle(words)
     first, second = " ".join(words[:12]), " ".join(words[12:20])
     text = f"{first}. {second}. {first}"
-    capsys.readouterr()
-    assert main(["show", text, "--model", "trained", "--by", "sentences", "--check", "2", "--json"]) == 0
-    units = json.loads(capsys.readouterr().out)["units"]
+    units = shell.json("show", text, "--model", "trained", "--by", "sentences", "--check", "2")["units"]
     assert [unit["unit"].startswith(words[0]) for unit in units] == [True, False]
     assert units[0]["lost"] > units[1]["lost"]
 
 
-def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_turns_of_a_chat_are_checked(in_folder: Path, shell: Streams) -> None:
     (in_folder / "qwen").mkdir()
     model = chat_model(in_folder / "qwen", "qwen")
     messages = [
@@ -84,9 +77,7 @@ def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixt
         {"role": "assistant", "content": "330 m."},
     ]
     (in_folder / "chat.json").write_text(json.dumps({"messages": messages}))
-    capsys.readouterr()
-    assert main(["show", "chat.json", "--model", model, "--by", "turns", "--check", "1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shell.json("show", "chat.json", "--model", model, "--by", "turns", "--check", "1")
     assert [unit["unit"] for unit in found["units"]] == ["1 user", "2 tool result"]
     assert sum(unit["lost"] is not None for unit in found["units"]) == 1
     assert all("reversed" not in unit for unit in found["units"])
@@ -110,11 +101,9 @@ def test_a_loaded_model_gives_the_numbers_of_the_command(in_folder: Path, capsys
         attnviz.reading(model, tokenizer, text).check("tokens")
 
 
-def test_a_loss_is_that_of_hiding_the_unit_from_all_later_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loss_is_that_of_hiding_the_unit_from_all_later_tokens(shell: Streams) -> None:
     text = "w1 w2 w3. w4 w5 w1 w2. w3 w4"
-    capsys.readouterr()
-    assert main(["show", text, "--model", "trained", "--by", "sentences", "--check", "2", "--json"]) == 0
-    units = json.loads(capsys.readouterr().out)["units"]
+    units = shell.json("show", text, "--model", "trained", "--by", "sentences", "--check", "2")["units"]
     reader = open_reader(ModelSettings(model="trained"), "predictions")
     tokens = reader.read(Example(text)).tokens
     sentences = Units.of(tokens, "sentences").numbers
@@ -136,7 +125,7 @@ def test_a_loss_is_that_of_hiding_the_unit_from_all_later_tokens(capsys: pytest.
 
 
 def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_reverse_order(
-    passages: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    passages: Path, monkeypatch: pytest.MonkeyPatch, shell: Streams
 ) -> None:
     (passages / "qwen").mkdir()
     model = chat_model(passages / "qwen", "qwen")
@@ -154,8 +143,7 @@ def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_revers
     monkeypatch.setattr(hf_reader, "generate", generate)
     monkeypatch.setattr(hf_reader.HuggingFaceReader, "inputs_of", noted_inputs)
     line = ["show", "What is it?", "--model", model, "--passages", "docs/*.txt", "--by", "passages", "--generate", "3"]
-    assert main([*line, "--check", "1", "--json"]) == 0
-    units = json.loads(capsys.readouterr().out)["units"]
+    units = shell.json(*line, "--check", "1")["units"]
     assert all(unit["reversed"] is not None for unit in units)
     assert len(generated) == 1
     assert len({tuple(ids) for ids in read}) > 1
@@ -178,11 +166,5 @@ def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_revers
         (["a b. a", "--by", "sentences", "--model", "trained", "--logits", "a"], "--logits does not apply to --check"),
     ],
 )
-def test_refusals_are_one_line(
-    given: list[str], said: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["show", *given, "--check", "2"]) == 1
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+def test_refusals_are_one_line(given: list[str], said: str, in_folder: Path, shell: Streams) -> None:
+    assert said in shell.refused("show", *given, "--check", "2")

@@ -17,6 +17,7 @@ from attnviz.arrays.file import read_arrays
 from attnviz.cli.commands import main
 from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.layer_maps import cell_maps
+from tests.streams import Streams
 
 LABELS = ["the", "cat", "sat", "on", "it"]
 
@@ -89,14 +90,12 @@ def test_reads_the_numbers_that_attnviz_wrote(tmp_path: Path, layers: list[str])
     assert later["recording"]["model"] == about["recording"]["model"]
 
 
-def test_labels_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_come_from_a_file(tmp_path: Path, shell: Streams) -> None:
     np.save(tmp_path / "w.npy", weights_of(2, 5, 5))
     (tmp_path / "t.txt").write_text("\n".join(LABELS) + "\n")
-    assert main(["show", str(tmp_path / "w.npy"), "--set", f"labels={tmp_path / 't.txt'}", "--heads", "1"]) == 0
-    drawn = capsys.readouterr().out
+    drawn = shell.run("show", str(tmp_path / "w.npy"), "--set", f"labels={tmp_path / 't.txt'}", "--heads", "1")
     assert all(label in drawn for label in LABELS)
-    assert main(["show", "a text", "--set", f"labels={tmp_path / 't.txt'}"]) == 1
-    assert "has its own tokens" in capsys.readouterr().err
+    assert "has its own tokens" in shell.refused("show", "a text", "--set", f"labels={tmp_path / 't.txt'}")
 
 
 def test_arrays_become_a_recording(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Selection
 from tests.browse.examples import shown_text
 from tests.conftest import dense_maps
+from tests.streams import Streams
 
 
 def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,12 +49,9 @@ def test_saved_recording_is_browsed_without_torch(recording: Recording, tmp_path
     assert run.stdout == "[]\n"
 
 
-def test_options_that_browse_would_ignore_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_browse_would_ignore_are_refused(monkeypatch: pytest.MonkeyPatch, shell: Streams) -> None:
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)
-    assert main(["browse", "Life is short", "--query", "is"]) == 1
-    assert "--query has no effect in browse" in capsys.readouterr().err
+    assert "--query has no effect in browse" in shell.refused("browse", "Life is short", "--query", "is")
 
 
 def test_survey_that_cannot_be_read_is_refused_in_one_line(

@@ -37,29 +37,14 @@ class Entry:
 
 
 SEQ = {
-    "vocab_size": 50,
-    "d_model": 24,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 1,
-}
+    "vocab_size": 50, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 40,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
 T5 = {
-    "vocab_size": 50,
-    "d_model": 24,
-    "d_kv": 6,
-    "d_ff": 32,
-    "num_layers": 2,
-    "num_heads": 4,
+    "vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4,
     "decoder_start_token_id": 0,
-}
+}  # fmt: skip
 REFORMER = {
     "vocab_size": 50,
     "hidden_size": 24,

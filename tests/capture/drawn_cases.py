@@ -35,19 +35,9 @@ SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
 WITH_SINK = ("sink", "one more", "one more, of differences")  # softmaxes of which a share goes to no key
 LETTERS = {2: "", 3: "b", 4: "bh", 5: "bgr"}
 LAYOUTS = {
-    "2-D": 2,
-    "3-D": 3,
-    "3-D heads": 3,
-    "folded": 3,
-    "folded sequence first": 3,
-    "folded heads first": 3,
-    "4-D": 4,
-    "4-D heads first": 4,
-    "4-D heads third": 4,
-    "4-D heads last": 4,
-    "5-D grouped": 5,
-    "5-D text": 5,
-}
+    "2-D": 2, "3-D": 3, "3-D heads": 3, "folded": 3, "folded sequence first": 3, "folded heads first": 3, "4-D": 4,
+    "4-D heads first": 4, "4-D heads third": 4, "4-D heads last": 4, "5-D grouped": 5, "5-D text": 5,
+}  # fmt: skip
 OF_ONE_HEAD = ("2-D", "3-D", "3-D heads", "folded", "folded sequence first", "4-D")  # as people write loops over heads
 DECOYS = ("channels", "classifier", "linear", "memory", "router", "streams")
 STACKS = ("layers.{}", "block{}", "encoder_layer_{}", "stages.{}.{}", "net.{}.0", "h.{}.sub", "transformer.layers.{}")
@@ -76,36 +66,36 @@ class Case:
         stack, name, counted, class_name: paths, and the attribute that holds the number of heads.
     """
 
-    batch: int
-    heads: int
-    groups: int
-    queries: int
-    keys: int
-    features: int
-    layers: int
-    kind: str  # where keys come from
-    layout: str  # the axes of its scores
-    kernel: str  # by hand, torch's own functions, or torch's own module
-    product: str
-    mixing: str
-    softmax: str  # how weights are computed from scores
-    mask: str  # which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether heads differ in it
-    hides: str
-    per_head: bool
-    bias: str  # whether numbers are added to the scores
-    scale: str  # what q·k is multiplied by, and where
-    fused: bool  # whether one weight holds the projections of queries, keys and values
-    dropout: str  # of the weights
-    after: str  # what happens to the weights between softmax and values
-    chunks: int  # of how many queries a call is
-    stack: str
-    name: str
-    counted: str
-    class_name: str
-    shared: bool  # whether all layers are one module
-    decoys: frozenset[str]  # softmaxes that are no attention
-    aside: bool  # whether weights are computed once more and kept aside
-    dtype: str  # of the model
+    batch: int = 2
+    heads: int = 4
+    groups: int = 1
+    queries: int = 5
+    keys: int = 5
+    features: int = 3
+    layers: int = 2
+    kind: str = "self"  # where keys come from
+    layout: str = "4-D"  # the axes of its scores
+    kernel: str = "by hand"  # by hand, torch's own functions, or torch's own module
+    product: str = "matmul"
+    mixing: str = "matmul"
+    softmax: str = "method"  # how weights are computed from scores
+    mask: str = "bool"  # which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether heads differ in it
+    hides: str = "causal"
+    per_head: bool = False
+    bias: str = "none"  # whether numbers are added to the scores
+    scale: str = "after"  # what q·k is multiplied by, and where
+    fused: bool = False  # whether one weight holds the projections of queries, keys and values
+    dropout: str = "none"  # of the weights
+    after: str = "nothing"  # what happens to the weights between softmax and values
+    chunks: int = 1  # of how many queries a call is
+    stack: str = "layers.{}"
+    name: str = "attn"
+    counted: str = "num_heads"
+    class_name: str = "Attention"
+    shared: bool = False  # whether all layers are one module
+    decoys: frozenset[str] = frozenset()  # softmaxes that are no attention
+    aside: bool = False  # whether weights are computed once more and kept aside
+    dtype: str = "float32"  # of the model
     loop: str = "none"  # what a call is one of: texts, before or after they are projected, or heads
     projection: str = "linear"  # how queries, keys and values are computed, of ``PROJECTIONS``
     mode: str = "no_grad"  # how the model is called
@@ -128,38 +118,7 @@ class Case:
         return "Case(" + ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)) + ")"
 
 
-PLAIN = Case(
-    batch=2,
-    heads=4,
-    groups=1,
-    queries=5,
-    keys=5,
-    features=3,
-    layers=2,
-    kind="self",
-    layout="4-D",
-    kernel="by hand",
-    product="matmul",
-    mixing="matmul",
-    softmax="method",
-    mask="bool",
-    hides="causal",
-    per_head=False,
-    bias="none",
-    scale="after",
-    fused=False,
-    dropout="none",
-    after="nothing",
-    chunks=1,
-    stack="layers.{}",
-    name="attn",
-    counted="num_heads",
-    class_name="Attention",
-    shared=False,
-    decoys=frozenset(),
-    aside=False,
-    dtype="float32",
-)
+PLAIN = Case()
 
 
 def variants() -> Iterator[tuple[str, Case]]:

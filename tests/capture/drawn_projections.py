@@ -58,11 +58,6 @@ def selected(linear: nn.Linear, x: Tensor, heads: int) -> Tensor:
 
 
 PROJECTIONS: dict[str, Projection] = {
-    "linear": by_linear,
-    "einsum": by_einsum,
-    "head by head": head_by_head,
-    "convolution": by_convolution,
-    "experts": by_experts,
-    "gathered": gathered,
-    "selected": selected,
-}
+    "linear": by_linear, "einsum": by_einsum, "head by head": head_by_head, "convolution": by_convolution,
+    "experts": by_experts, "gathered": gathered, "selected": selected,
+}  # fmt: skip

@@ -2,14 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.streams import Streams
+from tests.streams import Streams
 
 
 @pytest.fixture
-def attnviz(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, in_folder: Path) -> Streams:
+def attnviz(shell: Streams, monkeypatch: pytest.MonkeyPatch, in_folder: Path) -> Streams:
+    """A terminal of 80 columns in an empty folder, into which nothing is piped."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "1000")
     monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
-        monkeypatch.delenv(name, raising=False)
-    return Streams(capsys)
+    return shell

@@ -9,6 +9,7 @@ import pytest
 
 from attnviz import draw, load
 from attnviz.cli.commands import main
+from tests.streams import Streams
 
 TEXT = "Chapter 1. It was late.\nNobody came.\n\nChapter 2. Then it rained."
 SHOW = ("show", TEXT, "--set", "num-heads=1")
@@ -33,9 +34,8 @@ def test_every_view_draws_units(style: str, suffix: str) -> None:
     assert "Nobody came." in Path(f"run{suffix}").read_text(encoding="utf-8")
 
 
-def test_terminal_draws_units(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SHOW, "--by", "paragraphs"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+def test_terminal_draws_units(shell: Streams) -> None:
+    shown = shell.words(*SHOW, "--by", "paragraphs")
     assert "2 queries (rows) over 2 keys" in shown
     assert "Paragraphs: weights are summed over the tokens of a paragraph" in shown
 
@@ -52,36 +52,17 @@ def test_numbers_are_those_of_units() -> None:
     np.testing.assert_allclose(np.array([float(row["weight"]) for row in joined]).reshape(3, 3), expected, atol=1e-6)
 
 
-def test_a_name_of_groups_may_be_singular(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_of_groups_may_be_singular(shell: Streams) -> None:
     shown = []
     for how in (["--by", "words"], ["--by", "word"]):
-        assert main([*SHOW, "--set", "tokenizer=char", *how]) == 0
-        shown.append(capsys.readouterr().out)
+        shown.append(shell.run(*SHOW, "--set", "tokenizer=char", *how))
     assert len(set(shown)) == 1
 
 
-def test_comparison_joins_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", *SHOW[1:], "--causal", "--by", "lines"]) == 0
-    assert "Lines: weights are summed over the tokens of a line" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (
-            ("--by", "texts"),
-            "--by texts matches nothing in the text; choose tokens, words, sentences, lines, paragraphs or a ",
-        ),
-        (("--by", "Verse"), "--by Verse matches nothing in the text; choose tokens, words,"),
-        (("--by", "("), "--by '(' is not a regular expression"),
-        (("--by", "lines", "--style", "both"), "--by lines joins tokens, and only tokens have scores; use"),
-    ],
-)
-def test_refusals_say_in_one_line_what_works(
-    given: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*SHOW, *given]) == 1
-    assert said in capsys.readouterr().err.splitlines()[-1]
+def test_comparison_joins_both_sides(shell: Streams) -> None:
+    assert "Lines: weights are summed over the tokens of a line" in shell.words(
+        "compare", *SHOW[1:], "--causal", "--by", "lines"
+    )
 
 
 def test_texts_of_a_pair_are_units_of_python_too() -> None:

@@ -14,8 +14,8 @@ from PIL import Image
 
 from attnviz.cli.commands import main
 from attnviz.text.samples import read_sample, sample_pictures, samples
-from tests.cli.streams import Streams
 from tests.patience import PATIENCE
+from tests.streams import Streams
 
 pytestmark = pytest.mark.slow
 

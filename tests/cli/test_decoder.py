@@ -18,6 +18,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.conversation import Conversation
 from attnviz.text.units import Units
+from tests.streams import Streams
 
 MODEL = Path(os.environ.get("ATTNVIZ_DECODER", ""))
 pytestmark = [
@@ -81,9 +82,7 @@ def test_the_marks_of_a_chat_are_in_no_word_or_sentence(tokenizer: Any) -> None:
     assert special == ["<bos>", *["<start_of_turn>", "<end_of_turn>"] * 3, "<start_of_turn>"]
 
 
-def test_commands_write_the_sentences_and_the_generated_answer(
-    tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_write_the_sentences_and_the_generated_answer(tokenizer: Any, tmp_path: Path, shell: Streams) -> None:
     text = "The cat sat on the mat. Every evening, the dog ran. The capital of France, a 🫨, is"
     arguments = [text, "--model", str(MODEL), "--generate", "6"]
     assert main(["show", *arguments, "--layers", "5", "-o", str(tmp_path / "run.safetensors")]) == 0
@@ -91,6 +90,7 @@ def test_commands_write_the_sentences_and_the_generated_answer(
     assert tokens.text.startswith(text)
     assert "\ufffd" not in tokens.text
     assert len(tokens) >= len(tokenizer(text)["input_ids"]) + 5
-    capsys.readouterr()
-    assert main(["show", str(tmp_path / "run.safetensors"), "--by", "sentences", "--heads", "5.0", "--json"]) == 0
-    assert "Every evening, the dog ran." in json.dumps(json.loads(capsys.readouterr().out), ensure_ascii=False)
+    assert "Every evening, the dog ran." in json.dumps(
+        shell.json("show", str(tmp_path / "run.safetensors"), "--by", "sentences", "--heads", "5.0"),
+        ensure_ascii=False,
+    )

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.cli.defaults import settable_options
-from tests.cli.streams import Streams
+from tests.streams import Streams
 
 
 @pytest.fixture(autouse=True)

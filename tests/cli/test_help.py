@@ -6,19 +6,11 @@ import pytest
 from attnviz.cli.help import EXAMPLES, PANELS
 from attnviz.explain.explain import STEPS
 from attnviz.metrics.metrics import METRICS
-from tests.cli.streams import Streams
+from tests.streams import Streams
 
 COMMANDS = (
-    "show",
-    "heads",
-    "compare",
-    "explain",
-    "ablate",
-    "steps",
-    "browse",
-    "survey",
-    "info",
-)
+    "show", "heads", "compare", "explain", "ablate", "steps", "browse", "survey", "info",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", [(), *[(command,) for command in COMMANDS]])

@@ -8,8 +8,8 @@ import pytest
 from attnviz.base import progress
 from attnviz.cli.commands import main
 from attnviz.corpus.saved import save_survey
-from tests.cli.streams import Streams
 from tests.corpus.surveys import numbers_of, survey_of
+from tests.streams import Streams
 
 
 @pytest.mark.parametrize(("command", "suffix"), [("show", "svg"), ("show", "png"), ("heads", "csv"), ("explain", "md")])

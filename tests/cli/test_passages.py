@@ -66,18 +66,3 @@ def test_parts_of_a_message_and_documents_are_passages(
     units = json.loads(shown(capsys, "show", *given, "--check", "3", "--json"))["units"]
     assert {unit["unit"] for unit in units} == {"1.1 user", "1.2 user", "1.3 user"}
     assert all(unit["calibrated"] is not None and unit["reversed"] is not None for unit in units)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("show", *GIVEN), "does not read --passages"),
-        (("show", "my bike", "--by", "passages"), "--by passages needs passages; add --passages docs/*.txt"),
-        (("show", "x.safetensors", *GIVEN[1:]), "--passages come before a text, and 'x.safetensors' is no plain text"),
-        (("show", "--batch", "a.txt", *GIVEN[1:]), "--passages stand before one text, and --batch gives several"),
-        (("heads", "--file", "a.txt", "--file", "b.txt", *GIVEN[1:3]), "--passages stand before one text; give one"),
-    ],
-)
-def test_refusals_are_one_line(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(list(arguments)) == 1
-    assert said in capsys.readouterr().err.splitlines()[-1]

@@ -14,8 +14,9 @@ from attnviz.report.film import film_of_steps
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Selection
 from tests.models.huggingface.chats import chat_model
+from tests.streams import Streams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("models_loaded_once")]
 CHAT = [
     {"role": "user", "content": "What is the height of the tower?"},
     {"role": "tool", "content": "The tower is 330 m high."},
@@ -33,10 +34,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-def test_a_row_a_generated_token_names_turns_and_tokens(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert main(["steps", saved, "--heads", "1.1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_row_a_generated_token_names_turns_and_tokens(saved: str, shell: Streams) -> None:
+    lines = shell.run("steps", saved, "--heads", "1.1").splitlines()
     header = next(line for line in lines if line.startswith("step"))
     assert [name in header for name in ("token", "own", "change", "turns")] == [True] * 4
     first = lines.index(header) + 1
@@ -44,10 +43,8 @@ def test_a_row_a_generated_token_names_turns_and_tokens(saved: str, capsys: pyte
     assert "2 tool result" in "".join(lines[first : first + 6])
 
 
-def test_json_has_the_numbers_of_every_head(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert main(["steps", saved, "--heads", "0.1,1.1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_has_the_numbers_of_every_head(saved: str, shell: Streams) -> None:
+    found = shell.json("steps", saved, "--heads", "0.1,1.1")
     assert (found["format"], found["heads"], len(found["steps"])) == ("attnviz steps", ["0.1", "1.1"], 6)
     for step in found["steps"]:
         sums = np.sum(step["shares"], axis=1) + step["sink"]
@@ -90,24 +87,3 @@ def test_recordings_on_one_scale(tmp_path: Path) -> None:
     assert main(["show", *given, "--heads", "1.1", "-o", str(tmp_path / "film.gif")]) == 0
     with Image.open(tmp_path / "film.gif") as film:
         assert getattr(film, "n_frames", 1) == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["steps", "a cat. a cat"], "steps need a model that writes from left to right"),
-        (["steps", "a cat. a cat", "--causal", "--by", "turns"], "--by turns needs a chat"),
-        (["steps", "a cat", "-o", "x.npz"], "unknown suffix '.npz'"),
-        (["show", "a.safetensors", "-o", "x.gif"], "a film shows two recordings or more"),
-        (["show", "a.safetensors", "b.safetensors", "-o", "x.gif"], "there is no file 'a.safetensors'"),
-        (["show", "a.safetensors", "b.safetensors", "-o", "x.png"], "several recordings are a film; use -o film.gif"),
-    ],
-)
-def test_refusals_are_one_line(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str], in_folder: Path
-) -> None:
-    capsys.readouterr()
-    assert main(given) == 1
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1

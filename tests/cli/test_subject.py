@@ -13,6 +13,7 @@ from attnviz.cli.commands import main
 from attnviz.cli.subject import DRAWABLE_KINDS, Kind, Subject, place_words
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from tests.streams import Streams
 
 
 @pytest.fixture
@@ -79,10 +80,11 @@ def test_a_text_that_was_read_is_a_text_whatever_it_says() -> None:
 @pytest.mark.parametrize("model", [[], ["--model", "trained"]])
 @pytest.mark.parametrize("command", ["show", "heads", "explain"])
 def test_a_chat_needs_a_model_with_a_template(
-    files: Path, command: str, model: list[str], given: list[str], capsys: pytest.CaptureFixture[str]
+    files: Path, command: str, model: list[str], given: list[str], shell: Streams
 ) -> None:
-    assert main([command, *given, *model]) == 1
-    assert "has no chat template for messages; choose a chat model with --model" in capsys.readouterr().err
+    assert "has no chat template for messages; choose a chat model with --model" in shell.refused(
+        command, *given, *model
+    )
 
 
 def test_a_recording_opens(files: Path) -> None:
@@ -128,10 +130,9 @@ def test_effects_are_known_by_every_command(files: Path, command: str, capsys: p
 )
 @pytest.mark.parametrize("command", ["show", "heads", "explain"])
 def test_a_file_that_is_not_there_and_a_picture_are_no_text(
-    files: Path, command: str, argument: str, said: str, capsys: pytest.CaptureFixture[str]
+    files: Path, command: str, argument: str, said: str, shell: Streams
 ) -> None:
-    assert main([command, argument]) == 1
-    assert said in capsys.readouterr().err
+    assert said in shell.refused(command, argument)
 
 
 def test_an_image_needs_a_vision_model(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,9 +144,10 @@ def test_an_image_needs_a_vision_model(files: Path, capsys: pytest.CaptureFixtur
         )
 
 
-def test_a_picture_given_as_a_texts_file_is_called_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "--file", "picture.png"]) == 1
-    assert "'picture.png' is a picture; give a text, or give the picture to a vision model" in capsys.readouterr().err
+def test_a_picture_given_as_a_texts_file_is_called_one(files: Path, shell: Streams) -> None:
+    assert "'picture.png' is a picture; give a text, or give the picture to a vision model" in shell.refused(
+        "show", "--file", "picture.png"
+    )
 
 
 PICTURE, OTHER_PICTURE, SOUND = "picture.png", "other.png", "words.wav"

@@ -20,8 +20,9 @@ from attnviz.maps.saved import load
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 from tests.models.huggingface.chats import chat_model
+from tests.streams import Streams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("models_loaded_once")]
 
 CALL = {"type": "function", "function": {"name": "search", "arguments": '{"query": "tower"}'}}
 CHAT: list[dict[str, Any]] = [
@@ -80,7 +81,7 @@ def test_every_view_draws_turns(saved: str, style: str, suffix: str) -> None:
     assert "4 tool result" in Path(f"run{suffix}").read_text(encoding="utf-8")
 
 
-def test_the_caption_says_that_marks_belong_to_no_turn(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_caption_says_that_marks_belong_to_no_turn(saved: str, shell: Streams) -> None:
     for given, said in (
         ([], ", “system”, “⏎” …), drawn as “marks”."),
         (
@@ -89,14 +90,11 @@ def test_the_caption_says_that_marks_belong_to_no_turn(saved: str, capsys: pytes
         ),
         (["--no-special", "--set", "renormalize"], "), hidden: rows are divided by their new sum."),
     ):
-        capsys.readouterr()
-        assert main(["show", saved, "--by", "turns", "--heads", "1.1", *given]) == 0
-        assert said in " ".join(capsys.readouterr().out.split())
+        assert said in shell.words("show", saved, "--by", "turns", "--heads", "1.1", *given)
 
 
-def test_a_text_as_a_message_has_turns_too(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "How high?", "--model", model, "--chat", "--by", "turns", "--json"]) == 0
-    assert "1 user" in capsys.readouterr().out
+def test_a_text_as_a_message_has_turns_too(model: str, shell: Streams) -> None:
+    assert "1 user" in shell.run("show", "How high?", "--model", model, "--chat", "--by", "turns", "--json")
 
 
 def test_heads_say_which_of_them_carry_the_answer(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,36 +110,23 @@ def test_heads_say_which_of_them_carry_the_answer(saved: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("view", [[], ["--reduce", "mean"], ["--style", "text"], ["--json"]])
-def test_the_caption_names_what_the_answer_looked_at_most(
-    saved: str, view: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["show", saved, "--by", "turns", *view]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+def test_the_caption_names_what_the_answer_looked_at_most(saved: str, view: list[str], shell: Streams) -> None:
+    shown = shell.words("show", saved, "--by", "turns", *view)
     assert shown.count("7 answer looked most at ") == 1
     assert "times an even share. " in shown
 
 
-def test_the_row_of_the_answer_is_drawn_in_the_head_that_the_caption_names(
-    saved: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["show", saved, "--by", "turns"]) == 0
-    shown = capsys.readouterr().out
+def test_the_row_of_the_answer_is_drawn_in_the_head_that_the_caption_names(saved: str, shell: Streams) -> None:
+    shown = shell.run("show", saved, "--by", "turns")
     named = re.search(r"of\s+its\s+weight\s+in\s+head\s+(\d+\.\d+)", shown)
     assert named is not None
     assert re.search(r"head (\d+\.\d+)", shown)[1] == named[1]  # type: ignore[index]
     assert re.search(r"^ *7 answer +\d", shown, re.MULTILINE)
 
 
-def test_sentences_of_a_chat_are_those_that_the_whole_answer_looked_at(
-    saved: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["show", saved, "--by", "sentences", "--heads", "1.1"]) == 0
-    assert "7 answer looked " in " ".join(capsys.readouterr().out.split())
-    assert main(["heads", saved, "--by", "sentences", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)["heads"]
+def test_sentences_of_a_chat_are_those_that_the_whole_answer_looked_at(saved: str, shell: Streams) -> None:
+    assert "7 answer looked " in shell.words("show", saved, "--by", "sentences", "--heads", "1.1")
+    values = shell.json("heads", saved, "--by", "sentences")["heads"]
     recording = load(saved)
     for maps in recording.maps:
         turns, special = maps.query_tokens.groups["turns"], maps.query_tokens.special
@@ -153,7 +138,7 @@ def test_sentences_of_a_chat_are_those_that_the_whole_answer_looked_at(
             assert found["values"]["retrieval"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_heads_of_units_need_one_text_of_two_units(saved: str, shell: Streams) -> None:
     for given, said in (
         (
             ["The cat sat", "--model", "trained", "--by", "lines"],
@@ -163,8 +148,7 @@ def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.Ca
         (["--file", "a.txt", "--file", "a.txt", "--model", "trained", "--by", "lines"], "needs a single text"),
     ):
         Path("a.txt").write_text("The cat sat.\nThe cat")
-        assert main(["heads", *given]) == 1
-        assert said in capsys.readouterr().err
+        assert said in shell.refused("heads", *given)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +169,10 @@ def test_refusals_are_one_line(
     assert said.format(model=model) in line
 
 
-def test_turns_of_a_text_are_refused(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "How high?", "--model", model, "--by", "turns"]) == 1
-    assert "--by turns needs a chat; give messages as JSON, or add --chat" in capsys.readouterr().err
+def test_turns_of_a_text_are_refused(model: str, shell: Streams) -> None:
+    assert "--by turns needs a chat; give messages as JSON, or add --chat" in shell.refused(
+        "show", "How high?", "--model", model, "--by", "turns"
+    )
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".svg", ".html", ".json", ".csv"])
@@ -210,12 +195,8 @@ def test_hostile_messages_are_text_in_every_format_and_typed_signs_are_said(
 
 
 @pytest.mark.parametrize("by", [[], ["--by", "turns"]])
-def test_the_title_of_a_chat_is_the_last_question(
-    saved: str, by: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["show", saved, "--heads", "1.1", *by]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "Be brief."
+def test_the_title_of_a_chat_is_the_last_question(saved: str, by: list[str], shell: Streams) -> None:
+    assert shell.run("show", saved, "--heads", "1.1", *by).splitlines()[0] == "Be brief."
 
 
 def test_pooled_maps_have_no_steps(chat: Path, capsys: pytest.CaptureFixture[str]) -> None:

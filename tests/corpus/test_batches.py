@@ -24,6 +24,7 @@ from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
+from tests.streams import Streams
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 OPTIONS = SurveyOptions(corpus=("photos",), settings={"model": "vit"}, pictures=True)
@@ -209,19 +210,19 @@ def test_commands_survey_list_and_draw_pictures(
     ],
 )
 def test_what_does_not_apply_to_pictures_is_refused_in_a_line(
-    arguments: list[str], line: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], line: str, photos: Path, tmp_path: Path, shell: Streams
 ) -> None:
     out = tmp_path / "s.safetensors"
-    assert main(["survey", str(photos), "-o", str(out), *arguments]) == 1
-    assert line in capsys.readouterr().err
+    assert line in shell.refused("survey", str(photos), "-o", str(out), *arguments)
     assert not list(tmp_path.glob("s.safetensors*"))
 
 
 def test_a_corpus_without_an_intact_picture_is_refused_and_nothing_is_written(
-    vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    vit: Path, tmp_path: Path, shell: Streams
 ) -> None:
     (tmp_path / "words.png").write_text("not a picture")
     out = tmp_path / "s.safetensors"
-    assert main(["survey", str(tmp_path / "words.png"), "--model", str(vit), "-o", str(out)]) == 1
-    assert "no picture to survey in" in capsys.readouterr().err
+    assert "no picture to survey in" in shell.refused(
+        "survey", str(tmp_path / "words.png"), "--model", str(vit), "-o", str(out)
+    )
     assert not list(tmp_path.glob("s.safetensors*"))

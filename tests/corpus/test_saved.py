@@ -17,7 +17,6 @@ import torch
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.tensor_file import TensorFile, write_tensors
-from attnviz.cli.commands import main
 from attnviz.corpus import batches, token_classes
 from attnviz.corpus.batches import SurveyOptions
 from attnviz.corpus.read import CorpusReader
@@ -44,6 +43,7 @@ from attnviz.text.tokens import tokenize
 from tests.corpus import surveys
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.corpus.surveys import HEADS, numbers_of, survey_of
+from tests.streams import Streams
 from tests.today import WHOLE
 
 NEW = Metric("last", "last", "share", "on the last key", cells=METRICS["first"].cells)
@@ -273,7 +273,7 @@ def a_link_to_a_checkpoint(path: Path) -> None:
 
 @pytest.mark.parametrize("put", [a_text, a_finished_survey, a_link_to_a_text, a_link_to_a_checkpoint])
 def test_what_is_no_checkpoint_is_neither_replaced_nor_deleted(
-    in_folder: Path, put: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    in_folder: Path, put: Callable[[Path], None], shell: Streams
 ) -> None:
     path = checkpoint_path(in_folder / "s.safetensors")
     put(path)
@@ -283,8 +283,9 @@ def test_what_is_no_checkpoint_is_neither_replaced_nor_deleted(
             act(path)
     (in_folder / "corpus.txt").write_text("a b a b\n")
     for options in ([], ["--force"], ["--resume"]):
-        assert main(["survey", "corpus.txt", "--model", "trained", "-o", "s.safetensors", *options]) == 1
-        assert "move it away" in " ".join(capsys.readouterr().err.split())
+        assert "move it away" in shell.refused(
+            "survey", "corpus.txt", "--model", "trained", "-o", "s.safetensors", *options
+        )
     (in_folder / "corpus.txt").unlink()
     assert {each.name: each.read_bytes() for each in in_folder.iterdir()} == before
     assert path.is_symlink() == ("link" in put.__name__)
@@ -302,13 +303,10 @@ def test_what_took_the_name_of_a_checkpoint_meanwhile_is_not_deleted(tmp_path: P
     assert path.read_text() == "mine"
 
 
-def test_a_name_that_has_no_room_for_its_checkpoint_is_refused_before_the_work(
-    in_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_has_no_room_for_its_checkpoint_is_refused_before_the_work(in_folder: Path, shell: Streams) -> None:
     (in_folder / "corpus.txt").write_text("a b a b\n")
     name = "s" * 240 + ".safetensors"
-    assert main(["survey", "corpus.txt", "--model", "trained", "-o", name]) == 1
-    assert "File name too long" in capsys.readouterr().err
+    assert "File name too long" in shell.refused("survey", "corpus.txt", "--model", "trained", "-o", name)
 
 
 @pytest.mark.slow

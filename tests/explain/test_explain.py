@@ -28,6 +28,7 @@ from attnviz.models.seeded import SeededReader
 from attnviz.models.trained import TrainedReader
 from attnviz.report.picture.look import Look
 from tests.docs.printed_numbers import CONTEXT_VECTORS, EMBEDDED, KEYS, QUERIES, numbers_in
+from tests.streams import Streams
 
 TEXT = "Life is short, eat dessert first"
 MODEL = ModelSettings(num_heads=3, embed_dim=12, qk_dim=2, value_dim=5, device="cpu")
@@ -383,30 +384,6 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
     assert "Softmax" not in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--step", "magic"], "unknown --step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
-        (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
-        (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
-        (["--head", "0,1"], "--head '0,1' is not one head; give 1 or 0.1 (layer.head)"),
-        (
-            ["--head", "decoder:0.1"],
-            "names a part of the model; give 0.1, and choose the part with --attention",
-        ),
-        (["-o", "x.png"], "unknown suffix '.png'; choose .txt, .html or .md"),
-        (["--json"], "explain prints no JSON"),
-    ],
-)
-def test_command_refuses_in_one_line(
-    arguments: list[str], message: str, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    assert main(["explain", TEXT, *arguments]) == 1
-    error = capsysbinary.readouterr().err.decode()
-    assert message in error
-    assert error.count("\n") == 1
-
-
 def test_refuses_an_unknown_head_and_lists_known(causal: Computation) -> None:
     with pytest.raises(AttnvizError, match=r"no head in layer 0: 3; there are 0-2"):
         explain(causal, 3)
@@ -448,15 +425,12 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
     assert before[found] * trained.scale > trained.scores[1, -1, found] / 2
 
 
-def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", REPEATED, "--model", "trained", "--head", "1.1", "--all"]) == 0
-    out = capsys.readouterr().out
+def test_trained_model_is_explained_and_only_it_composes(shell: Streams) -> None:
+    out = shell.run("explain", REPEATED, "--model", "trained", "--head", "1.1", "--all")
     assert "Composition of heads" in out
     assert "Untrained" not in out
-    assert main(["explain", TEXT, "--step", "composition"]) == 1
-    assert "use --model trained --head 1.1\n" in capsys.readouterr().err
-    assert main(["explain", TEXT, "--model", "./no-such-model"]) == 1
-    assert "no folder './no-such-model'" in capsys.readouterr().err
+    assert shell.refused("explain", TEXT, "--step", "composition").endswith("use --model trained --head 1.1")
+    assert "no folder './no-such-model'" in shell.refused("explain", TEXT, "--model", "./no-such-model")
 
 
 @pytest.mark.parametrize("model", ["seeded", "trained"])
@@ -534,11 +508,13 @@ def test_shares_of_the_features_are_sorted_and_sum_to_the_score() -> None:
     assert f"the score of this pair ({numbers.scores[2, 1, 2]:.4f})" in step.examples[0]
 
 
-def test_command_tells_the_pair_and_refuses_another_step_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "Life is short", "--pair", "Life", "short"]) == 0
-    assert "the score of “Life” and “short” by feature" in capsys.readouterr().out
-    assert main(["explain", "Life is short", "--pair", "Life", "short", "--step", "scores"]) == 1
-    assert "give one of them" in capsys.readouterr().err
+def test_command_tells_the_pair_and_refuses_another_step_beside_it(shell: Streams) -> None:
+    assert "the score of “Life” and “short” by feature" in shell.run(
+        "explain", "Life is short", "--pair", "Life", "short"
+    )
+    assert "give one of them" in shell.refused(
+        "explain", "Life is short", "--pair", "Life", "short", "--step", "scores"
+    )
     computation = SeededReader(ModelSettings()).compute(Example("Life is short"), 0)
     for pair, said in (
         (("Life", "9"), "no key 9 among 3"),

@@ -33,6 +33,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import shown_text
 from tests.conftest import random_maps
+from tests.streams import Streams
 
 QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which 14 are enough
 
@@ -228,7 +229,7 @@ def test_room_for_one_head_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Streams
 ) -> None:
     recording = recorded(monkeypatch)
     path = tmp_path / "run.safetensors"
@@ -243,11 +244,9 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
             assert (ours.counts, ours.sink) == (real.counts, real.sink)
     for suffix in ("png", "html", "svg", "pptx"):
         assert main(["show", str(path), "--heads", "0", "-o", str(tmp_path / f"map.{suffix}")]) == 0
-    assert main(["heads", str(path), "--sort", "entropy"]) == 0
-    assert "entropy" in capsys.readouterr().out
+    assert "entropy" in shell.run("heads", str(path), "--sort", "entropy")
     assert main(["show", str(path), "--sort", "entropy", "--top", "1"]) == 0
-    assert main(["show", str(path), "--heads", "0"]) == 0
-    shown = capsys.readouterr().out
+    shown = shell.run("show", str(path), "--heads", "0")
     assert "60 x 60 tokens in 15 x 15 cells" in " ".join(shown.split())
     assert "shows a part exactly" not in shown
     for command in (
@@ -257,12 +256,10 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
         ["show", "--reduce", "mean"],
         ["compare", "--by", "words", "--with", str(path)],
     ):
-        assert main([command[0], str(path), *command[1:]]) == 1
-        assert "pooled to blocks of 4 x 4 tokens" in capsys.readouterr().err
+        assert "pooled to blocks of 4 x 4 tokens" in shell.refused(command[0], str(path), *command[1:])
     assert not (tmp_path / "n.csv").exists()
     assert main(["compare", str(path), "--with", str(path), "-o", str(tmp_path / "change.svg")]) == 0
-    assert main(["compare", str(path), "--with", str(path)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = shell.words("compare", str(path), "--with", str(path))
     assert "a row is a block of 4 queries and a column a block of 4 keys, pooled at capture" in shown
     assert "shows a part exactly" not in shown
 

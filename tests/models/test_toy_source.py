@@ -17,6 +17,7 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import BUILT_IN, SourceRow, open_reader
 from attnviz.text.selection import Selection
 from tests.models.toy_source import HEADS, ToyReader
+from tests.streams import Streams
 
 TEXT = "a cat sat on a mat a cat sat"
 LENGTH = len(TEXT.replace(" ", ""))
@@ -93,6 +94,7 @@ def test_what_it_does_not_read_is_refused_before_it_runs(part: Any, monkeypatch:
         open_reader(ModelSettings(model="toy")).record(Example("a", **part), Selection())
 
 
-def test_options_that_it_has_not_are_refused_as_its_row_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", TEXT, *TOY, "--set", "seed=3"]) == 1
-    assert "seed does not apply to --model toy; use it with the seeded model" in capsys.readouterr().err
+def test_options_that_it_has_not_are_refused_as_its_row_says(shell: Streams) -> None:
+    assert "seed does not apply to --model toy; use it with the seeded model" in shell.refused(
+        "show", TEXT, *TOY, "--set", "seed=3"
+    )

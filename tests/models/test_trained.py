@@ -31,6 +31,7 @@ from attnviz.models.trained import (
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
 from tests.conftest import dense
+from tests.streams import Streams
 from tools.train_small_model import to_byte_planes
 
 
@@ -164,9 +165,8 @@ def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         record("one two three four")
 
 
-def test_command_line_names_both_heads(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["heads", "The cat sat on the mat. The cat sat on the", "--model", "trained"]) == 0
-    printed = capsys.readouterr().out
+def test_command_line_names_both_heads(in_folder: Path, shell: Streams) -> None:
+    printed = shell.run("heads", "The cat sat on the mat. The cat sat on the", "--model", "trained")
     assert "previous token 1.00" in printed
     assert "induction 1.00" in printed
     assert "Untrained" not in printed
@@ -184,29 +184,25 @@ def test_the_capture_gives_the_same_weights_to_the_bit() -> None:
         assert (maps.module, maps.query_tokens.labels) == (other.module, other.query_tokens.labels)
 
 
-def test_a_token_of_its_own_example_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_of_its_own_example_is_a_number(shell: Streams) -> None:
     assert main(["ablate", "--model", "trained", "--metric", "logit:7", "--heads", "0.0"]) == 0
-    assert main(["ablate", "--model", "trained", "--metric", "logit:cat"]) == 1
-    assert "no token 'cat' in the text" in capsys.readouterr().err
+    assert "no token 'cat' in the text" in shell.refused("ablate", "--model", "trained", "--metric", "logit:cat")
 
 
 def test_an_ablation_measures_a_text_where_an_earlier_copy_tells_the_next_token(
-    capsys: pytest.CaptureFixture[str],
+    shell: Streams,
 ) -> None:
-    assert main(["ablate", "the cat sat. the cat sat", "--model", "trained", "--sets", "1.0+1.1"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = shell.words("ablate", "the cat sat. the cat sat", "--model", "trained", "--sets", "1.0+1.1")
     assert "loss is 0.0001 with all heads; without heads 1.0+1.1 it rises to" in out
     assert "(worse)" in out
     assert "Measured from “the” on (token 5), where the first repeat begins" in out
 
 
 def test_an_ablation_says_where_nothing_can_be_known_and_not_why_chosen_queries_are_measured(
-    capsys: pytest.CaptureFixture[str],
+    shell: Streams,
 ) -> None:
-    assert main(["ablate", "Life is short", "--model", "trained"]) == 0
-    assert "No two adjacent tokens repeat" in capsys.readouterr().out
-    assert main(["ablate", "a b a b", "--model", "trained", "--queries", "1:4"]) == 0
-    assert "Measured" not in capsys.readouterr().out
+    assert "No two adjacent tokens repeat" in shell.run("ablate", "Life is short", "--model", "trained")
+    assert "Measured" not in shell.run("ablate", "a b a b", "--model", "trained", "--queries", "1:4")
 
 
 @pytest.mark.parametrize(("ids", "first"), [([9, 1, 2, 1, 2], 3), ([9, 1, 2, 1, 3], None), ([9], None), ([5, 5, 5], 1)])

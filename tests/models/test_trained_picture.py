@@ -33,6 +33,7 @@ from attnviz.models.trained_picture import (
     load_model,
 )
 from attnviz.text.selection import Selection
+from tests.streams import Streams
 from tools.train_picture_model import weights_on_quarters
 
 LAYERS, HEADS = 2, 4
@@ -156,26 +157,23 @@ def test_a_file_of_the_user_goes_before_the_sample_picture(in_folder: Path, caps
     assert "sample picture" not in capsys.readouterr().err
 
 
-def test_ablation_names_the_first_four_heads(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ablate", "--model", "trained-picture", "--sets", "0,1", "--metric", "accuracy"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+def test_ablation_names_the_first_four_heads(shell: Streams) -> None:
+    printed = shell.words("ablate", "--model", "trained-picture", "--sets", "0,1", "--metric", "accuracy")
     assert "360 digits in 40 pictures, which the model was not trained on" in printed
     assert "Measured at the word that asks for a digit" in printed
 
 
-def test_ablation_of_a_picture_measures_the_answer_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ablation_of_a_picture_measures_the_answer_in_it(tmp_path: Path, shell: Streams) -> None:
     with Pillow.open(sample_picture()) as picture:
         picture.rotate(180).save(tmp_path / "turned.png")
     command = ["ablate", str(tmp_path / "turned.png"), "--model", "trained-picture", "--sets", "0,1"]
-    assert main(command) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = shell.words(*command)
     assert "all words (turned.png)" in printed
     assert "logit:" in printed
 
 
-def test_the_battery_finds_heads_that_look_where_the_word_points(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["heads", "--types", "--model", "trained-picture", "--json"]) == 0
-    printed = capsys.readouterr().out
+def test_the_battery_finds_heads_that_look_where_the_word_points(shell: Streams) -> None:
+    printed = shell.run("heads", "--types", "--model", "trained-picture", "--json")
     assert '"localization"' in printed
 
 
@@ -183,9 +181,8 @@ def test_vocabulary_names_each_id_once() -> None:
     assert len(set(VOCABULARY)) == len(VOCABULARY)
 
 
-def test_a_short_list_of_heads_advises_a_metric_that_patches_have(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["heads", "middle-right", "--model", "trained-picture"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_a_short_list_of_heads_advises_a_metric_that_patches_have(shell: Streams) -> None:
+    out = shell.words("heads", "middle-right", "--model", "trained-picture")
     assert "--sort border sorts by weight on patches at the edges." in out
     assert "previous" not in out
 

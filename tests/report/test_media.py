@@ -24,21 +24,10 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 TOKENS = {"pool": 80, "max_size": 300}  # of maps that are pooled, to which alone these mean something
 VALUES: dict[str, Any] = {
-    "theme": "dark",
-    "size": "6x4",
-    "dpi": 31,
-    "per_slide": 2,
-    "title": "Another",
-    "color_scale": "log",
-    "limits": "0:0.3",
-    "cmap": "magma",
-    "pool": "max",
-    "font_size": 5.0,
-    "max_size": "100kB",
-    "notes": "notes.md",
-    "effects": "effects.json",
-    "names": "heads.txt",
-}
+    "theme": "dark", "size": "6x4", "dpi": 31, "per_slide": 2, "title": "Another", "color_scale": "log",
+    "limits": "0:0.3", "cmap": "magma", "pool": "max", "font_size": 5.0, "max_size": "100kB", "notes": "notes.md",
+    "effects": "effects.json", "names": "heads.txt",
+}  # fmt: skip
 EFFECTS = (
     '{"format": "attnviz effects", "version": 1, "model": "m", "metric": "loss", "by": "zero", "texts": 1, "title": "",'
     '"baseline": 1, "remarks": [], "effects": [{"heads": ["0.1"], "texts": [0.5]}]}'

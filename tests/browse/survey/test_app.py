@@ -23,6 +23,7 @@ from attnviz.text.selection import Selection
 from tests.browse.player import after_play, shown, until
 from tests.conftest import dense_maps
 from tests.patience import PATIENCE
+from tests.streams import Streams
 
 TEXTS = ["the cat sat. the cat sat", "Life is short", "to be or not to be", "again and again", "one two three"]
 Play = Callable[["Pilot[Any]", SurveyBrowser], Coroutine[Any, Any, None]]
@@ -217,7 +218,7 @@ def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path)
 
 
 def test_text_that_is_opened_comes_back_to_its_head(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, monkeypatch: pytest.MonkeyPatch, shell: Streams
 ) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)
@@ -237,11 +238,9 @@ def test_text_that_is_opened_comes_back_to_its_head(
     assert shown[1][0].maps[0].query_tokens.text == "Life is short"
     assert shown[1][-1] == "head=0.0&query=1"
     assert shown[2] == 2
-    assert main(["browse", str(file), "--queries", "0:2"]) == 1
-    assert "--queries" in capsys.readouterr().err
+    assert "--queries" in shell.refused("browse", str(file), "--queries", "0:2")
     for option, value in (("--at", "head=0.0"), ("--effects", "effects.json")):
-        assert main(["browse", str(file), option, value]) == 1
-        assert "do not apply to a survey" in capsys.readouterr().err
+        assert "do not apply to a survey" in shell.refused("browse", str(file), option, value)
 
 
 @pytest.mark.parametrize("width", [120, 160])

@@ -35,6 +35,7 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
+from tests.streams import Streams
 
 TEXT = "to be, or not to be: that is"
 HEADS, TEXTS, WIDTH = 4, 2, 20
@@ -422,7 +423,7 @@ def test_chosen_heads_that_see_the_same_are_kept_as_factors(how: str, monkeypatc
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
 
 
-def test_commands_take_such_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_such_a_file(tmp_path: Path, shell: Streams) -> None:
     drawable(recorded("by hand")).save(tmp_path / "own.safetensors")
     drawable(recorded("by hand", 1)).save(tmp_path / "alone.safetensors")
     found = {}
@@ -430,8 +431,6 @@ def test_commands_take_such_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
         file, table = str(tmp_path / f"{name}.safetensors"), tmp_path / f"{name}.csv"
         assert main(["heads", file, "-o", str(table)]) == 0
         rows = [row for row in csv.DictReader(table.read_text().splitlines()) if row["head"] == "1"]
-        capsys.readouterr()
-        assert main(["show", file, "--heads", "0.1", "--style", "weights"]) == 0
-        found[name] = rows, capsys.readouterr().out
+        found[name] = rows, shell.run("show", file, "--heads", "0.1", "--style", "weights")
     assert found["own"] == found["alone"]
     assert found["own"][1].count("·") > 100

@@ -23,15 +23,9 @@ from tests.small_models import GROUPED
 WORDS, WIDTH, HEADS, WRITTEN = 61, 24, 4, 6
 CACHED = GROUPED | {"vocab_size": WORDS, "max_position_embeddings": 64, "eos_token_id": None}
 T5: dict[str, Any] = {
-    "vocab_size": WORDS,
-    "d_model": WIDTH,
-    "d_kv": 6,
-    "d_ff": 32,
-    "num_layers": 2,
-    "num_heads": HEADS,
-    "decoder_start_token_id": 0,
-    "eos_token_id": None,
-}
+    "vocab_size": WORDS, "d_model": WIDTH, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": HEADS,
+    "decoder_start_token_id": 0, "eos_token_id": None,
+}  # fmt: skip
 MODELS: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=WORDS, n_embd=WIDTH, n_layer=2, n_head=HEADS, n_positions=64, **ENDLESS)

@@ -23,7 +23,9 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
+from tests.streams import Streams
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
 
@@ -177,11 +179,8 @@ def test_reads_the_vision_tower_of_a_model_of_both(tmp_path: Path, photo: Path) 
     assert first.key_tokens.places[1].tolist() == [16, 0, 48, 32]  # cropped to the middle of 96 x 64 pixels
 
 
-def test_ablation_measures_what_the_class_token_loses_without_a_head(
-    vit: Path, photo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["ablate", str(photo), "--model", str(vit), "--heads", "0.1", "--json"]) == 0
-    effects = json.loads(capsys.readouterr().out)
+def test_ablation_measures_what_the_class_token_loses_without_a_head(vit: Path, photo: Path, shell: Streams) -> None:
+    effects = shell.json("ablate", str(photo), "--model", str(vit), "--heads", "0.1")
     assert any("Measured at [CLS]" in remark for remark in effects["remarks"])
     reader: Any = open_reader(ModelSettings(model=str(vit)), "images")
     inputs, model = reader.read(Example(image=photo)).inputs, reader.module
@@ -273,17 +272,15 @@ def test_ablation_of_a_classifier_measures_the_logit_of_its_label(
     ],
 )
 def test_ablation_of_a_classifier_refuses_what_it_cannot_measure(
-    arguments: list[str], line: str, classifier: Path, photo: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], line: str, classifier: Path, photo: Path, shell: Streams
 ) -> None:
-    assert main(["ablate", str(photo), "--model", str(classifier), *arguments]) == 1
-    assert line in capsys.readouterr().err
+    assert line in shell.refused("ablate", str(photo), "--model", str(classifier), *arguments)
 
 
-def test_ablation_without_labels_measures_features(
-    vit: Path, photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ablation_without_labels_measures_features(vit: Path, photo: Path, tmp_path: Path, shell: Streams) -> None:
     out = tmp_path / "effects.json"
     assert main(["ablate", str(photo), "--model", str(vit), "-o", str(out)]) == 0
     assert json.loads(out.read_text())["metric"] == "cosine"
-    assert main(["ablate", str(photo), "--model", str(vit), "--metric", "logit:dog"]) == 1
-    assert "--metric logit:dog needs an image classifier, which" in capsys.readouterr().err
+    assert "--metric logit:dog needs an image classifier, which" in shell.refused(
+        "ablate", str(photo), "--model", str(vit), "--metric", "logit:dog"
+    )

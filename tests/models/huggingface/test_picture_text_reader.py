@@ -32,8 +32,9 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport
 from attnviz.report.words.captions import model_name
 from attnviz.text.selection import Selection
+from tests.streams import Streams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("models_loaded_once")]
 t: Any = transformers  # whose constructors have no types
 TEXT: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -546,13 +547,14 @@ def test_a_recording_refuses_heads_of_its_other_tower(tower: str, llava: Path, p
     ],
 )
 def test_refuses_heads_of_the_picture_tower(
-    arguments: list[str], message: str, llava: Path, photo: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, llava: Path, photo: Path, shell: Streams
 ) -> None:
     names = {"PHOTO": str(photo)}
     model = [] if "--model" in arguments else ["--model", str(llava)]
     given = [names.get(argument, argument) for argument in arguments]
-    assert main(["show", "what is", *model, *given, "--heads", "picture 0.3"]) == 1
-    assert message.replace("MODEL", str(llava)) in capsys.readouterr().err
+    assert message.replace("MODEL", str(llava)) in shell.refused(
+        "show", "what is", *model, *given, "--heads", "picture 0.3"
+    )
 
 
 def test_ablation_in_python_names_the_tower_of_heads_of_one_number(llava: Path, photo: Path) -> None:

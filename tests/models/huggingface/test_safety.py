@@ -22,6 +22,7 @@ from attnviz.models.huggingface.loading import load_model, quiet_library
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.tokens import tokenize
 from tests.patience import PATIENCE
+from tests.streams import Streams
 
 pytestmark = pytest.mark.slow
 
@@ -268,10 +269,9 @@ def test_a_chat_template_is_bounded(
     assert says in refused("--chat")
 
 
-def test_a_sound_chat_template_still_works(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_chat_template_still_works(folder: Path, shell: Streams) -> None:
     (folder / "chat_template.jinja").write_text(TEMPLATE)
-    assert main(["show", "cat", "--model", str(folder), "--chat", "--json"]) == 0
-    assert '"the", "cat"' in capfd.readouterr().out
+    assert '"the", "cat"' in shell.run("show", "cat", "--model", str(folder), "--chat", "--json")
 
 
 @pytest.mark.parametrize("content", ["{}", '{"version": "1.0"}', "[" * 10**5, '"x"', "\x00"])
@@ -332,12 +332,11 @@ def test_a_pair_is_refused_where_the_tokenizer_sets_nothing_between_two_texts(re
     assert "the model has no pairs of texts" in refused("--pair", "sat")
 
 
-def test_a_chat_in_json_is_no_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chat_in_json_is_no_message(folder: Path, shell: Streams) -> None:
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     message = {"role": "user", "content": "the cat"}
     for chat in ([message], {"messages": [message]}, message):
-        assert main(["show", json.dumps(chat), "--model", str(folder), "--chat"]) == 1
-        assert "the text is a chat in JSON" in capsys.readouterr().err
+        assert "the text is a chat in JSON" in shell.refused("show", json.dumps(chat), "--model", str(folder), "--chat")
 
 
 def test_the_folder_of_a_model_of_pictures_is_called_one(folder: Path) -> None:

@@ -28,6 +28,7 @@ from attnviz.text.selection import Selection
 
 T: Any = t  # constructors of transformers have no types
 RATE = 16000
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 SIDES = ("encoder", "decoder")
 LISTENER: dict[str, Any] = {

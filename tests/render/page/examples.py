@@ -25,17 +25,9 @@ QUERIES, KEYS, FEATURES = 530, 610, 16
 WORD_LABELS = ("[CLS]", "un", "happy", "cats", "sit", "ting", "[SEP]")
 NUMBERS = Medium(draws_maps=False, sorts_heads=True)
 HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "<img src=x onerror=alert(1)>",
-    "{{script}}",
-    "&lt;b&gt;",
-    "\u2028",
-    "[bold]$x_1$",
-    "\U0001f469\u200d\U0001f469\u200d\U0001f467",
-    "שלום",
-    "",
-)
+    "</script><script>alert(1)</script>", "<!--<script>", "<img src=x onerror=alert(1)>", "{{script}}", "&lt;b&gt;",
+    "\u2028", "[bold]$x_1$", "\U0001f469\u200d\U0001f469\u200d\U0001f467", "שלום", "",
+)  # fmt: skip
 
 
 def report_of(recording: Recording, table: str | None = None, sort: str | None = None) -> Report:

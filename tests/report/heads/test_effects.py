@@ -17,6 +17,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, HeadList
 from attnviz.report.words.captions import source_line
 from attnviz.text.head_name import HeadName
+from tests.streams import Streams
 
 FIRST, SECOND = HeadName(0, 1), HeadName(1, 0)
 ROWS = tuple(
@@ -170,9 +171,7 @@ def test_the_command_compares_two_files_and_refuses_one(tmp_path: Path, capsys: 
         assert said in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_heads_refuse_effects_of_others_and_files_that_hold_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_heads_refuse_effects_of_others_and_files_that_hold_none(tmp_path: Path, shell: Streams) -> None:
     (tmp_path / "others.json").write_bytes(draw(effects_report(table({(7, 7): [1.0]}), options(".json")), ".json"))
     (tmp_path / "none.json").write_text("a text")
     for name, said in {
@@ -180,5 +179,4 @@ def test_heads_refuse_effects_of_others_and_files_that_hold_none(
         "none.json": "holds no effects of heads",
         "gone.json": "there is no file",
     }.items():
-        assert main(["heads", "a b a", "--model", "trained", "--effects", str(tmp_path / name)]) == 1
-        assert said in " ".join(capsys.readouterr().err.split())
+        assert said in shell.refused("heads", "a b a", "--model", "trained", "--effects", str(tmp_path / name))
