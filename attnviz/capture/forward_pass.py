@@ -4,18 +4,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
+from attnviz.capture.calls.attention_call import SINK
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, refuse_missing
@@ -243,7 +246,16 @@ def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:
         if call.note:
             layers_of_notes.setdefault(call.note, set()).add(call.site.layer)
     for note, layers in layers_of_notes.items():
-        yield f"In layer {number_ranges(layers)} {note}."
+        sums = [
+            fields["weights"].sum(-1)
+            for call in calls
+            if call.note == note == SINK
+            for fields in call.fields
+            if call.map_type is DenseMaps
+        ]
+        rows = np.concatenate(sums, axis=None) if sums else np.zeros(0)
+        share = f": {1 - rows[rows > 0].mean():.0%} of all weight" if (rows > 0).any() else ""
+        yield f"In layer {number_ranges(layers)} {note}{share}."
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if modules:
         times = 1 + max(call.site.call for call in calls)

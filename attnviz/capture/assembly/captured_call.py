@@ -19,6 +19,7 @@ from attnviz.capture.assembly.output_path import OutputPath
 from attnviz.capture.assembly.recovered_factors import factors_of
 from attnviz.capture.calls.attention_call import (
     AVERAGED,
+    SINK,
     AttentionCall,
     DenseCall,
     FactoredCall,
@@ -153,6 +154,8 @@ def capture_call(
     key_heads = None
     if kernel_call is not None and kernel_call.shape == call.shape and kernel_call.keys.shape[1] < call.shape[1]:
         key_heads = tuple(_key_heads_of(kernel_call, call_heads))
+    notes = [call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""]
+    notes += [SINK] if kernel_call is not None and kernel_call.sinks is not None else []
     call_of_fields = partial(
         CapturedCall,
         site=site,
@@ -161,7 +164,7 @@ def capture_call(
         scale=getattr(source, "scale", None),
         map_type=map_type,
         marks=key_marks(call),
-        note="; ".join(filter(None, (call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""))),
+        note="; ".join(dict.fromkeys(filter(None, notes))),
         key_heads=key_heads,
         ids=ids,
     )

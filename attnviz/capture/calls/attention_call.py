@@ -19,6 +19,7 @@ MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no sc
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 AVERAGED = "some queries see no key; the model averages the values of all keys there, which is not shown"
+SINK = "a learned sink, which is a key without a token, takes what each row lacks to 1"
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
 

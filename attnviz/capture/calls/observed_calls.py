@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import (
+    SINK,
     AttentionCall,
     DenseCall,
     Dropout,
@@ -178,6 +179,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         )
         keys_with_values = slice(-keys, None) if uses_last_keys else slice(keys)
         logits, probabilities = logits[..., keys_with_values], probabilities[..., keys_with_values]
+        note = note or SINK
     is_unchanged = (
         _equals_softmax(operand, probabilities)
         if operand is not None

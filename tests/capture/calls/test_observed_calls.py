@@ -76,12 +76,16 @@ def in_half_precision(queries: Tensor, keys: Tensor, values: Tensor, sink: Tenso
     return weights.float().view(-1, HEADS, TOKENS, TOKENS), result.view(-1, HEADS, TOKENS, FEATURES)
 
 
+PARTIAL = "In layer 0 a share of some rows goes to no key, so their weights sum to less than 1."
+SINK = (
+    "In layer 0 a learned sink, which is a key without a token, takes what each row lacks to 1: {:.0%} of all weight."
+)
 WAYS = {
-    "one more": (one_more, True),
-    "one more, shifted": (one_more_shifted, True),
-    "by distance": (by_distance, False),
-    "grouped sinks": (grouped_sinks, False),
-    "half precision": (in_half_precision, False),
+    "one more": (one_more, PARTIAL),
+    "one more, shifted": (one_more_shifted, PARTIAL),
+    "by distance": (by_distance, ""),
+    "grouped sinks": (grouped_sinks, SINK),
+    "half precision": (in_half_precision, ""),
 }
 
 
@@ -90,14 +94,13 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_weights_are_those_that_multiply_the_values(name: str, batch: int) -> None:
     torch.manual_seed(0)
-    attend, is_partial = WAYS[name]
+    attend, remark = WAYS[name]
     model = Attention(attend)
     with attnviz.record(model) as recording:
         model(torch.randn(batch, TOKENS, WIDTH))
     check(recording, model.weights)
-    assert recording.remarks == (
-        ("In layer 0 a share of some rows goes to no key, so their weights sum to less than 1.",) if is_partial else ()
-    )
+    share = 1 - float(model.weights.sum(-1).mean())
+    assert recording.remarks == ((remark.format(share),) if remark else ())
 
 
 def check(recording: attnviz.Recording, weights: Tensor) -> None:
