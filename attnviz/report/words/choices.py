@@ -133,7 +133,7 @@ ACTIONS = (
     Action("page", ("PageUp", "PageDown"), ("a screenful up", "a screenful down"), where="browse"),
     Action("end", ("Home", "End"), ("go to the first", "go to the last"), where="browse"),
     Action("open", ("Enter",), ("open the head; keep the cell or token",)),
-    Action("back", ("Escape",), ("let go of a token, back to all heads",)),
+    Action("back", ("Escape",), ("let go of a token or of chosen heads, back to all heads",)),
     Action("choose", ("Space",), ("choose the head, to show several",)),
     Action("step", ("[", "]"), ("previous head", "next head")),
     Action("history", ("b", "B"), ("previous place", "next place"), where="browse"),

@@ -1,5 +1,6 @@
 """How heads are chosen, filtered and let go of, what a wrong link says, few heads at first, and a page of very many."""
 
+from collections import Counter
 from xml.etree import ElementTree
 
 import numpy as np
@@ -197,6 +198,19 @@ def test_every_view_is_saved_as_wide_as_a_column_with_all_that_is_in_it(show: Op
         beyond = opened.evaluate(BEYOND)
         assert beyond == [], address
         assert opened.evaluate("canvasOfView().then(({ width }) => width)") == 1051, address
+
+
+def test_a_saved_table_has_every_number_in_letters_that_can_be_read(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    for address, cells in (("view=numbers", "tbody td:not(.pattern)"), ("head=1.2&view=table", "tbody td")):
+        opened.evaluate(f"location.hash = '{address}&size=column'")
+        opened.until(f"state.size === 'column' && document.querySelector('{cells}')")
+        drawing = ElementTree.fromstring(opened.evaluate("svgOfView()"))
+        texts = list(drawing.iter("{http://www.w3.org/2000/svg}text"))
+        shown = [line for cell in opened.page.locator(cells).all_inner_texts() for line in cell.split("\n")]
+        assert Counter(shown) <= Counter("".join(text.itertext()) for text in texts), address
+        assert min(float(text.get("font-size", 0)) for text in texts) >= 11
+        assert "scale(" not in opened.evaluate("svgOfView()")
 
 
 # The texts of a file that are not seen whole in it.

@@ -12,6 +12,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_card_report
+from attnviz.report.words.choices import key_table
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import numbers_of, survey_of
@@ -225,6 +226,25 @@ def test_links_to_what_a_survey_has_not_show_the_head_and_say_so(show: Opener, r
     opened.page.reload()
     opened.until("document.querySelector('.card-head')")
     assert "no query “cat”" in opened.text("#wrong")
+
+
+def test_keys_of_a_survey_are_those_of_the_table(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelector('.card-head')")
+    opened.press("?")
+    rows = opened.page.locator("#keys tr").all()
+    listed = {tuple(cell.strip() for cell in row.locator("td").all_inner_texts()) for row in rows}
+    assert ("f", "filter heads: sink>0.5") in listed
+    assert listed < set(key_table("page"))
+    opened.press("Escape", "o")
+    first = opened.evaluate("METRIC_NAMES[0]")
+    assert opened.evaluate("state.sort") == first
+    opened.press("r")
+    assert opened.evaluate("state.sort") == f"-{first}"
+    for key, shown in (("2", "numbers"), ("3", "points"), ("1", "maps")):
+        opened.press(key)
+        assert opened.evaluate("state.list") == shown
+        assert opened.page.locator("#lists [aria-pressed=true]").inner_text().lower() == shown
 
 
 @pytest.mark.parametrize("width", [1600, 1280, 390])

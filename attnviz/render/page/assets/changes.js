@@ -1,7 +1,7 @@
 /** The page of two surveys: heads as arrows from the numbers before to those after, and a list of what changes. */
 
-import { chartAxis, groundOf } from "./charts.js";
-import { linkOf, one } from "./elements.js";
+import { axisAround, groundOf } from "./charts.js";
+import { linkOf, one, scrollingTable } from "./elements.js";
 import { h, patch } from "./tree.js";
 import { endsOf } from "./values.js";
 
@@ -16,7 +16,6 @@ import { endsOf } from "./values.js";
  */
 
 const [MAX_WIDTH, MIN_WIDTH, HEIGHT] = [900, 320, 420]; // pixels
-const MARGIN_OF_CHANGES = 0.04; // of an axis, beyond its outermost arrows
 const MAX_ROWS = 60;
 
 /** @type {Changes} */
@@ -86,9 +85,8 @@ function drawChanges() {
 function plotOf(heads, clear, metrics) {
   const width = Math.max(MIN_WIDTH, Math.min(MAX_WIDTH, one("plot").clientWidth || MAX_WIDTH)); // so that letters keep their size
   const [across, up] = metrics.map((metric, place) => {
-    const [low, high] = endsOf(heads.flatMap((head) => [changes.before[head][metric] ?? NaN, changes.after[head][metric] ?? NaN]));
-    const beyond = (high - low || 1) * MARGIN_OF_CHANGES;
-    return chartAxis(changes.names[metric], low - beyond, high + beyond, place ? 5 : width / 100);
+    const ends = endsOf(heads.flatMap((head) => [changes.before[head][metric] ?? NaN, changes.after[head][metric] ?? NaN]));
+    return axisAround(changes.names[metric], ends, place ? 5 : width / 100);
   });
   const { x, y, tree } = groundOf(width, HEIGHT, across, up);
   const arrows = heads.map((head) => {
@@ -129,15 +127,16 @@ function listOfHead(head) {
 
 /** @param {{ head: number, metric: number, clear: number }[]} rows */
 function tableOf(rows) {
-  const header = h("tr", {}, ...["head", "metric", "before", "after", "change", "± 95 %", "std. errors"].map((name) => h("th", { scope: "col" }, name)));
-  const lines = rows.map(({ head, metric, clear }) => {
+  const header = [h("tr", {}, ...["head", "metric", "before", "after", "change", "± 95 %", "std. errors"].map((name) => h("th", { scope: "col" }, name)))];
+  const rowOf = (/** @type {number} */ place) => {
+    const { head, metric, clear } = rows[place];
     const [before, after, margin] = [changes.before, changes.after, changes.margins].map((numbers) => numbers[head][metric]);
     const open = () => turnTo({ head, across: changes.names[metric] });
     const number = (/** @type {number | null} */ value, sign = "") => (value === null ? "–" : `${value > 0 ? sign : ""}${value.toFixed(3)}`.replace("-", "−"));
     const change = before === null || after === null ? null : after - before;
-    const cells = [number(before), number(after), number(change, "+"), number(margin), Number.isFinite(clear) ? clear.toFixed(1) : "∞"];
+    const cells = [changes.names[metric], number(before), number(after), number(change, "+"), number(margin), Number.isFinite(clear) ? clear.toFixed(1) : "∞"];
     const name = h("th", { scope: "row" }, h("button", { type: "button", class: "plain", onclick: open }, changes.heads[head].name));
-    return h("tr", {}, name, h("td", {}, changes.names[metric]), ...cells.map((text) => h("td", {}, text)));
-  });
-  return h("div", { class: "scroll", tabindex: 0 }, h("table", { class: "cells" }, h("thead", {}, header), h("tbody", {}, ...lines)));
+    return h("tr", {}, name, ...cells.map((text) => h("td", {}, text)));
+  };
+  return scrollingTable({ label: "Changes of numbers", name: "", caption: "Numbers before and after", header, count: rows.length, rowOf });
 }

@@ -19,8 +19,16 @@ const LEAST_LEFT = 44;
  * @property {Child[]} tree
  */
 
-/** An axis from one number to another, with about so many round numbers beside it. @param {string} name @param {number} low @param {number} high @param {number} wanted @returns {ChartAxis} */
-export function chartAxis(name, low, high, wanted) {
+const MARGIN = 0.04; // of an axis, beyond its outermost points
+
+/** An axis over some numbers, with about so many round ones beside it. @param {string} name @param {[number, number]} ends of the numbers @param {number} wanted @returns {ChartAxis} */
+export function axisAround(name, [least, most], wanted) {
+  const beyond = (most - least || 1) * MARGIN;
+  return chartAxis(name, least - beyond, most + beyond, wanted);
+}
+
+/** An axis from one number to another. @param {string} name @param {number} low @param {number} high @param {number} wanted @returns {ChartAxis} */
+function chartAxis(name, low, high, wanted) {
   const step = roundStep((high - low) / wanted || 1);
   const ticks = [];
   for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + 1e-9 * step; tick += step) ticks.push(Number(tick.toPrecision(10)));
@@ -83,7 +91,7 @@ export function barsOf(width, values, bins, below, label) {
   const height = 150;
   const [least, most] = endsOf(values);
   const [low, high] = [Math.min(0, least), Math.max(0, most) || 1];
-  const { y, sides, tree } = groundOf(width, height, { name: below, low: 0, high: values.length, ticks: [] }, { ...chartAxis("", low, high, 3) }, { top: 8, bottom: 40, back: false });
+  const { y, sides, tree } = groundOf(width, height, { name: below, low: 0, high: values.length, ticks: [] }, chartAxis("", low, high, 3), { top: 8, bottom: 40, back: false });
   const wide = (sides.right - sides.left) / values.length;
   const every = Math.max(1, Math.ceil(34 / wide)); // bins from one name to the next
   const origin = Math.max(0, bins.findIndex(([first]) => first === 0));

@@ -1,6 +1,6 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
-import { poolsThumbnails } from "./choices.js";
+import { isOfMaps, poolsThumbnails } from "./choices.js";
 import { cssOf } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
@@ -69,23 +69,21 @@ function nameOf(scale) {
 
 /** Says whose numbers the legend has where several heads are shown, each with a scale of its own; "" elsewhere. */
 function ownScaleSaid() {
-  const maps = state.head === null && !state.together && state.list === "maps";
   const sideBySide = (scene.current?.stages?.length ?? 0) > 1;
-  if (state.limits !== "head" || !(maps || sideBySide)) return "";
+  if (state.limits !== "head" || !(isOfMaps(state) || sideBySide)) return "";
   return `; these numbers are of ${headTitle(sideBySide ? state.chosen[0] : 0)}, each head has a scale of its own`;
 }
 
 /** What the frames of all heads stand for, and the coloured numbers under them; nothing where effects are unknown. */
 function effectSaid() {
-  const name = state.head === null && !state.together && state.list === "maps" ? METRIC_NAMES.find(isChange) : undefined;
+  const name = isOfMaps(state) ? METRIC_NAMES.find(isChange) : undefined;
   return name ? `; frames: ${meaningOf(name)}, red is more, blue is less` : "";
 }
 
 /** Returns the word for the number that a block shows, mean or maximum; "" if a cell is a single weight. */
 function pooledSaid() {
   const picture = scene.current?.stage?.picture;
-  const maps = state.head === null && !state.together && state.list === "maps";
-  if (picture?.pooled || (maps && poolsThumbnails(page))) return state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+  if (picture?.pooled || (isOfMaps(state) && poolsThumbnails(page))) return state.pool === "mean" ? ", mean of a block" : ", largest of a block";
   return page.block > 1 ? ", mean of a block" : "";
 }
 

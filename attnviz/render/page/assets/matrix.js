@@ -13,7 +13,7 @@ import { scaleOfParts } from "./shown.js";
 import { state } from "./state.js";
 import { shownPool, thumbnailValues } from "./thumbnails.js";
 import { ABSENT } from "./values.js";
-import { envelopeOf, secondsAlong, wordsHeard } from "./waveform.js";
+import { envelopeOf, secondAt, secondsAlong, wordsHeard, xOf } from "./waveform.js";
 
 /** @import { Area, Axis, CellImage, Mark, PaintedPart, Part, Picture, Scale, Shown, WindowBand } from "./types.js" */
 /** @import { Tree } from "./tree.js" */
@@ -240,16 +240,12 @@ export class MatrixPicture {
 
   /** The pixel of a second, before scrolling. @param {number} second */
   xOf(second) {
-    const [from, to] = extentOf(this.shown.keys);
-    const part = Math.min(1, Math.max(0, (second - from) / (to - from)));
-    return this.left + part * this.shown.columns * this.wide;
+    return this.left + xOf(this.shown.keys, second, this.shown.columns * this.wide);
   }
 
   /** The second at a pixel of the stage. @param {number} x @param {Area} area */
   secondAt(x, area) {
-    const [from, to] = extentOf(this.shown.keys);
-    const part = (x + area.x - this.left) / (this.shown.columns * this.wide);
-    return from + Math.min(1, Math.max(0, part)) * (to - from);
+    return secondAt(this.shown.keys, x + area.x - this.left, this.shown.columns * this.wide);
   }
 
   /** True if a place is on the envelope, where a drag keeps an interval. @param {number} x @param {number} y */

@@ -10,7 +10,7 @@ import { firstHead, state } from "./state.js";
 import { h } from "./tree.js";
 import { ABSENT, visibleWeight } from "./values.js";
 
-/** @import { Mark, Picture, Shown, Together } from "./types.js" */
+/** @import { Grid, Mark, Picture, Shown, Together } from "./types.js" */
 
 const COMPUTED_ERROR = 0.02; // of a weight that is computed from queries and keys, where its own bound is not known
 const MAX_NAMED_HEADS = 6;
@@ -44,35 +44,23 @@ export function cellNumber(shown, row, column) {
  * @returns {Quantity[]}
  */
 export function quantitiesOf(shown) {
-  if (!shown.sides.length) {
-    const { change } = shown.scale; // of several heads: their one number
+  const { sides, scale: { change } } = shown;
+  if (!sides.length) { // of several heads: their one number
     return [{ name: change ? "difference" : "weight", text: (row, column) => weightText(shown.at(row, column), change, shown.errorAt(row, column)) }];
   }
-  const weights = shown.sides.map((side, number) => ({
-    name: comparing
-      ? `${state.of} ${page.sides[number]}`
-      : `${page.block > 1 ? "mean " : ""}${state.of}`,
-    text: (/** @type {number} */ row, /** @type {number} */ column) =>
-      weightText(side.at(row, column), false, side.errorAt(row, column)),
-  }));
-  const rest = shown.sides.map((side, number) => ({
-    name: (page.block > 1 ? `largest ${state.of}` : "score") + (comparing ? ` ${page.sides[number]}` : ""),
-    text: (/** @type {number} */ row, /** @type {number} */ column) => {
-      if (side.at(row, column) === ABSENT) return "masked";
-      return side.maxima ? weightText(side.maxima[row * shown.columns + column]) : scoreText(side.score(row, column));
-    },
-  }));
-  if (joinsWords(state.head ?? 0)) rest.length = 0;
-  if (!comparing) return [...weights, ...rest];
-  /** @type {Quantity} */
-  const change = {
-    name: "change",
-    text: (row, column) => {
-      const [before, after] = shown.sides.map((side) => visibleWeight(side.at(row, column)));
-      return weightText(after - before, true, sumOfErrors(shown.sides, row, column));
-    },
+  /** @type {(name: string, text: (side: Grid, row: number, column: number) => string) => Quantity[]} */
+  const ofSides = (name, text) => sides.map((side, number) => ({ name: comparing ? `${name} ${page.sides[number]}` : name, text: (row, column) => text(side, row, column) }));
+  const weights = ofSides(`${page.block > 1 && !comparing ? "mean " : ""}${state.of}`, (side, row, column) => weightText(side.at(row, column), false, side.errorAt(row, column)));
+  const rest = ofSides(page.block > 1 ? `largest ${state.of}` : "score", (side, row, column) => {
+    if (side.at(row, column) === ABSENT) return "masked";
+    return side.maxima ? weightText(side.maxima[row * shown.columns + column]) : scoreText(side.score(row, column));
+  });
+  /** @type {Quantity["text"]} */
+  const changeOfCell = (row, column) => {
+    const [before, after] = sides.map((side) => visibleWeight(side.at(row, column)));
+    return weightText(after - before, true, sumOfErrors(sides, row, column));
   };
-  return [...weights, change, ...rest];
+  return [...weights, ...(comparing ? [{ name: "change", text: changeOfCell }] : []), ...(joinsWords(state.head ?? 0) ? [] : rest)];
 }
 
 /** @param {Shown} shown @param {number} query @param {number} key */

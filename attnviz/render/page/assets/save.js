@@ -1,5 +1,6 @@
 /** Takes what is shown out of the page: as a figure in a file, as a link, and as the `attnviz` command that draws it. */
 
+import { isOfMaps } from "./choices.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { page, textOf } from "./data.js";
 import { copied, offer, openLink } from "./dialogs.js";
@@ -66,7 +67,7 @@ function figureOfView(format, density) {
     const figure = figureOfPicture(picture, areaOf(current.stage, picture, format, width, most - above.height), density);
     return { ...figure, tree: [...above.tree, moved(0, above.height, ...figure.tree)], height: above.height + figure.height };
   }
-  if (state.head === null && state.list === "maps" && !state.together) return headsFigure(format ? { width, height: format.height ? most : width, em: 1, least: LEAST_THUMB, isCompact: false } : undefined);
+  if (isOfMaps(state)) return headsFigure(format ? { width, height: format.height ? most : width, em: 1, least: LEAST_THUMB, isCompact: false } : undefined);
   const lines = wrapped(one("view").textContent ?? "", 13, width); // why nothing is drawn
   return { tree: lines.map((line, place) => textAt(line, 0, 10 + 18 * place, { size: 13 })), width, height: 18 * lines.length };
 }
@@ -246,38 +247,39 @@ export async function savePng() {
 /** The words of `attnviz show --size` for the sizes of figures. */
 const SIZES = { column: "column", page: "page", slide: "16:9" };
 
+/** What the command does not draw of the screen. @type {Record<string, string>} */
+const LACKS = {
+  scores: "It draws weights; the button SVG saves a figure of the scores.",
+  difference: "It draws both heads; the button SVG saves a figure of their difference.",
+  overlay: "It draws each head; the button SVG saves a figure of the heads over each other.",
+  matrix: "It does not frame the kept token; the link keeps it.",
+  numbers: "It draws thumbnails: attnviz heads lists the numbers.",
+  lens: "It shades what a token attends to; the button SVG saves what attends to it.",
+};
+
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
-  const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
-  const units = [state.by === "words" ? "--by words" : "", state.special === "hidden" ? "--no-special" : ""];
-  const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...units, ...viewWords(heads), ...scaleWords(heads)];
-  const size = state.size && `--size ${SIZES[state.size]}`;
-  return { line: [...words, size].filter(Boolean).join(" ") + ` -o figure.${state.size === "slide" ? "png" : "svg"}`, lacks: [lacking(), page.command.remark].filter(Boolean).join(" ") };
-}
-
-/** @param {number[] | null} heads */
-function headWords(heads) {
-  if (heads) {
-    const names = heads.map((number) => page.heads[number].name).join(",");
-    const reduce = state.together && ["mean", "max", "rollout"].includes(state.together) ? ` --reduce ${state.together}` : "";
-    return [`--heads ${names}${reduce}`];
+  const shown = state.head !== null ? state.view : (state.together ?? state.list);
+  const heads = state.head !== null ? [state.head] : state.together ? state.chosen : shown === "lens" ? listedHeads() : null;
+  const words = [page.command.input, showsMoved() && "--of contributions"];
+  if (heads) words.push(`--heads ${heads.map((number) => page.heads[number].name).join(",")}`);
+  else words.push(state.filter && `--filter ${shellQuoted(state.filter)}`, sortMetric() && `--sort ${state.sort}`, "--all");
+  if (["mean", "max", "rollout"].includes(shown)) words.push(`--reduce ${shown}`);
+  words.push(state.by !== "tokens" && `--by ${state.by}`, state.special === "hidden" && "--no-special");
+  if (!page.command.compares) {
+    if (shown === "arcs") words.push("--style arcs");
+    else if (shown === "table") words.push("--style both");
+    else if (shown === "text" || shown === "lens") words.push(queryWord(heads?.[0] ?? 0) || "--style text");
+    else words.push(...zoomWords());
   }
-  if (state.list === "lens") return [`--heads ${listedHeads().map((number) => page.heads[number].name).join(",")}`];
-  const filter = state.filter ? `--filter ${shellQuoted(state.filter)}` : "";
-  const sort = sortMetric() ? `--sort ${state.sort}` : "";
-  return [filter, sort, "--all"];
-}
-
-/** @param {number[] | null} heads */
-function viewWords(heads) {
-  if (page.command.compares) return [];
-  const lens = heads === null && state.list === "lens";
-  const view = heads && !state.together ? state.view : lens ? "text" : "matrix";
-  if (view === "arcs") return ["--style arcs"];
-  if (view !== "text" && view !== "table") return zoomWords();
-  const number = heads?.[0] ?? listedHeads()[0] ?? 0;
-  if (view === "table") return ["--style both"];
-  return [queryWord(number) || "--style text"];
+  if (shown !== "table" && shown !== "lens" && state.side === "") {
+    const limits = page.fixed && state.limits === "shared" ? page.fixed.join(":") : state.limits === "head" && "head";
+    words.push(`--color-scale ${state.steps}`, limits && `--limits ${limits}`);
+  }
+  words.push(state.size && `--size ${SIZES[state.size]}`, `-o figure.${state.size === "slide" ? "png" : "svg"}`);
+  const draws = (shown === "matrix" && !state.pin) || (shown === "lens" && state.pin?.query !== null);
+  const lacks = showsScores() ? LACKS.scores : draws ? "" : LACKS[shown];
+  return { line: words.filter(Boolean).join(" "), lacks: [lacks, page.command.remark].filter(Boolean).join(" ") };
 }
 
 /** The kept query as an option, which counts the units that the command draws; "" if none is kept. @param {number} number of a head */
@@ -304,25 +306,6 @@ function zoomWords() {
     return `${place(from)}:${to === null || to === undefined ? "" : place(to) + 1}`;
   };
   return [`--queries ${span(queries, first.query, last?.query)}`, `--keys ${span(keys, first.key, last?.key)}`];
-}
-
-/** @param {number[] | null} heads */
-function scaleWords(heads) {
-  const table = heads && !state.together && state.view === "table";
-  if (table || state.side !== "" || (heads === null && state.list === "lens")) return [];
-  const limits = page.fixed && state.limits === "shared" ? page.fixed.join(":") : state.limits === "head" ? "head" : "";
-  return [`--color-scale ${state.steps}`, limits && `--limits ${limits}`];
-}
-
-/** Returns a sentence on what the command does not draw of the screen. */
-function lacking() {
-  if (showsScores()) return "It draws weights; the button SVG saves a figure of the scores.";
-  if (state.together === "difference") return "It draws both heads; the button SVG saves a figure of their difference.";
-  if (state.together === "overlay") return "It draws each head; the button SVG saves a figure of the heads over each other.";
-  if (state.pin && state.head !== null && state.view === "matrix") return "It does not frame the kept token; the link keeps it.";
-  if (state.head === null && !state.together && state.list === "numbers") return "It draws thumbnails: attnviz heads lists the numbers.";
-  if (state.head === null && state.list === "lens" && state.pin?.query === null) return "It shades what a token attends to; the button SVG saves what attends to it.";
-  return "";
 }
 
 /** A word as a shell reads it. @param {string} word */

@@ -20,18 +20,13 @@ import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
 import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
 import { h, patch } from "./tree.js";
 
-/** @import { State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
+/** @import { SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
 /** @import { ThumbAbout } from "./head_grid.js" */
 /** @import { Act } from "./keys.js" */
 
 /** @typedef {{ numbers: SurveyNumbers, texts: SurveyText[], examples: SurveyExample[][] }} ReadSurvey */
 
 const MENUS = /** @type {const} */ ([["across", "Across"], ["up", "Up"], ["sized", "Size"], ["colour", "Colour"]]);
-/** @type {(keyof State)[]} */
-const CARD_VALUES = ["head", "textsBy"];
-/** @type {(keyof State)[]} */
-const HEADS_VALUES = ["head", "list", "filter", "sort", "across", "up", "sized", "colour", "brushed", "unknown"];
-
 /** @type {Record<string, Act>} */
 const ACTS = {
   move: (place, target) => target.id === "plot" && moveAmongPoints(place),
@@ -73,14 +68,8 @@ function followState(survey) {
     if (state.head === null) set({ head: listedHeads()[0] ?? 0, unknown: state.unknown }, { written: false });
     else say(`${headTitle(state.head)}: ${patternOf(state.head)}`);
   });
-  effect(() => {
-    for (const name of CARD_VALUES) state[name];
-    untracked(() => drawCardOf(survey));
-  });
-  effect(() => {
-    for (const name of HEADS_VALUES) state[name];
-    untracked(() => drawHeads(survey));
-  });
+  effect(() => drawCardOf(survey));
+  effect(() => drawHeads(survey));
   let { brushed } = state;
   effect(() => {
     if (state.brushed !== brushed) say(untracked(hintText));

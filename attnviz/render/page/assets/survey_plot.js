@@ -1,6 +1,6 @@
 /** All heads as points of two numbers: clicked, brushed, and gone through by keys. */
 
-import { chartAxis, groundOf } from "./charts.js";
+import { axisAround, groundOf } from "./charts.js";
 import { cssOf } from "./colors.js";
 import { page } from "./data.js";
 import { one } from "./elements.js";
@@ -20,7 +20,6 @@ const [LEAST_WIDTH, MAX_HEIGHT] = [280, 440]; // pixels
 const RADII = [3.2, 9];
 const NEAR = 18; // of a click to a point
 const MOVED = 5; // of a pointer, before it brushes
-const MARGIN = 0.04; // of an axis, beyond its outermost points
 /** @type {Scale} from the least number of all heads to the largest */
 export const SHARES = { low: 0, high: 1, palette: page.sequential, steps: "linear", change: false };
 
@@ -53,12 +52,8 @@ export function drawPlot(numbers, choose, brush) {
   const here = state.head ?? 0;
   const width = Math.max(LEAST_WIDTH, one("plot").clientWidth);
   const height = Math.min(MAX_HEIGHT, Math.round(RATIO * width));
-  const axisOf = (/** @type {string} */ name, /** @type {number} */ wanted) => {
-    const [least, most] = endsOfAll(name);
-    const beyond = (most - least || 1) * MARGIN;
-    return chartAxis(name, least - beyond, most + beyond, wanted);
-  };
-  const { x, y, sides, tree } = groundOf(width, height, axisOf(state.across, width / 100), axisOf(state.up, 5));
+  const across = axisAround(state.across, endsOfAll(state.across), width / 100);
+  const { x, y, sides, tree } = groundOf(width, height, across, axisAround(state.up, endsOfAll(state.up), 5));
 
   const [sizes, colours] = [endsOfAll(state.sized || LAYER), endsOfAll(state.colour)];
   const listed = new Set(listedHeads());
@@ -79,12 +74,12 @@ export function drawPlot(numbers, choose, brush) {
   const cross = [];
   if (isDrawn(chosen)) {
     const marginOf = (/** @type {string} */ name) => besideMean(numbers.margins, here, name) || 0;
-    const across = x(numberOf(here, state.across) + marginOf(state.across)) - chosen.x;
-    const up = chosen.y - y(numberOf(here, state.up) + marginOf(state.up));
+    const wide = x(numberOf(here, state.across) + marginOf(state.across)) - chosen.x;
+    const high = chosen.y - y(numberOf(here, state.up) + marginOf(state.up));
     const isLeft = chosen.x > width - 70;
     cross.push(
-      h("line", { class: "spread", x1: Math.max(sides.left, chosen.x - across), x2: Math.min(sides.right, chosen.x + across), y1: chosen.y, y2: chosen.y }),
-      h("line", { class: "spread", x1: chosen.x, x2: chosen.x, y1: Math.max(sides.top, chosen.y - up), y2: Math.min(sides.bottom, chosen.y + up) }),
+      h("line", { class: "spread", x1: Math.max(sides.left, chosen.x - wide), x2: Math.min(sides.right, chosen.x + wide), y1: chosen.y, y2: chosen.y }),
+      h("line", { class: "spread", x1: chosen.x, x2: chosen.x, y1: Math.max(sides.top, chosen.y - high), y2: Math.min(sides.bottom, chosen.y + high) }),
       h("text", { class: "name", x: chosen.x + (isLeft ? -12 : 12), y: chosen.y - 8, "text-anchor": isLeft ? "end" : "start" }, page.heads[here].name),
     );
   }

@@ -85,8 +85,7 @@ export class Waveform {
 
   /** The second at a pixel. @param {number} x */
   secondAt(x) {
-    const [from, to] = extentOf(this.text);
-    return from + Math.min(1, Math.max(0, x / this.width)) * (to - from);
+    return secondAt(this.text, x, this.width);
   }
 
   /** The frame at a pixel. @param {number} x */
@@ -198,8 +197,14 @@ export class Waveform {
   reveal() {}
 }
 
-/** The pixel of a second, where the axis takes so many. @param {Text} text @param {number} second @param {number} width */
-function xOf(text, second, width) {
+/** The second at a pixel, where the axis takes so many. @param {Text} text @param {number} x @param {number} width */
+export function secondAt(text, x, width) {
+  const [from, to] = extentOf(text);
+  return from + Math.min(1, Math.max(0, x / width)) * (to - from);
+}
+
+/** The pixel of a second. @param {Text} text @param {number} second @param {number} width */
+export function xOf(text, second, width) {
   const [from, to] = extentOf(text);
   return Math.min(1, Math.max(0, (second - from) / (to - from))) * width;
 }
