@@ -9,6 +9,7 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
+from attnviz.capture.assembly.output_path import quantized_part
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.calls.attention_call import SINK
@@ -105,6 +106,7 @@ class ForwardPass:
                     reason = "its attention output enters several linear maps, as with an adapter that is not merged"
                 elif call.windows > 1:
                     reason = "it attends within windows, whose keys are projected window by window"
+                reason = quantized_part(self.model, call.site.module) or reason
                 raise AttnvizError(
                     f"layer {call.site.layer} ({call.site.module or 'the model itself'}) has no contributions: "
                     f"{reason}; show its weights instead"

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.assembly.output_path import OutputPath
+from attnviz.capture.assembly.output_path import OutputPath, quantized_part
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
@@ -348,6 +348,7 @@ def clean_run(
     if finder.sites_without_projection:
         site, path = next(iter(finder.sites_without_projection.items()))
         reason = "no linear map takes the output of this attention" if path is None else path.refusal
+        reason = quantized_part(model, site.module) or reason
         raise AttnvizError(
             f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: {reason}; "
             "use a model with an output projection"

@@ -1,10 +1,13 @@
 """A share of the sweep over all architectures: some of each kind, in some implementations."""
 
+import re
+from dataclasses import asdict
+
 import pytest
 import torch
 import transformers
 
-from tests.capture.every_architecture import DEFAULT, EAGER, FLEX, KERNEL, kernels, swept
+from tools.sweep import DEFAULT, EAGER, FLEX, KERNEL, QUESTIONS, kernels, swept, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -45,3 +48,19 @@ def test_architecture_is_recorded_exactly_or_what_is_not_is_said(kind: str, word
     if found[DEFAULT].startswith("not ") and transformers.__version__ < "5":
         pytest.skip(f"{kind} is {found[DEFAULT]} with these settings by transformers 4")
     assert found == words
+
+
+def test_a_decoder_answers_every_question_and_the_table_says_so() -> None:
+    with kernels():
+        found = {kind: swept(kind, (DEFAULT, *QUESTIONS)) for kind in ("qwen3", "fnet")}
+    assert {name: outcome.word for name, outcome in found["qwen3"].items()} == dict.fromkeys(
+        (DEFAULT, *QUESTIONS), EXACT
+    )
+    lines = {
+        kind: {"version": "5"} | {name: asdict(outcome) for name, outcome in outcomes.items()}
+        for kind, outcomes in found.items()
+    }
+    written = table(lines)
+    assert "2 architectures of transformers 5, built small with random weights." in written
+    assert "| recorded as it is built | 1 | 0 | 1 | 0 | 0 |" in written
+    assert re.search(r"\| refused \| [^|]*no attention[^|]* \| fnet \|", written)

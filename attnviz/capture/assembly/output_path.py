@@ -4,6 +4,7 @@ A gate scales each query's output by channel, so what a key adds stays linear in
 scale frozen at the value in this run.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from attnviz.capture.flow.functions import TorchCall, tensors_in
@@ -31,6 +32,7 @@ MULTIPLICATIONS = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split(
 DIVISIONS = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
 NEGATIONS = ("neg", "neg_", "__neg__")
 NORMS = ("layer_norm", "rms_norm", "native_layer_norm")
+QUANTIZED = re.compile(r"quanti[sz]|bitsandbytes")  # in the name of the Python module of a class
 IN_PLACE = ("__setitem__", "__iadd__", "__imul__", "__itruediv__", "__isub__")
 
 
@@ -129,6 +131,14 @@ class _Step:
             return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
         return [term.map(viewed) for term in terms]
+
+
+def quantized_part(model: nn.Module, path: str) -> str:
+    """Returns a reason why no linear map of a module can be followed: one of its parts is quantized; "" if none is."""
+    parts = model.get_submodule(path).named_modules()
+    names = [name for name, part in parts if QUANTIZED.search(type(part).__module__)]  # the output projection is last
+    names = [name for name in names if not name.endswith("_packed_params")]
+    return f"its part {names[-1]} is quantized, so what it adds cannot be split among heads" if names else ""
 
 
 class OutputPath:

@@ -1,22 +1,26 @@
-"""Every architecture of transformers that a small configuration builds, in each implementation of its attention.
+"""Tries every architecture of the installed transformers, built small, and writes the table of docs/models.md.
 
-``python -m tests.capture.every_architecture`` sweeps over all of them; ``… 2/5`` over the second fifth, ``… bert vit``
-over these, ``… eager 2/5`` in one implementation. A line for each says what became of it, the last ones the totals, and
-which architectures do not run in an implementation, and why: the output must be the same to the bit, nothing may fail
-that ran without recording, and maps must equal the attentions that the model's eager path gives, or have a fidelity, or
-be left out and said.
+``python -m tools.sweep`` takes all of them, ``… bert vit`` these, ``… --part 2/5`` the second fifth; ``--only eager``
+one implementation of attention. Each is recorded as it is built, in its eager path, in flex attention and in a kernel
+of the sweep's own: outputs must be the same to the bit, nothing may fail that ran without recording, and maps must
+equal the attentions of the eager path, or have a fidelity, or be left out and said. Then it is asked for contributions,
+for an ablation of all heads, and for the parts of a logit. ``--out sweep.jsonl`` keeps what became of each, and
+``--table sweep-*.jsonl`` writes the table from such files.
 """
 
+import argparse
 import gc
+import json
+import re
 import signal
-import sys
 import traceback
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,15 +32,29 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 import attnviz
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, or_list
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
-from tests.capture.small_architectures import MODELS, STYLES, build, candidates
+from tests.capture.small_architectures import MODELS, STYLES, auto, build, candidates
 
 DEFAULT, EAGER, FLEX, KERNEL = "default", "eager", "flex_attention", "kernel_of_the_sweep"
 IMPLEMENTATIONS = (DEFAULT, EAGER, FLEX, KERNEL)  # the default is SDPA where the architecture has it
+CONTRIBUTIONS, ABLATION, LOGITS = "contributions", "ablation", "logits"
+QUESTIONS = (CONTRIBUTIONS, ABLATION, LOGITS)
+ROWS = {
+    DEFAULT: "recorded as it is built",
+    EAGER: "in its eager path",
+    FLEX: "in flex attention",
+    KERNEL: "in a kernel of one's own",
+    CONTRIBUTIONS: "contributions",
+    ABLATION: "ablation of each head",
+    LOGITS: "parts of a logit",
+}
+DOCUMENT = Path(__file__).parents[1] / "docs" / "models.md"
+BEGIN, END = "<!-- written by python -m tools.sweep --table -->", "<!-- end of the sweep -->"
+MAX_NAMED, MAX_REASONS = 12, 60  # architectures of a reason, and reasons, in the table
 CALLS: Counter[str] = Counter()
-TEXTS, SECONDS = 2, 240
+TEXTS, SECONDS, TEXT_END = 2, 240, 4
 TOLERANCE, FIDELITY = 3e-5, 1e-3
 
 
@@ -51,6 +69,7 @@ class Outcome:
 
 
 def run(model: Any, inputs: dict[str, Any], **options: Any) -> Any:
+    """The output of a model, whose random numbers are always the same."""
     torch.manual_seed(3)
     with torch.no_grad():
         return model(**inputs, **options)
@@ -71,6 +90,7 @@ def leaves(output: Any) -> Iterator[Tensor]:
 
 
 def equal(first: Any, second: Any) -> bool:
+    """True if two outputs are the same to the bit; what is not a number equals itself."""
     ours, theirs = list(leaves(first)), list(leaves(second))
     return len(ours) == len(theirs) and all(
         a.shape == b.shape
@@ -125,10 +145,49 @@ def swept(kind: str, implementations: Collection[str] = IMPLEMENTATIONS) -> dict
         outcomes[DEFAULT] = recording if isinstance(recording, Outcome) else judged(recording, eager)
     if EAGER in implementations:
         outcomes[EAGER] = eager.outcome or Outcome("no eager", "")
+    for name in QUESTIONS:  # of the model as eager_path leaves it, in which every architecture shows its heads
+        if name in implementations:
+            outcomes[name] = asked(kind, model, inputs, name)
     for name in (FLEX, KERNEL):
         if name in implementations:
             outcomes[name] = in_implementation(model, inputs, name)
     return outcomes
+
+
+def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outcome:
+    """Whether a model's first text has an answer to a question, and whether the answer's own check holds."""
+    one_text = {
+        name: value[:1] if isinstance(value, Tensor) and value.dim() and len(value) == TEXTS else value
+        for name, value in inputs.items()
+    }
+    try:
+        if question == LOGITS:
+            names = auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+            if kind not in names or "input_ids" not in one_text:
+                return Outcome("not asked", "no language head over texts")
+            model = getattr(transformers, names[kind])(model.config).eval()
+            parts = attnviz.logit_attribution(model, one_text, token=5, position=TEXT_END)
+            is_right, error = parts.difference < FIDELITY * max(1, abs(parts.logit)), parts.difference
+        elif question == CONTRIBUTIONS:
+            with torch.no_grad(), attnviz.record(model, dense=True, values=True) as recording:
+                run(model, one_text)
+            errors = [maps.value_norms_fidelity for maps in recording.maps if maps.value_norms is not None]
+            if len(errors) < len(recording.maps):
+                said = next((one for one in recording.remarks if "contributions" in one), "no remark says why")
+                return Outcome("refused", said)
+            error = max((1.0 if one is None else one for one in errors), default=0.0)
+            is_right = error < FIDELITY
+        else:
+            effects = attnviz.ablate(model, one_text)
+            is_right = all(np.isfinite(row.values).all() for row in effects.rows)
+            error = float("nan")
+    except AttnvizError as refusal:
+        return Outcome("FAULT" if "fault in attnviz" in str(refusal) else "refused", str(refusal))
+    except Exception as failure:
+        place = traceback.extract_tb(failure.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        return Outcome("CRASHED", f"{type(failure).__name__}: {first_words(failure)} at {where}")
+    return Outcome("exact" if is_right else "DOUBTFUL", "" if is_right else f"off by {error:.2g}")
 
 
 def recorded(model: Any, inputs: dict[str, Any], **options: Any) -> Recording | Outcome:
@@ -189,6 +248,7 @@ def eager_path(model: Any, inputs: dict[str, Any]) -> Eager:
 
 
 def first_words(error: Exception) -> str:
+    """The begin of an error's message, on one line."""
     return " ".join(str(error).split())[:110]
 
 
@@ -349,45 +409,102 @@ def _late(number: int, frame: object) -> None:
     raise Late
 
 
-def main(wanted: list[str]) -> None:
-    """Sweeps, a line for each."""
+def main() -> None:
+    """Sweeps, a line for each; or writes the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kinds", nargs="*", help="names of architectures; all without any")
+    parser.add_argument("--part", default="1/1", help="2/5 takes the second of five parts")
+    parser.add_argument("--only", nargs="+", choices=ROWS, default=tuple(ROWS), help="some of what is tried")
+    parser.add_argument("--out", type=Path, help="a file to which a line of JSON is added for each architecture")
+    parser.add_argument("--table", nargs="+", type=Path, help="files of such lines, from which the table is written")
+    options = parser.parse_args()
+    if options.table:
+        lines = [json.loads(line) for file in options.table for line in file.read_text().splitlines()]
+        text = DOCUMENT.read_text()
+        before, rest = text.split(BEGIN)
+        DOCUMENT.write_text(
+            f"{before}{BEGIN}\n{table({line['kind']: line for line in lines})}{END}{rest.split(END)[1]}"
+        )
+        return
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
-    implementations = [name for name in IMPLEMENTATIONS if name in wanted] or IMPLEMENTATIONS
-    wanted = [name for name in wanted if name not in IMPLEMENTATIONS]
-    kinds = sorted(MODELS)
-    if wanted and "/" in wanted[0]:
-        part, parts = map(int, wanted[0].split("/"))
-        kinds = kinds[part - 1 :: parts]
-    elif wanted:
-        kinds = wanted
+    part, parts = map(int, options.part.split("/"))
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
     signal.signal(signal.SIGALRM, _late)
-    totals: dict[str, Counter[str]] = {name: Counter() for name in implementations}
-    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for kind in kinds:
+    for kind in options.kinds or sorted(MODELS)[part - 1 :: parts]:
         signal.alarm(SECONDS)
         try:
-            outcomes = swept(kind, implementations)
+            outcomes = swept(kind, options.only)
         except Late:
-            outcomes = dict.fromkeys(implementations, Outcome("not run", f"more than {SECONDS} s"))
+            outcomes = dict.fromkeys(options.only, Outcome("not run", f"more than {SECONDS} s"))
         except Exception as error:
             crash = Outcome("CRASHED", f"outside: {type(error).__name__}: {str(error)[:200]}")
-            outcomes = dict.fromkeys(implementations, crash)
+            outcomes = dict.fromkeys(options.only, crash)
         signal.alarm(0)
         for name, outcome in outcomes.items():
             totals[name][outcome.word] += 1
-            if outcome.word.startswith("not "):
-                reasons[name, outcome.detail].append(kind)
             counts = f"maps {outcome.maps} compared {outcome.compared}"
             print(f"{kind:32} {name:20} {outcome.word:10} {counts} {outcome.detail}", flush=True)
+        if options.out:
+            line = {"kind": kind, "version": transformers.__version__} | {
+                name: asdict(outcome) for name, outcome in outcomes.items()
+            }
+            with options.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
         gc.collect()
-    for (name, reason), without in sorted(reasons.items()):
-        print(f"does not run in {name}: {reason}: {' '.join(without)}")
     for name, words in totals.items():
         print("totals", name, dict(words))
 
 
+def table(lines: dict[str, dict[str, Any]]) -> str:
+    """The table of what became of architectures: counts by what was tried, then refusals by reason."""
+    versions = or_list(sorted({line["version"] for line in lines.values()}))
+    rows = [
+        f"\n{len(lines)} architectures of transformers {versions}, built small with random weights. Exact: the maps "
+        "are those of the eager path or have a fidelity; contributions and parts of a logit add up to what the model "
+        "computed; the effects of an ablation are numbers. Reasons are given without the names of modules.\n",
+        "| tried | exact | exact, some left out | refused | not run here | to look at |",
+        "|---|---|---|---|---|---|",
+    ]
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, words in ROWS.items():
+        counts: Counter[str] = Counter()
+        for kind, line in sorted(lines.items()):
+            if name not in line:
+                continue
+            word, detail = line[name]["word"], line[name]["detail"]
+            known = ("exact", "exact, some left out", "refused")
+            column = word if word in known else "not" if word.startswith(("not ", "no ")) else "look"
+            counts[column] += 1
+            if column in ("refused", "look") or (column == "not" and name == DEFAULT):
+                reasons["not run" if column == "not" else word, plain_reason(detail, kind)].append(kind)
+        if counts:
+            cells = [counts[column] for column in ("exact", "exact, some left out", "refused", "not", "look")]
+            rows.append(f"| {words} | {' | '.join(map(str, cells))} |")
+    rows += ["", "| what | reason | architectures |", "|---|---|---|"]
+    ordered = sorted(reasons.items(), key=lambda item: (-len(set(item[1])), item[0]))
+    for (word, reason), kinds in ordered[:MAX_REASONS]:
+        names = list(dict.fromkeys(kinds))
+        others = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        rows.append(f"| {word} | {reason} | {', '.join(names[:MAX_NAMED])}{others} |")
+    if len(ordered) > MAX_REASONS:
+        rows.append(f"| … | {len(ordered) - MAX_REASONS} more reasons | |")
+    return "\n".join([*rows, ""])
+
+
+def plain_reason(detail: str, kind: str) -> str:
+    """A reason without what only one architecture has in it: names of modules and classes, numbers, shapes."""
+    if package := re.search(r"requires the (\S+) library", detail):
+        return f"needs the package {package[1]}"
+    reason = re.sub(r"\([^()]*\)|'[^']*'|`[^`]*`", "…", detail.partition(";")[0])
+    reason = re.sub(
+        rf"\b[A-Z]\w*(Model|Attention|ForCausalLM|Layer|Block)\b|\b{re.escape(kind)}\b", "the model", reason
+    )
+    reason = re.sub(r"\b[\w]+(\.[\w]+)+\b|\d[\d.,–-]*", "…", reason)
+    return re.sub(r"(…[ ,]*)+", "… ", " ".join(reason.split())).replace("|", "/").strip()[:110]
+
+
 if __name__ == "__main__":
     with kernels():
-        main(sys.argv[1:])
+        main()
