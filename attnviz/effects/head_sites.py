@@ -299,7 +299,7 @@ class SiteFinder(Capture):
         if path is not None and (
             projection.has_rest or len(set(projection.columns.flatten().tolist())) < projection.columns.numel()
         ):
-            path.obstacle = "a sum of heads"
+            path.end("a sum of heads")
             return
         self.sites_without_projection.pop(site, None)
         module = site.module

@@ -184,6 +184,13 @@ class OutputPath:
                 self.steps.pop(_memory(result), None)
                 self.ends[id(result)] = ref(result), end or call.name
 
+    def end(self, obstacle: str) -> None:
+        """Ends the path at a function, whose name is kept, and lets go of its tensors; does nothing without a name."""
+        if obstacle:
+            self.obstacle = self.obstacle or obstacle
+            self.steps.clear()
+            self.ends.clear()
+
     def end_of(self, tensor: Tensor) -> str:
         """Returns the name of the function that ended the path before a tensor; "" if none did."""
         reference, name = self.ends.get(id(tensor), (None, ""))
@@ -234,10 +241,12 @@ class OutputPath:
             terms = partial(scaled, args[0], -1.0)
         elif name in NORMS and on_path[:1] == [True] and len(sources) == 1:
             own_norm = FrozenNorm.of_call(call)
-            if own_norm is not None:
+            if own_norm is not None and result.shape == args[0].shape:
                 norm = own_norm if own_norm.centres else None
                 terms = partial(scaled, args[0], own_norm.factors.reshape(result.shape))
-        elif name in MULTIPLICATIONS or (name in DIVISIONS and kwargs.get("rounding_mode") is None and on_path[0]):
+        elif name in MULTIPLICATIONS or (
+            name in DIVISIONS and kwargs.get("rounding_mode") is None and on_path[:1] == [True]
+        ):
             if sum(on_path) == 1 and len(args) > 1 and self._may_scale(args[on_path.index(False)]):
                 factor = args[on_path.index(False)]
                 factor = factor.float() if isinstance(factor, Tensor) else float(factor)

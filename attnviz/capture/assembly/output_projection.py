@@ -25,6 +25,8 @@ from attnviz.capture.flow.nodes import Contraction
 from attnviz.capture.flow.products import contraction
 
 MAX_COMPARED_ROWS = 16  # rows of a column that are compared first; all rows only if these match
+# What a function raises if its arguments fit no tensor of numbers, or are given in a way that we do not know
+UNFOLLOWED = (RuntimeError, ValueError, TypeError, IndexError)
 MAX_PENDING = 64  # calls whose projection is searched at the same time: each head may be a separate module
 
 
@@ -161,7 +163,7 @@ def _projection_of(
     """
     if not path.is_scaled(place.operand):
         match = _find_columns(path.output, matrix)
-        path.obstacle = path.obstacle or ("" if match is not None else path.end_of(place.operand))
+        path.end("" if match is not None else path.end_of(place.operand))
         return None if match is None else OutputProjection(place.weight(), bias, matrix, place.result(result), *match)
     batch, heads, queries, features = path.output.shape
     columns = torch.full((heads, features), -1, device=matrix.device)
@@ -171,8 +173,8 @@ def _projection_of(
         terms = (
             path.terms(place.operand) if path.norm_of(place.operand) is None or place.operand.is_contiguous() else []
         )
-    except (RuntimeError, ValueError, TypeError, IndexError):  # such as arguments that fit no tensor of numbers
-        path.obstacle = "a function whose arguments are unknown"
+    except UNFOLLOWED:
+        path.end("a function of unknown arguments")
         return None
     for term in terms:
         numbers, term_factors = place.matrix(term.numbers), place.matrix(term.factors)
@@ -195,7 +197,7 @@ def _projection_of(
             return OutputProjection(
                 weight, bias, matrix, place.result(result), columns, order[0] != 0, factors, path.has_rest, norm
             )
-    path.obstacle = path.obstacle or "a function that joins parts of it"
+    path.end("a function that joins parts of it")
     return None
 
 
@@ -237,7 +239,10 @@ class ProjectionSearch:
         """Notes what a function that is no projection makes of the searched outputs."""
         paths = [path for path, _ in self.pending if not path.obstacle]
         for path in paths:
-            path.follow(call, paths)
+            try:
+                path.follow(call, paths)
+            except UNFOLLOWED:
+                path.end(f"{call.name} of unknown arguments")
 
     def check(self, call: TorchCall, is_constant: Callable[[Tensor], bool]) -> bool:
         """Reports the result of a function if it projects a searched output; True if it does.

@@ -94,6 +94,8 @@ CURVED: dict[str, tuple[Change, str]] = {
     "the layer's input added": (lambda mixed, x, gates, at: mixed.flatten(2) + x, "add"),
     "tanh in place": (lambda mixed, x, gates, at: mixed.clone().tanh_(), "tanh_"),
     "softmax": (lambda mixed, x, gates, at: mixed.flatten(2).softmax(-1), "softmax"),
+    "arguments by name": (lambda mixed, x, gates, at: torch.div(input=mixed, other=gates.norm), "div"),
+    "a mean of several heads": (lambda mixed, x, gates, at: torch.cumsum(mixed, 2), "cumsum"),
 }
 
 
