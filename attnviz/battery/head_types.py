@@ -255,16 +255,22 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         controls = {head: np.array([mean[head] for mean in means]) for head in scores_of_heads}
         tested_scores[name] = scores_of(test.texts), controls
     remarks = [f"Random texts repeat {segment_length(model)} different tokens once."]
+    predicted: tuple[tuple[int, float, float], ...] = ()  # without a retrieval
     if retrieval is None or not haystacks:
         skip_reasons["retrieval"] = (
             "the model predicts no next token" if retrieval is None else "no text with a needle suits the model"
         )
     else:
-        tested_scores["retrieval"] = retrieval.scores, retrieval.controls
+        scores, controls, predicted_share = retrieval
+        tested_scores["retrieval"] = scores, controls
         length = max(haystack.length for haystack in haystacks)
         remarks.append(
             f"Needles: {len(haystacks)} texts of up to {length} tokens before the question; only tokens of the answer "
-            f"that the model itself predicts count, here {retrieval.predicted_share.mean():.0%}."
+            f"that the model itself predicts count, here {predicted_share.mean():.0%}."
+        )
+        predicted = tuple(
+            (haystack.length, haystack.depth, share)
+            for haystack, share in zip(haystacks, predicted_share.tolist(), strict=True)
         )
     return HeadTypes(
         model=model.name,
@@ -273,12 +279,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         detected={name: scores_of(group) for name, group in detections.items()},
         texts=[ids.tolist() for ids in detected_texts],
         remarks=tuple(remarks),
-        predicted=()
-        if retrieval is None
-        else tuple(
-            (haystack.length, haystack.depth, float(share))
-            for haystack, share in zip(haystacks, retrieval.predicted_share, strict=True)
-        ),
+        predicted=predicted,
     )
 
 

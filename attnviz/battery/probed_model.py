@@ -210,21 +210,13 @@ class Haystack:
     depth: float  # the place of the needle, from 0 for the start to 1 for the end
 
 
-@dataclass(frozen=True, eq=False)
-class RetrievalScores:
-    """The retrieval scores of the heads."""
-
-    # by head, the share of the answer's tokens that it retrieves from the needle, one per haystack
-    scores: dict[HeadName, Float64Array]
-    # by head, the share of the answer's tokens for which it attends to another token of the needle
-    controls: dict[HeadName, Float64Array]
-    predicted_share: Float64Array  # the share of the answer's tokens that the model itself predicts, one per haystack
-
-
 def retrieval_scores(
     model: ProbedModel, haystacks: Sequence[Haystack], advance: Advance = lambda ids: None
-) -> RetrievalScores | None:
+) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array], Float64Array] | None:
     """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
+
+    Returned with it are the controls of the heads, and the share of the answer's tokens that the model itself predicts;
+    each has one number per haystack.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
     token in the needle. For the control, the largest weight must be on another token in the needle. The model reads the
@@ -264,7 +256,7 @@ def retrieval_scores(
             ):
                 table.setdefault(head, np.zeros(len(haystacks)))[text_index] = is_counted.mean()
         advance([haystack.ids])
-    return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share)
+    return dict(sorted(scores.items())), controls, predicted_share
 
 
 def readable_haystacks(model: ProbedModel, seed: int) -> list[Haystack]:

@@ -15,42 +15,10 @@ import typer
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.base.printable import remark
+from attnviz.cli import options as declared
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp, other_suffixes
-from attnviz.cli.options import (
-    TOPICS,
-    TYPED,
-    AblateTop,
-    AllSteps,
-    At,
-    Batch,
-    By,
-    Column,
-    Corpus,
-    Drawn,
-    EffectsFile,
-    Head,
-    Input,
-    KnownTypes,
-    Metric,
-    Other,
-    Output,
-    Pair,
-    Pairs,
-    Recordings,
-    ReferenceFile,
-    Resume,
-    Second,
-    Sets,
-    Step,
-    TokenClass,
-    TokenLimit,
-    Topic,
-    Window,
-    WithModel,
-    expand_options,
-    refuse_typed,
-)
+from attnviz.cli.options import TOPICS, TYPED, Drawn, Input, Output, expand_options, refuse_typed
 from attnviz.cli.output import (
     deliver,
     deliver_file,
@@ -114,8 +82,8 @@ def show(
     output: Output,
     reduction: Reduction,
     drawn: Drawn,
-    recordings: Recordings = None,
-    batch: Batch = None,
+    recordings: declared.Recordings = None,
+    batch: declared.Batch = None,
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
     from attnviz.cli.input import read_batch, read_input
@@ -261,10 +229,10 @@ def heads(
     output: Output,
     all: All = False,
     of: Of = "weights",
-    effects: EffectsFile = None,
-    reference: ReferenceFile = None,
-    batch: Batch = None,
-    types: KnownTypes = False,
+    effects: declared.EffectsFile = None,
+    reference: declared.ReferenceFile = None,
+    batch: declared.Batch = None,
+    types: declared.KnownTypes = False,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
     from attnviz.cli.input import read_survey, read_texts
@@ -336,9 +304,9 @@ def compare(
     rank: Rank,
     look: Look,
     output: Output,
-    other: Other = None,
-    with_model: WithModel = None,
-    second: Second = None,
+    other: declared.Other = None,
+    with_model: declared.WithModel = None,
+    second: declared.Second = None,
     all: All = False,
     of: Of = "weights",
 ) -> None:
@@ -398,10 +366,10 @@ def explain(
     input: Input,
     settings: Annotated[ModelSettings, EXPLAINED_MODEL],
     output: Output,
-    head: Head = "0",
-    step: Step = None,
-    pair: Pair = None,
-    all: AllSteps = False,
+    head: declared.Head = "0",
+    step: declared.Step = None,
+    pair: declared.Pair = None,
+    all: declared.AllSteps = False,
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
     """Walk through the computation of one head, step by step."""
@@ -441,12 +409,12 @@ def ablate(
     selection: Annotated[Selection, ("layers", "heads", "queries")],
     look: Annotated[Look, look_of("results of heads")],
     output: Output,
-    metric: Metric = None,
-    by: By = "zero",
-    pairs: Pairs = False,
-    sets: Sets = None,
-    top: AblateTop = None,
-    batch: Batch = None,
+    metric: declared.Metric = None,
+    by: declared.By = "zero",
+    pairs: declared.Pairs = False,
+    sets: declared.Sets = None,
+    top: declared.AblateTop = None,
+    batch: declared.Batch = None,
 ) -> None:
     """Remove each head and measure what the output loses."""
     from attnviz.cli.runs import ablation_effects
@@ -491,9 +459,9 @@ def browse(
     selection: Selection,
     grouping: Annotated[Grouping, ("by", "words")],
     look: Look,
-    other: Other = None,
+    other: declared.Other = None,
     of: Of = "weights",
-    at: At = None,
+    at: declared.At = None,
 ) -> None:
     """Explore all heads in a full-screen view."""
     from attnviz.browse.start import browse, refuse_browse
@@ -528,15 +496,15 @@ def browse(
 @expand_options
 def survey_command(
     *,
-    corpus: Corpus = None,
-    column: Column = None,
-    tokens: TokenLimit = None,
-    window: Window = None,
+    corpus: declared.Corpus = None,
+    column: declared.Column = None,
+    tokens: declared.TokenLimit = None,
+    window: declared.Window = None,
     settings: Annotated[ModelSettings, TESTED_MODEL],
     selection: Annotated[Selection, ("layers", "heads")],
-    token_class: TokenClass = None,
+    token_class: declared.TokenClass = None,
     output: Annotated[Output, ("output", "force")],
-    resume: Resume = False,
+    resume: declared.Resume = False,
 ) -> None:
     """Summarise every head over a corpus and save the result."""
     from attnviz.cli.surveys import survey_path, write_survey
@@ -551,7 +519,7 @@ def survey_command(
 
 @command()
 @expand_options
-def info(topic: Topic = None) -> None:
+def info(topic: declared.Topic = None) -> None:
     """List sample texts and pictures, devices, and defaults that you set."""
     for name in TOPICS if topic is None else [topic]:
         if topic is None:

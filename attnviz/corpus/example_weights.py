@@ -47,7 +47,8 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
 
     A request is missing from the result if the model makes no self-attention call of its head.
     """
-    model = _open_model(survey)
+    window = survey.settings.get("window")
+    model = open_survey_model(survey.model_settings, Selection(), window if isinstance(window, int) else None)
     rows_of_tables = [part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)]
     no_ids = np.zeros(0, dtype=np.int64)  # for a survey without example texts
     ids = np.concatenate([no_ids, *(text.tokens.ids for text in survey.examples.texts.values())])
@@ -65,11 +66,6 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
     for indices in pack(lengths, model.device.type):  # batches of similar length, as a survey packs them
         weights |= _weights_of_batch(survey, model, [texts[index] for index in indices], requests_of_text)
     return weights
-
-
-def _open_model(survey: Survey) -> Reader:
-    window = survey.settings.get("window")
-    return open_survey_model(survey.model_settings, Selection(), window if isinstance(window, int) else None)
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:

@@ -18,7 +18,6 @@ from attnviz.report.picture.colors import ColorScale, Steps
 from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.named_groups import Mark
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import landmarks
 
 MAX_DECIMALS = 6  # in cells
 MAX_WRITTEN_OUT = 10_000_000  # larger numbers are written with an exponent in cells
@@ -349,13 +348,16 @@ def token_axis(
     seconds = seconds_of_frames(tokens)
     is_pooled = len(starts) < token_count
     labels = tuple(position_label(start, seconds) for start in starts) if is_pooled else tokens.labels[span]
-    marks = landmarks(tokens, mark) if mark is not None else ()
-    marks_shown = tuple((token, label) for token, label in marks if span.start <= token < span.stop)
+    marks: tuple[Mark, ...] = ()
+    if mark is not None:
+        from attnviz.text.units import landmarks
+
+        marks = tuple((token, label) for token, label in landmarks(tokens, mark) if span.start <= token < span.stop)
     return Axis(
         name=name,
         labels=labels,
         edges=tuple(edges.tolist()),
-        marks=marks_shown,
+        marks=marks,
         canvas=tokens.canvas,
         places=None if is_pooled else tokens.places[span],
         seconds=seconds,

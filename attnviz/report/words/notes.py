@@ -1,7 +1,7 @@
 """Reads and writes what people say of a picture: notes pinned to places, and names of heads, a line each."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,14 +42,9 @@ def notes_of(look: Look) -> Sequence[dict[str, str]]:
 
 def read_notes(file: str | None) -> list[dict[str, str]]:
     """Returns the notes of a file in their order, without empty lines; an empty list if ``file`` is ``None``."""
-    if file is None:
-        return []
-    lines = read_text(Path(file), MAX_NOTES_BYTES).splitlines()
     notes = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        match = NOTE_LINE.fullmatch(line.strip())
+    for number, line in _lines(file, MAX_NOTES_BYTES):
+        match = NOTE_LINE.fullmatch(line)
         if match is None:
             raise AttnvizError(
                 f"{option('notes')}: line {number} is not a note; write a place and a text, such as {NOTE_EXAMPLE!r}"
@@ -62,14 +57,9 @@ def read_notes(file: str | None) -> list[dict[str, str]]:
 
 def read_names(file: str | None) -> HeadNames:
     """Returns the name that a user gave to each head; {} without a file. Of several names the last counts."""
-    if file is None:
-        return {}
-    lines = read_text(Path(file), MAX_NAMES_BYTES).splitlines()
     names = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        match = NAME_LINE.fullmatch(line.strip())
+    for number, line in _lines(file, MAX_NAMES_BYTES):
+        match = NAME_LINE.fullmatch(line)
         head = match and parse_head_name(match[1])
         if match is None or head is None:
             raise AttnvizError(
@@ -77,6 +67,12 @@ def read_names(file: str | None) -> HeadNames:
             )
         names[str(head)] = printable_line(match[2])
     return names
+
+
+def _lines(file: str | None, max_bytes: int) -> Iterator[tuple[int, str]]:
+    """Yields the lines of a file that are not blank, each with its number; none without a file."""
+    lines = [] if file is None else read_text(Path(file), max_bytes).splitlines()
+    yield from ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def write_name(file: str, head: str, name: str) -> None:
