@@ -235,7 +235,7 @@ def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browse
     opened = show(report_of(many()))
     opened.resize(1280, 200)
     opened.evaluate("set({steps: 'log'})")
-    opened.evaluate("new Promise((done) => whenIdle(done))")
+    opened.until("painted.numbers.size === page.heads.length")
     opened.evaluate(f"window.before = {PICTURES}")
     painted = """[...document.querySelectorAll(".thumb")].map((thumb) => [
         thumb.getBoundingClientRect().top < innerHeight,
@@ -243,8 +243,41 @@ def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browse
     at_once = opened.evaluate(f"(set({{steps: 'linear'}}), {painted})")
     assert all(is_painted for is_seen, is_painted in at_once if is_seen)
     assert not all(is_painted for _, is_painted in at_once)
-    opened.evaluate("new Promise((done) => whenIdle(done))")
-    assert all(is_painted for _, is_painted in opened.evaluate(painted))
+    opened.until(f"{painted}.every(([_, isPainted]) => isPainted)")
+
+
+# Of the thumbnails those whose cells on the diagonal are not what the one canvas shows in their place.
+OTHER_ON_SHEET = """(() => {
+    const pixelsOf = (canvas) => {
+        const context = newCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+        context.drawImage(canvas, 0, 0);
+        const { data, width } = context.getImageData(0, 0, canvas.width, canvas.height);
+        return (x, y) => new Uint32Array(data.buffer)[Math.floor(y) * width + Math.floor(x)];
+    };
+    const sheet = document.querySelector(".sheet");
+    const [seen, { left, top }] = [pixelsOf(sheet), sheet.getBoundingClientRect()];
+    return [...document.querySelectorAll(".thumb")].filter((thumb) => {
+        const canvas = thumb.querySelector("canvas");
+        const [own, box] = [pixelsOf(canvas), thumb.querySelector(".picture").getBoundingClientRect()];
+        const [x, y, step] = [box.left - left, box.top - top, box.width / canvas.width];
+        return [...Array(canvas.width).keys()].some((cell) =>
+            own(cell, cell) !== seen(x + (cell + 0.5) * step, y + (cell + 0.5) * step));
+    }).map((thumb) => thumb.dataset.number);
+})()"""
+
+
+def test_thumbnails_without_names_are_one_canvas_that_shows_each_in_its_place(show: Opener) -> None:
+    opened = show(report_of(many()))
+    opened.resize(1280, 200)  # most are painted when the browser is idle
+    drawn = "[...document.querySelectorAll('#overview canvas')].filter((it) => it.offsetWidth).length"
+    for steps in ("linear", "log"):
+        opened.evaluate(f"set({{steps: '{steps}'}})")
+        opened.until("painted.numbers.size === page.heads.length")
+        assert opened.evaluate(OTHER_ON_SHEET) == []
+        assert opened.evaluate(drawn) == 1
+    opened.evaluate("set({sort: 'entropy'})")
+    opened.until("document.querySelector('.many')")
+    assert opened.evaluate("getComputedStyle(document.querySelectorAll('.thumb')[239]).contentVisibility") == "auto"
 
 
 def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(show: Opener) -> None:

@@ -156,7 +156,7 @@ def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
     many.until("painted.numbers.size === page.heads.length")
     drawn = many.evaluate(
         "[...document.querySelectorAll('.thumb canvas')].map((canvas) => ({ cells: canvas.width,"
-        " pixels: canvas.getBoundingClientRect().width,"
+        " pixels: canvas.parentElement.getBoundingClientRect().width,"
         " striped: stripedRows(copyOfStripes(canvas).getImageData(0, 0, canvas.width, canvas.height)) }))"
     )
     assert len(drawn) == 220

@@ -1,5 +1,6 @@
 /** Heads as thumbnails in a grid that fills its room: a row for each layer, in as many blocks side by side as make the thumbnails largest. */
 
+import { contextOf, theme } from "./colors.js";
 import { itemName, page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
 import { state } from "./state.js";
@@ -18,6 +19,8 @@ const NAMES_HEIGHT = 18; // pixels under a thumbnail
 const MAX_TOP = 320; // pixels above the grid that are counted: a page that begins lower is scrolled
 const SIDE_PART = 0.22; // of the window's height, beside what is open
 const LONG_TOUCH = 450; // milliseconds
+const PAINTED_AT_ONCE = 24; // thumbnails beyond the window, between which the browser answers a reader
+const MANY_NAMED = 200; // thumbnails, of which those beyond the window are not laid out
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
 
 /**
@@ -45,6 +48,7 @@ const grid = {
   /** @type {GridParts | null} */
   parts: null,
   walked: -1, // the head that Tab reaches
+  sheets: "", // what the sheets were drawn of
 };
 
 /** @type {Map<number, HTMLCanvasElement>} */
@@ -77,14 +81,57 @@ export function fitGrid(isOther = false) {
   const nothing = h("p", { class: "note" }, "No head passes the filter; change its words.");
   patch(overview, plans.length ? plans.flatMap((plan) => [...(plan.title ? [h("h3", {}, plan.title)] : []), gridTree(plan, parts)]) : [nothing]);
   if (focused instanceof HTMLElement && document.activeElement !== focused) focusThumbnail(Number(focused.dataset.number)); // it was moved
-  if (!isOther && !isRepainted) return;
+  if (!isOther && !isRepainted) return drawSheets(plans);
   const top = overview.getBoundingClientRect().top;
   const seen = plans.flatMap(({ numbers, side, ratio, gap, placeOf }) =>
     numbers.filter((number) => plans.length > 1 || placeOf(number).row * (side / ratio + gap) < window.innerHeight - top));
-  parts.paint(seen);
-  const rest = order.filter((number) => !new Set(seen).has(number));
+  const paint = (/** @type {number[]} */ numbers) => {
+    parts.paint(numbers);
+    grid.sheets = "";
+    drawSheets(plans);
+  };
+  paint(seen);
+  const isSeen = new Set(seen);
+  const rest = order.filter((number) => !isSeen.has(number));
   const { name } = grid;
-  if (rest.length) whenIdle(() => name === grid.name && parts.paint(rest));
+  const paintSome = () => {
+    if (name !== grid.name) return;
+    paint(rest.splice(0, PAINTED_AT_ONCE));
+    if (rest.length) whenIdle(paintSome);
+  };
+  if (rest.length) whenIdle(paintSome);
+}
+
+/** The pixels of the screen that a box takes. @param {DOMRect} box */
+function onPixels({ left, top, right, bottom }) {
+  const [x, y, endX, endY] = [left, top, right, bottom].map((edge) => Math.round(edge * (window.devicePixelRatio || 1)));
+  return { x, y, width: endX - x, height: endY - y };
+}
+
+/** Draws the thumbnails without names on one canvas behind them: each canvas in the window takes part of every frame. @param {ReturnType<typeof planOf>[]} plans */
+function drawSheets(plans) {
+  if (plans.every(({ isNamed }) => isNamed)) return;
+  const density = window.devicePixelRatio || 1;
+  const grids = [...one("overview").querySelectorAll(".grid")];
+  const boxes = grids.map((element) => element.getBoundingClientRect());
+  const drawn = [grid.name, density, ...plans.map(({ side }) => side), ...boxes.map(({ width, height }) => `${width}×${height}`)].join(" ");
+  if (drawn === grid.sheets) return;
+  grid.sheets = drawn;
+  grids.forEach((element, place) => {
+    const sheet = element.querySelector(".sheet");
+    if (!(sheet instanceof HTMLCanvasElement)) return;
+    const whole = onPixels(boxes[place]);
+    [sheet.width, sheet.height] = [whole.width, whole.height];
+    const context = contextOf(sheet);
+    context.fillStyle = theme().absent;
+    context.imageSmoothingEnabled = plans[place].isSmooth;
+    for (const picture of element.querySelectorAll(".picture")) {
+      const { x, y, width, height } = onPixels(picture.getBoundingClientRect());
+      const number = headAt({ target: picture }) ?? -1;
+      context.fillRect(x - whole.x, y - whole.y, width, height);
+      context.drawImage(canvasOf(number), x - whole.x, y - whole.y, width, height);
+    }
+  });
 }
 
 /** How all heads stand, in groups of a kind and a text, each in so much room. @param {GridParts} [parts] @param {Room} [room] */
@@ -188,7 +235,7 @@ function wholeBlocks(side, cells, least) {
 
 /** @param {ReturnType<typeof planOf>} plan @param {GridParts} parts @returns {Tree} */
 function gridTree(plan, parts) {
-  const { rows, blocks, across, down, gap, side, column, namesWidth, isRegular, isNamed, isCompact, isSmooth, firstColumn, placeOf } = plan;
+  const { rows, blocks, across, down, gap, side, ratio, column, namesWidth, isRegular, isNamed, isCompact, isSmooth, firstColumn, placeOf } = plan;
   const template = `${namesWidth ? `${namesWidth}px ` : ""}repeat(${across / blocks}, ${column}px)`;
   const header = isRegular && !isCompact ? 1 : 0;
   /** @type {Given} */
@@ -205,15 +252,14 @@ function gridTree(plan, parts) {
       return thumbTree(number, parts, !isRegular, `grid-area: ${place.row + 1 + header} / ${place.column}`);
     }),
   ]);
-  const className = ["grid", isNamed ? "" : "tiny", isSmooth ? "smooth" : ""].filter(Boolean).join(" ");
-  return h("div", { class: className, style: `--thumb: ${side}px; --gap: ${gap}px; grid-template-columns: ${Array(blocks).fill(template).join(" ")}` }, ...names, ...thumbs);
+  const className = ["grid", isNamed ? "" : "tiny", isSmooth ? "smooth" : "", isNamed && thumbs.length > MANY_NAMED ? "many" : ""].filter(Boolean).join(" ");
+  if (!isNamed) names.unshift(h("canvas", { key: "sheet", class: "sheet", "aria-hidden": true }));
+  return h("div", { class: className, style: `--thumb: ${side}px; --tall: ${side / ratio}px; --gap: ${gap}px; grid-template-columns: ${Array(blocks).fill(template).join(" ")}` }, ...names, ...thumbs);
 }
 
 /** @param {number} number @param {GridParts} parts @param {boolean} named @param {string} style @returns {Tree} */
 function thumbTree(number, parts, named, style) {
   const { title, label, names, frame, isOut, isOther } = parts.aboutThumb(number, named, grid.order[0]);
-  const canvas = canvasOf(number);
-  canvas.style.aspectRatio = String(parts.ratioOf(number));
   const isOpen = number === state.head;
   const className = ["thumb", state.chosen.includes(number) && parts.toggle ? "taken" : "", isOut ? "out" : "", isOther ? "other" : ""];
   return h(
@@ -230,7 +276,7 @@ function thumbTree(number, parts, named, style) {
       "data-number": number,
       onclick: (/** @type {MouseEvent} */ event) => (parts.toggle && (event.shiftKey || event.ctrlKey || event.metaKey) ? parts.toggle(number) : parts.open(number)),
     },
-    h("span", { class: "picture", style: frame ? `box-shadow: ${frame}` : "" }, canvas),
+    h("span", { class: "picture", style: `aspect-ratio: ${parts.ratioOf(number)}; ${frame ? `box-shadow: ${frame}` : ""}` }, canvasOf(number)),
     parts.toggle && h("span", { class: "tick", title: "Choose, to show several heads together" }),
     names.length > 0 && h("span", { class: "names" }, ...names.flatMap((name) => [name, " "])),
   );
@@ -244,7 +290,7 @@ export function canvasOf(number) {
   return canvas;
 }
 
-/** The head of the thumbnail that an event is on; none beside them. @param {Event} event */
+/** The head of the thumbnail that an event is on; none beside them. @param {Pick<Event, "target">} event */
 export function headAt({ target }) {
   const thumb = target instanceof Element ? target.closest(".thumb") : null;
   return thumb instanceof HTMLElement ? Number(thumb.dataset.number) : null;

@@ -31,7 +31,7 @@ const MAX_SIDE = 24; // pixels of a head
 const MAX_NAMED = 3; // tokens that a word looks at most
 
 /** The heads whose thumbnails are painted: another order moves them, and other colours and sizes empty this. */
-const painted = { look: "", sizes: "", numbers: /** @type {Set<number>} */ (new Set()) };
+const painted = { look: "", sizes: "", numbers: /** @type {Set<number>} */ (new Set()), shared: /** @type {Scale | null} */ (null) };
 
 /** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
 export function drawOverview(open) {
@@ -43,7 +43,7 @@ export function drawOverview(open) {
   if (!isBeside && overview.parentElement !== one("main")) one("maps-head").after(overview);
   const order = listedHeads();
   const look = [state.of, hidesSpecial(), state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
-  if (look !== painted.look) Object.assign(painted, { look, numbers: new Set() });
+  if (look !== painted.look) Object.assign(painted, { look, numbers: new Set(), shared: null });
   const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
   drawLeftOut(!open && state.list === "maps" && Boolean(page.leftOut));
@@ -73,7 +73,7 @@ function fitPainted(pixels) {
   fitThumbnails(pixels);
   const sizes = drawnSizes();
   if (sizes === painted.sizes) return false;
-  Object.assign(painted, { sizes, numbers: new Set() });
+  Object.assign(painted, { sizes, numbers: new Set(), shared: null });
   return true;
 }
 
@@ -130,9 +130,9 @@ function peakSaid(number) {
 
 /** @param {number[]} numbers */
 function paintThumbnails(numbers) {
-  const shared = state.limits === "head" ? null : sharedScale();
+  if (state.limits !== "head") painted.shared ??= sharedScale();
   for (const number of numbers) {
-    if (!painted.numbers.has(number)) paintHead(number, canvasOf(number), shared);
+    if (!painted.numbers.has(number)) paintHead(number, canvasOf(number), painted.shared);
     painted.numbers.add(number);
   }
 }

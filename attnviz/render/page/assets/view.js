@@ -6,7 +6,7 @@ import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
 import { page } from "./data.js";
 import { one, say, scrollingTable, whenIdle } from "./elements.js";
-import { focusThumbnail } from "./head_grid.js";
+import { canvasOf, focusThumbnail } from "./head_grid.js";
 import { headTable } from "./head_table.js";
 import { drawLegend, hasPalette } from "./legend.js";
 import { TokenLens } from "./lens.js";
@@ -67,8 +67,7 @@ export async function draw(zoom = null) {
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
   const mapBefore = scene.current?.stage?.cellsInWindow;
-  const opened = thumbOf(state.head);
-  const thumbBefore = opened?.getBoundingClientRect();
+  const thumbBefore = thumbOf(state.head)?.getBoundingClientRect();
   scene.pointed = null;
   const first = state.head ?? (state.together ? state.chosen[0] : null) ?? listedHeads()[0] ?? 0; // its text stands on top
   drawStrip(first); // before all else, since it measures: there is little to lay out yet
@@ -83,17 +82,18 @@ export async function draw(zoom = null) {
   refreshInspector();
   if (state.pin) for (const view of [scene.current, scene.strip]) view?.reveal(state.pin);
   if (zoom) takeZoom(zoom);
-  const left = state.head === null ? thumbOf(drawn.head) : null;
+  const left = state.head === null ? drawn.head : null;
+  const thumbAfter = thumbOf(left)?.getBoundingClientRect();
   const stage = state.view === "matrix" ? scene.current?.stage : null;
-  if (drawn.head === null && opened && thumbBefore && stage) glide(opened, thumbBefore, stage.cellsInWindow);
-  if (left && mapBefore) glide(left, mapBefore, left.getBoundingClientRect());
+  if (drawn.head === null && state.head !== null && thumbBefore && stage) glide(canvasOf(state.head), thumbBefore, stage.cellsInWindow);
+  if (typeof left === "number" && mapBefore && thumbAfter) glide(canvasOf(left), mapBefore, thumbAfter);
   focusAfter();
 }
 
 /** The thumbnail of a head among all; nothing where they are beside what is open, or hidden. @param {number | null | undefined} number */
 function thumbOf(number) {
-  const canvas = one("overview").querySelector(`.thumb[data-number="${number}"] canvas`);
-  return canvas instanceof HTMLCanvasElement && canvas.offsetWidth && one("main").contains(canvas) ? canvas : null;
+  const picture = one("overview").querySelector(`.thumb[data-number="${number}"] .picture`);
+  return picture instanceof HTMLElement && picture.offsetWidth && one("main").contains(picture) ? picture : null;
 }
 
 /** Reads what weights are multiplied by where contributions are shown. @param {Quantity} of */
