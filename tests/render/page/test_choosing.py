@@ -297,3 +297,22 @@ def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_
     opened.evaluate("set({sort: '', steps: begun.steps})")
     opened.settle()
     assert opened.evaluate(PICTURES) == first
+
+
+def test_many_lines_of_a_token_are_few_elements_with_all_of_the_lines(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.open_head(1)
+    opened.evaluate("set({view: 'arcs'})")
+    opened.until("scene.current?.stage?.picture instanceof ArcsPicture")
+    drawn = opened.evaluate("""(() => {
+        const { picture } = scene.current.stage;
+        const lines = Array.from({ length: 400 }, (_, rank) => ({ query: 0, key: rank % 3, value: 0.9 - rank / 500 }));
+        return [picture.linesOf([lines], picture.scale, 1), picture.linesOf([lines], picture.scale, 1, STRENGTHS)].map(
+            (paths) => paths.map(({ properties }) => [properties.d, properties["stroke-opacity"]]));
+    })()""")
+    each, merged = drawn
+    assert len(each) == 400
+    assert len(merged) <= opened.evaluate("STRENGTHS")
+    assert "".join(path for path, _ in each) == "".join(path for path, _ in merged)
+    merged_opacities = [opacity for path, opacity in merged for _ in range(path.count("M"))]
+    assert all(0 <= own - other <= 1 / 32 + 0.001 for (_, other), own in zip(each, merged_opacities, strict=True))

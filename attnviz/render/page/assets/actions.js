@@ -45,7 +45,7 @@ export function pointTo(mark, x, y, stage = scene.current?.stage) {
   if (!isSameMark(mark, state.mark)) set({ mark });
   if (!shown) return;
   const tip = mark && x !== undefined ? tipOf(stage?.picture.shown ?? shown, mark, stage?.picture) : null;
-  stage?.showTip(mark, tip, x, y); // last, since it measures: the browser lays out once
+  stage?.showTip(mark, tip, x, y);
 }
 
 /** Keeps a token chosen; the same one again lets go of it. @param {Mark | null} mark */

@@ -14,6 +14,8 @@ import { strongestCells } from "./values.js";
 /** @typedef {{ query: number, key: number, value: number }} Line */
 
 const MAX_ARCS = 1200;
+const MANY_LINES = 300; // of a token, which are drawn in so many steps of strength
+const STRENGTHS = 32;
 const MAX_ARC_WIDTH = 3.5;
 const MIN_ARC_WIDTH = 0.6;
 const MIN_ZOOM = 0.6;
@@ -99,21 +101,30 @@ export class ArcsPicture {
     return [clipped({ x: 0, y: this.top, width: area.width, height: area.height - this.top }, moved(0, -area.y, ...this.laidOut.lines))];
   }
 
-  /** Lines as elements, of several heads in turn, so that no head lies over all others. @param {Line[][]} linesOfAll each with the strongest first @param {Scale} scale @param {number} strongest opacity */
-  linesOf(linesOfAll, scale, strongest) {
+  /** Lines as elements, of several heads in turn, so that no head lies over all others. @param {Line[][]} linesOfAll each with the strongest first @param {Scale} scale @param {number} strongest opacity @param {number} [steps] of strength, if the lines of one are an element */
+  linesOf(linesOfAll, scale, strongest, steps = 0) {
     const middle = short((this.from + this.to) / 2);
     const y = (/** @type {number} */ place) => short(this.top + (place + 0.5) * this.step);
     /** @type {Tree[]} */
     const found = [];
+    const last = { part: -1, stroke: "" };
     for (let place = Math.max(...linesOfAll.map((lines) => lines.length)) - 1; place >= 0; place--) {
       linesOfAll.forEach((lines, head) => {
         if (!lines[place]) return;
         const { query, key, value } = lines[place];
-        const part = strengthOf(value, scale);
+        const strength = strengthOf(value, scale);
+        const part = steps ? Math.ceil(steps * strength) / steps : strength;
+        const stroke = this.overlaid.length ? HUES[head] : `var(--${hueOf(value, scale)})`;
+        const d = `M${short(this.from + 4)} ${y(query)}C${middle} ${y(query)} ${middle} ${y(key)} ${short(this.to - 4)} ${y(key)}`;
+        if (steps && part === last.part && stroke === last.stroke) {
+          found[found.length - 1].properties.d += d;
+          return;
+        }
+        Object.assign(last, { part, stroke });
         found.push(h("path", {
-          d: `M${short(this.from + 4)} ${y(query)}C${middle} ${y(query)} ${middle} ${y(key)} ${short(this.to - 4)} ${y(key)}`,
+          d,
           fill: "none",
-          stroke: this.overlaid.length ? HUES[head] : `var(--${hueOf(value, scale)})`,
+          stroke,
           "stroke-width": MIN_ARC_WIDTH + (MAX_ARC_WIDTH - MIN_ARC_WIDTH) * part,
           "stroke-opacity": Math.round(1000 * strongest * part) / 1000,
         }));
@@ -137,7 +148,8 @@ export class ArcsPicture {
     const { scale } = this;
     const linesOfAll = (this.shown.all ?? [this.shown]).map((shown) => linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, scale) > 0));
     const high = Math.max(0, ...linesOfAll.map(([strongest]) => Math.abs(strongest?.value ?? 0)));
-    return this.linesOf(linesOfAll, { ...scaleUpTo(high), steps: scale.steps }, 1);
+    const isMany = linesOfAll.some((lines) => lines.length > MANY_LINES);
+    return this.linesOf(linesOfAll, { ...scaleUpTo(high), steps: scale.steps }, 1, isMany ? STRENGTHS : 0);
   }
 
   /** The tokens of an axis that are seen. @param {Axis} axis @param {Area} area */

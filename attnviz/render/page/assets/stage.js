@@ -144,7 +144,7 @@ export class PictureStage {
 
   /** Draws the marks; what lies below them stays as it is. */
   drawOver() {
-    const { picture, area } = this;
+    const { picture, last: area } = this; // as the cells were drawn: to ask where it is scrolled to would lay out the page
     patch(this.over, [h("g", { opacity: picture.dimmed ? DIMMED : null }, ...this.base), h("g", {}, ...picture.marks(area))]);
   }
 
@@ -249,10 +249,9 @@ export class PictureStage {
     this.tip.hidden = !mark || !content;
     if (!mark || !content) return;
     patch(this.tip, content);
-    const right = x + 18 + this.tip.offsetWidth > this.width;
-    const left = Math.max(0, right ? x - this.tip.offsetWidth - 14 : x + 18);
-    const top = Math.max(0, y - this.tip.offsetHeight - 12);
-    this.tip.style.transform = `translate(${left}px, ${top}px)`;
+    // Percentages are of the tip itself: to measure it would lay out the page at each move.
+    const left = x > this.width / 2 ? `max(0px, ${x - 14}px - 100%)` : `min(${x + 18}px, ${this.width}px - 100%)`;
+    this.tip.style.transform = `translate(${left}, max(0px, ${y - 12}px - 100%))`;
   }
 
   listen() {
