@@ -134,7 +134,7 @@ HOLDS: dict[str, Callable[[Screen, State], bool]] = {
     "one head": lambda screen, state: state.has_open_head or state.lens,
     "two heads": lambda screen, state: len(state.heads_to_combine) == 2 or screen.session.other is not None,
     "explained": lambda screen, state: state.has_open_head,
-    "words": lambda screen, state: _joins(screen, state, replace(state.view, words=not state.view.words)),
+    "units": lambda screen, state: _joins(screen, state, replace(state.view, words=not state.view.words)),
     "special": lambda screen, state: (
         not (state.has_open_head or state.lens)
         or _joins(screen, state, replace(state.view, special=not state.view.special))

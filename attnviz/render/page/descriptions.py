@@ -18,8 +18,9 @@ from attnviz.render.page.packing import (
     axis_edges,
 )
 from attnviz.report.picture.panels import seconds_of_frames
-from attnviz.report.picture.structure import LeftOutKeys
+from attnviz.report.picture.structure import LeftOutKeys, asked_query
 from attnviz.text.characters import WORDS
+from attnviz.text.named_groups import TURNS
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
@@ -38,10 +39,10 @@ class AxisTexts:
         self.descriptions: list[dict[str, Any]] = []
         self.index_of_identity: dict[tuple[Any, ...], int] = {}
 
-    def index_of(self, tokens: Tokens, span: slice, frames: Tokens | None = None) -> int:
+    def index_of(self, tokens: Tokens, span: slice, keys: Tokens | None = None) -> int:
         """Returns the index of the text of a span of an axis; adds the text if no head had it before."""
         media = tuple(id(medium) for medium in tokens.media if not isinstance(medium, Text))
-        spoken_seconds = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
+        spoken_seconds = () if keys is None or self.plan.block > 1 else _spoken_seconds(tokens, span, keys)
         identity = (tokens.text, tokens.labels, span.start, span.stop, media, spoken_seconds)
         if identity not in self.index_of_identity:
             self.index_of_identity[identity] = len(self.descriptions)
@@ -52,7 +53,11 @@ class AxisTexts:
                 is_left_out = np.logical_or.reduceat(self.left_out.among(tokens, span), edges[:-1])
                 description["leftOut"] = np.flatnonzero(is_left_out).tolist()
             self.descriptions.append(description)
-        return self.index_of_identity[identity]
+        index = self.index_of_identity[identity]
+        is_seen = keys is not None and any(isinstance(medium, Image | Sound) for medium in keys.media)
+        if is_seen and self.plan.block == 1:
+            self.descriptions[index].setdefault("asked", asked_query(tokens, span))
+        return index
 
 
 def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[float, ...], ...]:
@@ -112,8 +117,21 @@ def _about_written(tokens: Tokens, span: slice) -> dict[str, Any]:
         # The place of a unit in several parts, such as the marks of a chat, is around other units.
         is_whole = np.searchsorted(starts, place[1]) - np.searchsorted(starts, place[0]) <= 1
         text = medium.content[place[0] : place[1]].strip() if isinstance(medium, Text) and is_whole else ""
-        written.append(text if len(text.split()) > 1 and text != label else "")
-    return {"written": written} if any(written) else {}
+        written.append(text if text != label else "")
+    if not any(len(text.split()) > 1 for text in written):
+        return {}
+    return {"written": written, "asked": len(written) - 1}
+
+
+def turn_pieces(tokens: Tokens) -> dict[str, Any]:
+    """Returns the tokens of each turn and where they begin in what is written there, as JSON values, ``pieces``."""
+    units = Units.of(tokens, TURNS)
+    starts = units.as_tokens().places[:, 0]
+    pieces = []
+    for unit, start in enumerate(starts.tolist()):
+        members = np.flatnonzero(units.numbers == unit)
+        pieces.append([members.tolist(), np.maximum(tokens.places[members, 0] - start, 0).tolist()])
+    return {"pieces": pieces}
 
 
 def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import IO, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.metrics.head_frame import HeadChanges
-from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics
+from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, turn_pieces
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.one_file import opening, palettes_of, table_html, text85, write_atlas, write_data
 from attnviz.render.page.packed_factors import pack_scores, page_factors
@@ -31,6 +31,11 @@ NO_SINGLE_CELLS = (
     "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
     "mask and bias. This recording has no queries and keys, or its mask or bias is stored cell by cell."
 )
+# What the page of a chat has twice: of tokens and of turns.
+OF_A_LEVEL = (
+    "leftOut", "precision", "precisionSaid", "block", "absent", "nan", "high", "reach", "liftHighs", "texts", "heads",
+    "seen", "thumbnails",
+)  # fmt: skip
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -59,6 +64,10 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
+    by_turns, turn_heads = report.by_turns, list[PackedHead]()
+    if by_turns is not None:
+        turns_plan = plan_page(by_turns.numbers.heads, report.look.max_bytes)
+        turn_heads, _ = pack_heads(by_turns.numbers.heads, turns_plan)
     contributions = pack_contributions(report.numbers.heads, plan)
     # A page that pools tokens, or has queries and keys instead of weights, explains no scores.
     scores = None if plan.factored or plan.block > 1 else pack_scores(report.numbers.heads)
@@ -70,6 +79,14 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
         head_remarks.insert(
             0, f"Metrics of {heads_text} are measured on one in {report.frame.stride} blocks of queries."
         )
+    if by_turns is not None:
+        about_turns = _about_page(by_turns, turns_plan, turn_heads)
+        for about_cells, cells in zip(about_turns["heads"], report.numbers.heads, strict=True):
+            for axis, tokens in (("queries", cells.maps.query_tokens), ("keys", cells.maps.key_tokens)):
+                about_turns["texts"][about_cells[axis][0]] |= turn_pieces(tokens)
+        # Metrics, and so the orders and names of heads, are those of tokens.
+        data["turns"] = {name: about_turns[name] for name in OF_A_LEVEL} | {"moved": None, "scores": None}
+        head_remarks = [*by_turns.remarks, *head_remarks]
     data |= {
         "remarks": [*data["remarks"], *head_remarks, *report.remarks],
         "metrics": about_metrics(report.frame),
@@ -88,9 +105,10 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
         write_data(file, "moved", contributions[0])
     for keys_index, packed_keys in enumerate(keys):
         write_data(file, f"keys-{keys_index}", packed_keys)
-    for head_index, head in enumerate(heads):
-        for side_index, side in enumerate(head.sides):
-            write_data(file, f"head-{head_index}-{side_index}", side.content)
+    for level, packed_heads in (("", heads), ("turns-", turn_heads)):
+        for head_index, head in enumerate(packed_heads):
+            for side_index, side in enumerate(head.sides):
+                write_data(file, f"{level}head-{head_index}-{side_index}", side.content)
     if scores is not None:
         write_data(file, "scores", scores[0])
     file.write(b"</body>\n</html>\n")
@@ -134,6 +152,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "remarks": list(map(report.look.format_options, cell_remarks)),
         "leftOut": None if report.left_out is None else report.left_out.sentence,
         "view": report.view,
+        "overview": report.overview,
         "query": report.query,
         "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
         "limits": "head" if look.color_limits == "head" else "shared",

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
+from attnviz.maps.grouped import regroup
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
@@ -37,6 +38,8 @@ from attnviz.report.words.captions import (
     report_title,
 )
 from attnviz.report.words.notes import names_of
+from attnviz.text.named_groups import TURNS
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import first_words
 
 MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
@@ -46,6 +49,7 @@ MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
 MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
 MAX_LED_MAPS = 4  # heads that are drawn if they are too many to measure, and it is known which come first
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
+MAX_TURNS = 256  # of a chat that a page shows turn by turn: more would be maps of maps
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 
@@ -352,7 +356,48 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
         tells_patterns = not recording.untrained and len({maps.item for maps in recording.maps}) == 1
         if report.frame is not None and tells_patterns:
             report = replace(report, first_sentence=first_sentence(heads, report.frame, left_out))
+    if options.medium.sorts_heads and look.drawn_style == "heatmap" and options.table is None and query is None:
+        are_over_images = any(isinstance(medium, Image) for head in heads for medium in head.maps.key_tokens.media)
+        report = replace(
+            report,
+            overview="lens" if are_over_images else "maps",
+            by_turns=None if are_over_images else _by_turns(recording, report, heads, options),
+        )
     return with_colors_of_figure(report, heads, options, len(heads))
+
+
+def _by_turns(
+    recording: Recording, report: ExactNumbers, heads: list[ChosenHead], options: ReportOptions
+) -> ExactNumbers | None:
+    """Returns the report of the same heads over the turns of a chat; ``None`` without turns, or with too many."""
+    calls = {id(head.maps): head.maps for head in heads}
+    counts = [
+        len(tokens.groups.get(TURNS, ())) for maps in calls.values() for tokens in (maps.query_tokens, maps.key_tokens)
+    ]
+    are_whole = all(
+        (head.queries, head.keys) == (head.maps.query_tokens.unpadded, head.maps.key_tokens.unpadded) for head in heads
+    )
+    has_cells = len(heads_with_cells(heads)) == len(heads)
+    is_plain = (
+        options.grouping in (Grouping(), Grouping(special=True)) and options.of == "weights" and are_whole and has_cells
+    )
+    if not is_plain or not 0 < min(counts) <= max(counts) <= MAX_TURNS:
+        return None
+    grouping = Grouping(by=TURNS)
+    grouped = regroup(replace(recording, maps=tuple(calls.values())), Selection(), grouping)
+    grouped_maps = dict(zip(calls, grouped.maps, strict=True))
+    heads_by_turns = [
+        ChosenHead(maps, head.head, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+        for head in heads
+        for maps in (grouped_maps[id(head.maps)],)
+    ]
+    by_turns = replace(
+        report,
+        numbers=Numbers(report.numbers.about, tuple(head_cells({"": head}, None) for head in heads_by_turns)),
+        remarks=grouped.remarks[: len(grouped.remarks) - len(recording.remarks)],
+        left_out=left_out_keys(heads_by_turns),
+    )
+    return with_colors_of_figure(by_turns, heads_by_turns, options, len(heads))
 
 
 def with_colors_of_figure(

@@ -189,6 +189,9 @@ class ExactNumbers(_Described):
     answer: str = ""  # the sentence that answers what the last unit looked at, which a page shows first; "" without one
     left_out: LeftOutKeys | None = None  # the keys that the small maps of a page leave out at first
     first_sentence: tuple[Phrase, ...] = ()  # what stands out among the heads, which a page says first
+    overview: Literal["maps", "lens"] = "maps"  # how a page shows all heads at first: "lens" is one token in each
+    # the same heads over the turns of a chat, with which a page opens if there are several; ``None`` without turns
+    by_turns: "ExactNumbers | None" = None
     summary: Summary | None = None  # a table beside the numbers, or ``None``
     frame: "HeadFrame | None" = None  # for a page, the metrics of the heads; ``None`` if single cells are not known
     effects: str = ""  # for a page, the sentence on the effects in ``frame``; "" if it has none

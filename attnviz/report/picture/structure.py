@@ -15,6 +15,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import known_cells
+from attnviz.text.named_groups import in_text
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -138,6 +139,21 @@ def _heads_alike(heads: Sequence[ChosenHead]) -> Iterator[list[int]]:
         maps = heads[next(iter(places.values()))].maps
         for group in maps.head_groups(tuple(places)):
             yield [places[head] for head in group]
+
+
+def asked_query(queries: Tokens, span: slice) -> int:
+    """Returns the query whose row stands for all heads over a picture or a sound where none is chosen.
+
+    It is the last word, which in a causal model has read all; without words the class token, such as ``[CLS]``; and
+    without one -1, the mean of all queries. It is counted from the first query of the span.
+    """
+    has_no_place = queries.medium[span] < 0
+    is_text = in_text(queries)[span] & ~queries.special[span]
+    is_word = is_text & [any(map(str.isalnum, label)) for label in queries.labels[span]]
+    for is_candidate, place in ((is_word, -1), (queries.special[span] & has_no_place, 0)):
+        if is_candidate.any():
+            return int(np.flatnonzero(is_candidate)[place])
+    return -1
 
 
 @dataclass(frozen=True)

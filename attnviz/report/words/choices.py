@@ -26,7 +26,9 @@ FACTS = {
     "contributions": "contributions are not recorded: attnviz show --of contributions records them",
     "token": "choose a token first",
     "directions": "queries and keys are not the same tokens here, or no token is shown",
+    "units": "nothing here joins tokens to words",
     "words": "nothing here joins tokens to words",
+    "turns": "there are no turns of a chat here",
     "special": "there are no special tokens to hide here",
     "scores": "no scores are kept of what is shown here",
     "weights": "that is of weights alone, not of scores or changes",
@@ -102,8 +104,9 @@ CHOICES = (
     Choice("direction", "shown", "Direction of attention", (Value("to", "→ looks at"), Value("from", "← seen by")),
            "what a token looks at, or what looks at it", ("directions",), "r"),
     Choice("by", "shown", "Rows and columns",
-           (Value("tokens", "Tokens"), Value("words", "Words", clears=(("scores", "hidden"),))),  # a word has no score
-           "join tokens into words", ("words",), "w", "Words"),
+           (Value("tokens", "Tokens"), Value("words", "Words", "", ("words",), (("scores", "hidden"),)),
+            Value("turns", "Turns", "", ("turns",), (("scores", "hidden"),))),  # words and turns have no score
+           "join tokens into words, or turns of a chat", ("units",), "w", "Words"),
     Choice("special", "shown", "Special tokens", (Value("shown", "Shown"), Value("hidden", "Hidden")),
            "hide special tokens", ("special",), "t", "No special"),
     Choice("scores", "shown", "Weights or scores",

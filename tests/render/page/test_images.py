@@ -116,7 +116,7 @@ def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Op
 
 def test_means_of_queries_that_see_different_keys_have_neither_shares_nor_an_outline(show: Opener) -> None:
     opened = open_head(show, WORDS)  # causal, so that the first keys get more than one query gives
-    opened.settle()
+    opened.evaluate("page.texts.forEach((text) => (text.asked = -1)); scene.strip.drawOver()")
     assert not opened.text("#text figcaption").strip()
     assert opened.evaluate("scene.strip.drawn[0].words.shading.row") is None
 
@@ -202,9 +202,9 @@ def test_a_chosen_word_shows_each_head_over_the_images_with_its_share(show: Open
     opened.settle()
     rows = dense(WORDS).weights[:, RED]
     shares = [row[:6].sum() + row[SECOND : SECOND + 6].sum() for row in rows]
-    captions = opened.page.locator(".lens-images > button").all_inner_texts()
-    assert [caption.strip() for caption in captions] == [
-        f"0.{head} · {share:.0%} on images" for head, share in enumerate(shares)
+    captions = opened.page.locator("#overview .thumb .names").all_inner_texts()
+    assert [" ".join(caption.split()) for caption in captions] == [
+        f"0.{head} {share:.0%} on images" for head, share in enumerate(shares)
     ]
     in_second = rows[:, SECOND : SECOND + 6]
     strongest, weakest = in_second.argmax(axis=1), in_second.argmin(axis=1)
@@ -216,10 +216,27 @@ def test_a_chosen_word_shows_each_head_over_the_images_with_its_share(show: Open
     with opened.page.expect_download() as download:
         opened.page.get_by_role("button", name="SVG", exact=True).click()
     content = download.value.path().read_text(encoding="utf-8")
-    assert content.count("<image") == 2 * 3, "two images of three heads"
-    assert all(caption.strip() in content for caption in captions)
-    opened.page.locator(".lens-images > button").nth(1).click()
+    assert content.count("<image") == 3, "the images of three heads"
+    assert all(f">0.{head} {share:.0%} on images</text>" in content for head, share in enumerate(shares))
+    opened.page.locator("#overview .thumb").nth(1).click()
     opened.until(f"state.head === 1 && state.pin?.query === {RED}")
+
+
+def test_a_picture_opens_as_its_heads_over_the_images_for_the_last_word(show: Opener) -> None:
+    opened = show(report_of(WORDS))
+    opened.until("scene.shown?.whole && scene.shown.lines.size === 3")
+    opened.settle()
+    assert opened.evaluate("[state.list, state.pin, scene.shown.place]") == ["lens", None, RED]
+    assert opened.evaluate("document.querySelector('#overview').parentElement.id") == "main"
+    rows = dense(WORDS).weights[:, RED, SECOND : SECOND + 6]
+    inks = [[opened.page.evaluate(PATCH_IN_LENS, [head, patch]) for patch in range(6)] for head in range(3)]
+    strength = np.array([[blue - green for _, green, blue in patches] for patches in inks])
+    assert strength.argmax() == rows.argmax()
+    assert opened.text("#text > .note").startswith("Shaded: what “red” attends to")
+    opened.press("1")
+    opened.until("state.list === 'maps'")
+    opened.settle()
+    assert "on images" not in opened.text("#overview")
 
 
 def test_a_pointer_on_a_head_over_the_images_names_the_patch_and_the_head(show: Opener) -> None:
@@ -227,20 +244,23 @@ def test_a_pointer_on_a_head_over_the_images_names_the_patch_and_the_head(show: 
     opened.show_maps()
     opened.evaluate(f"pin({{ query: {RED}, key: null }})")
     opened.until("state.list === 'lens' && scene.shown?.whole")
-    canvas = opened.page.locator(".lens-images > button").nth(2).locator("canvas").nth(1)
-    bounds = canvas.bounding_box()
-    opened.page.mouse.move(bounds["x"] + bounds["width"] * 15 / 120, bounds["y"] + bounds["height"] * 60 / 80)
+    opened.settle()
+    bounds = opened.page.locator("#overview .thumb canvas").nth(2).bounding_box()
+    [_, second] = [image.width / image.height for image in WORDS.maps[0].key_tokens.media if isinstance(image, Image)]
+    left = bounds["x"] + bounds["width"] - second * bounds["height"]  # where the second image begins
+    opened.page.mouse.move(left + second * bounds["height"] * 15 / 120, bounds["y"] + bounds["height"] * 60 / 80)
     opened.until(f"state.mark?.head === 2 && state.mark.key === {SECOND + 3}")
     assert "2:r1c0" in opened.text("#pointed")
 
 
-PATCH_IN_LENS = """([row, patch]) => {
-    const { lens, images, canvases } = scene.current.images;
-    const [, canvas] = canvases.get(lens.heads[row]);
-    const [left, top, right, bottom] = images[1].boxes[patch];
-    const size = canvas.width / images[1].width;
+PATCH_IN_LENS = """([number, patch]) => {
+    const [canvas, image] = [canvasOf(number), textOf(number, "key").images[1]];
+    const width = canvas.height * image.width / image.height; // of the second image, which ends where the canvas does
+    const [left, top, right, bottom] = image.boxes[patch];
+    const size = canvas.height / image.height;
     const pixel = contextOf(newCanvas(1, 1));
-    pixel.drawImage(canvas, -Math.round(size * (left + right) / 2), -Math.round(size * (top + bottom) / 2));
+    const [x, y] = [canvas.width - width + size * (left + right) / 2, size * (top + bottom) / 2];
+    pixel.drawImage(canvas, -Math.round(x), -Math.round(y));
     return Array.from(pixel.getImageData(0, 0, 1, 1).data.slice(0, 3));
 }"""
 

@@ -38,6 +38,22 @@ def test_page_holds_the_envelope_and_the_seconds_of_frames_and_words(show: Opene
     assert [word[:2] for word in spoken] == [[1, 2], [2, 4], [4, 5], [5, 6]]
 
 
+def test_a_sound_opens_as_its_words_shaded_by_where_the_last_one_listens(show: Opener) -> None:
+    known = heard_recording()
+    opened = show(report_of(known))
+    opened.evaluate("location.hash = 'view=maps'")
+    opened.until("state.list === 'maps' && scene.asked?.whole && scene.strip?.drawn[0].words.shading.values")
+    line = np.mean([maps.weights[head][5] for maps in map(dense, [known]) for head in range(len(maps.heads))], axis=0)
+    spoken = opened.evaluate("page.texts[page.heads[0].queries[0]].spoken")
+    middles = (np.arange(len(line)) + 0.5) * FRAME
+    expected = np.zeros(len(known.maps[0].query_tokens))
+    for first, stop, start, end in spoken:
+        expected[int(first) : int(stop)] = line[(middles >= start) & (middles <= end)].sum()
+    shaded = opened.evaluate("[...scene.strip.drawn[0].words.shading.values]")
+    np.testing.assert_allclose(shaded, expected, rtol=1e-4, atol=1e-6)
+    assert "what “fellow” attends to" in opened.text("#text > .note").replace("␣", "")
+
+
 def test_query_is_found_by_its_word_and_the_word_is_said_over_the_envelope(show: Opener) -> None:
     opened = opened_at(show, "head=0.0&query=fellow")
     assert opened.evaluate("state.pin") == {"query": 5, "key": None}

@@ -1,7 +1,7 @@
 /** Carries out a reader's actions: pointing, keeping, letting go, choosing, opening another head, finding a token. */
 
 import { changesOf, choiceOf, headsTogether } from "./choices.js";
-import { haveSameTexts, page, textOf } from "./data.js";
+import { haveSameTexts, level, page, placeAtOtherLevel, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { drawInspector } from "./inspector.js";
 import { listedHeads } from "./listing.js";
@@ -9,7 +9,7 @@ import { heardOf, intervalOf, intervalText, placeNamed, startOf, withMovedEnd } 
 import { spokenOf, tipOf } from "./quantities.js";
 import { firstHead, scene, set, state } from "./state.js";
 
-/** @import { ChoiceName, Mark, Shown, Stage, State, Together, ViewName } from "./types.js" */
+/** @import { Axis, ChoiceName, Mark, Shown, Stage, State, Together, ViewName } from "./types.js" */
 
 const ZOOM_STEP = 1.5;
 
@@ -61,6 +61,13 @@ export function keepToken(kept) {
   return set({ pin: kept, mark: null, list, direction }, { step: list !== state.list });
 }
 
+/** Leaves a turn for one of its tokens. @param {number} token */
+export function openToken(token) {
+  const pin = state.direction === "from" ? { query: null, key: token } : { query: token, key: null };
+  const list = state.head === null && !state.together ? "lens" : state.list;
+  return set({ ...changesOf(choiceOf("by", page), "tokens"), pin, mark: null, list }, { step: true });
+}
+
 /** @param {Mark} mark */
 function chooseListed(mark) {
   pin(mark);
@@ -107,6 +114,11 @@ export function choose(name, word) {
   if (name === "together") return showTogether(/** @type {Together} */ (word));
   /** @type {Partial<State>} */
   const changes = changesOf(choiceOf(name, page), word);
+  if (name === "by" && page.turns && (word === "turns") !== (level.name === "turns") && state.pin) {
+    const at = (/** @type {Axis} */ axis) => placeAtOtherLevel(firstHead(), axis, state.pin?.[axis] ?? null, level.name);
+    changes.pin = { query: at("query"), key: at("key") };
+    changes.mark = null;
+  }
   if (name === "direction" && state.pin && page.heads[firstHead()].same) changes.pin = { query: state.pin.key, key: state.pin.query };
   return set(changes);
 }

@@ -14,6 +14,7 @@ import { titleOfView } from "./quantities.js";
 import { firstHead, set, state } from "./state.js";
 import { h, patch } from "./tree.js";
 
+/** @import { Choice } from "./types.js" */
 /** @import { Given } from "./tree.js" */
 
 const hasToken = computed(() => Boolean(state.pin ?? state.mark)); // which a move from one token to another leaves as it is
@@ -60,17 +61,18 @@ function placeButtons() {
 function shownButtons() {
   const { interval } = state;
   const choices = page.table.choices.filter(({ group }) => group === "shown");
+  const isSwitch = (/** @type {Choice} */ choice) => choice.switch && !valuesNow(choice, state, page).some(({ word }) => word === "turns");
   const switches = [
     interval && switchButton(`${intervalText(interval).replace("-", "–")} s ×`, "Show the whole sound again", true, () => set({ interval: null })),
     ...choices.map((choice) => {
       const isElsewhere = choice.name === "special" && isOfMaps(state); // it stands over the maps
-      const values = choice.switch && !isElsewhere ? valuesNow(choice, state, page) : [];
+      const values = isSwitch(choice) && !isElsewhere ? valuesNow(choice, state, page) : [];
       const isOn = state[choice.name] === values[1]?.word;
       return values.length > 0 && switchButton(choice.switch, choice.name === "special" && page.leftOut ? page.leftOut : titleOf(choice), isOn, () => choose(choice.name, values[isOn ? 0 : 1].word));
     }),
   ];
   return [
-    ...choices.filter((choice) => !choice.switch).map(choiceButtons),
+    ...choices.filter((choice) => !isSwitch(choice)).map(choiceButtons),
     switches.some(Boolean) && h("div", { class: "group", role: "group", "aria-label": "What rows, columns and cells are", id: "switches", key: "switches" }, ...switches),
   ];
 }
@@ -108,6 +110,7 @@ export function drawHint() {
   hint.textContent =
     count === 1 ? "1 head is chosen: choose another one to show both together. Esc lets go."
     : count > 1 ? `${count} heads are chosen: the buttons below show them together. Esc lets go.`
+    : page.turns && state.by === "turns" ? "Click a turn: what it looks at, in every head. Click a word of the chosen turn for its token, or w for all tokens. ? lists the keys."
     : `Click a token: every head shows what that token looks at. ${touches ? "Touch and hold heads" : "Tick heads"} to show several together.${touches ? "" : " ? lists the keys."}`;
 }
 

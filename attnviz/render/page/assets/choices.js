@@ -48,6 +48,7 @@ const PAGE_FACTS = {
   tokens: ({ survey }) => !survey,
   "two runs": ({ sides }) => sides.length > 1,
   contributions: ({ moved }) => Boolean(moved),
+  turns: ({ turns }) => Boolean(turns),
 };
 
 /** @type {Record<string, (state: Readonly<State>, page: Places) => boolean>} */
@@ -63,6 +64,7 @@ const FACTS = {
     const shows = head !== null ? view !== "table" : together !== null || list === "lens";
     return shows && page.heads[firstHeadOf(state)].same;
   },
+  units: (state, page) => FACTS.words(state, page) || Boolean(page.turns),
   words: (state, page) => hasCells(state, page) && page.texts.some(({ words }) => words),
   special: (state, page) => {
     if (isOfMaps(state)) return Boolean(page.leftOut);
@@ -74,8 +76,8 @@ const FACTS = {
     const { queries, keys } = page.heads[firstHeadOf(state)];
     return !(page.texts[queries[0]].written ?? page.texts[keys[0]].written); // a unit of several words has no score
   },
-  weights: ({ head, view, together, side, of }) => {
-    const isMap = head !== null ? view === "matrix" : together !== "difference" && together !== "overlay";
+  weights: ({ head, view, together, side, of, by }) => {
+    const isMap = by !== "turns" && (head !== null ? view === "matrix" : together !== "difference" && together !== "overlay"); // turns are of many lengths
     return isMap && side !== "change" && of === "weight";
   },
   colours: hasColours,

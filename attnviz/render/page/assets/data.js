@@ -1,10 +1,38 @@
 /** The data that Python wrote into the page, and what follows from it at once. */
 
-/** @import { Axis, Counts, Page } from "./types.js" */
+/** @import { Axis, Counts, Page, Text } from "./types.js" */
 
 /** @type {Page} */
 export const page = JSON.parse(document.getElementById("page-data")?.textContent ?? "");
 export const comparing = page.sides.length > 1;
+
+/** @typedef {"tokens" | "turns"} LevelName */
+
+/** What the page of a chat has twice, of tokens and of turns. @type {Record<LevelName, Partial<Page>>} */
+const levels = { tokens: Object.fromEntries(Object.entries(page).filter(([name]) => name in (page.turns ?? {}))), turns: page.turns ?? {} };
+
+/** What the page's numbers and texts are of now. @type {{ name: LevelName }} */
+export const level = { name: "tokens" };
+
+/** Lets the page's numbers and texts be of tokens or of turns. @param {string} by what rows and columns stand for */
+export function takeLevel(by) {
+  level.name = page.turns && by === "turns" ? "turns" : "tokens";
+  Object.assign(page, levels[level.name]);
+}
+
+/** Text that a head's queries or keys have when its rows are turns. @param {number} number @param {Axis} axis @returns {Text | undefined} */
+export function turnsOf(number, axis) {
+  const { heads, texts } = /** @type {Page} */ (levels.turns);
+  return page.turns && texts[(axis === "query" ? heads[number].queries : heads[number].keys)[0]];
+}
+
+/** A token's turn, or the last token of a turn: in a causal model it has read all of it. @param {number} number of a head @param {Axis} axis @param {number | null} place @param {LevelName} name of the level that is left */
+export function placeAtOtherLevel(number, axis, place, name) {
+  const pieces = turnsOf(number, axis)?.pieces ?? [];
+  if (place === null) return null;
+  if (name === "turns") return pieces[place][0].at(-1) ?? 0;
+  return Math.max(0, pieces.findIndex(([tokens]) => tokens.includes(place)));
+}
 
 const severalItems = new Set(page.heads.map((head) => head.item)).size > 1;
 
@@ -52,16 +80,16 @@ export function headName(number) {
   return `${name}${kind === "cross" ? " cross" : ""}${item && `, ${item}`}`;
 }
 
-/** @type {Map<string, Float32Array>} the numbers of keys that each query can see, with which lift compares a weight */
-const counted = new Map();
+/** @type {WeakMap<Counts, Float32Array>} the numbers of keys that each query can see, with which lift compares a weight */
+const counted = new WeakMap();
 
 /** The counts of a head's queries. @param {number} number @param {number} side @returns {Float32Array} */
 export function seenBy(number, side = 0) {
   const length = textOf(number, "query", side).labels.length;
-  const which = page.heads[number].seen[side];
-  const name = `${which} ${length}`;
-  const counts = counted.get(name) ?? countsOf(page.seen[which], length);
-  counted.set(name, counts);
+  const given = page.seen[page.heads[number].seen[side]];
+  const known = counted.get(given);
+  const counts = known?.length === length ? known : countsOf(given, length);
+  counted.set(given, counts);
   return counts;
 }
 

@@ -4,6 +4,7 @@ import { ABSENT } from "./values.js";
 
 /** @import { Scale, Score, Text } from "./types.js" */
 
+const CODE = /```[^\n`]*\n([\s\S]*?)(?:```|$)/g;
 const MOST_DIGITS = 6; // of a number under a legend
 
 /**
@@ -129,4 +130,29 @@ export function lineWith(starts, place) {
     else high = middle - 1;
   }
   return low;
+}
+
+/** @typedef {{ text: string, start: number, isCode: boolean }} TurnPart of what is written in a turn, and where it begins there */
+
+/** What is written in a turn in paragraphs and blocks of code, without the signs around these. @param {string} written @returns {TurnPart[]} */
+export function partsOfTurn(written) {
+  /** @type {TurnPart[]} */
+  const parts = [];
+  let end = 0;
+  for (const match of written.matchAll(CODE)) {
+    const start = match.index + match[0].indexOf("\n") + 1;
+    parts.push({ text: written.slice(end, match.index), start: end, isCode: false }, { text: match[1], start, isCode: true });
+    end = match.index + match[0].length;
+  }
+  parts.push({ text: written.slice(end), start: end, isCode: false });
+  return parts.flatMap(({ text, start, isCode }) => {
+    const shown = text.trimEnd().replace(isCode ? "" : /^\s+/, "");
+    return shown ? [{ text: shown, start: start + text.indexOf(shown), isCode }] : [];
+  });
+}
+
+/** The token at a character of a turn. @param {[number[], number[]]} pieces its tokens, and where they begin @param {number} character */
+export function tokenOfCharacter([tokens, starts], character) {
+  const next = starts.findIndex((start) => start > character);
+  return tokens[(next < 0 ? starts.length : next) - 1] ?? null;
 }

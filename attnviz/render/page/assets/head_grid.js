@@ -137,7 +137,7 @@ function drawSheets(plans) {
 /** How all heads stand, in groups of a kind and a text, each in so much room. @param {GridParts} [parts] @param {Room} [room] */
 export function plansOf(parts = grid.parts ?? undefined, room = roomNow()) {
   const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
-  return parts ? [...grouped(grid.order, titleOf)].map(([title, numbers]) => ({ title, ...planOf(numbers, parts, room) })) : [];
+  return parts ? [...grouped(grid.order, titleOf)].map(([title, numbers]) => ({ title, saidOf: parts.aboutThumb, ...planOf(numbers, parts, room) })) : [];
 }
 
 /** The room of the window. @returns {Room} */

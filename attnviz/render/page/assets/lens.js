@@ -13,6 +13,7 @@ import { ABSENT, changeOf, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Grid, Mark } from "./types.js" */
 
+const MOST_NAMED = 3; // heads that look most at a token
 const REDRAWN_AFTER = 250; // milliseconds, while lines arrive
 
 /** One token in the listed heads: a row a head, then a row a layer; cells are known as their lines arrive. @implements {Grid} */
@@ -135,6 +136,12 @@ export class TokenLens {
     return lines.length ? combinedOf(lines, "mean") : null;
   }
 
+  /** The heads with the largest weights on a token, and these. @param {number} token @param {number} most */
+  headsOn(token, most) {
+    const weights = Float32Array.from(this.heads, (number) => this.lines.get(number)?.[token] ?? ABSENT);
+    return strongestOf(weights, most).map((row) => ({ number: this.heads[row], value: weights[row] }));
+  }
+
   /** The rows of the layers' means, each with the column of its largest weight. */
   layerRows() {
     return this.layers.map((layer, place) => {
@@ -158,7 +165,7 @@ export class TokenLens {
 
   /** @param {number} row @param {number} column */
   seen(row, column) {
-    return seenBy(this.heads[row] ?? this.number, sideNumber())[this.axis === "query" ? this.place : column] ?? 1;
+    return seenBy(this.heads[row] ?? this.number, sideNumber())[this.axis === "query" ? Math.max(0, this.place) : column] ?? 1;
   }
 
   /** The column of a mark's second token. @param {Mark} mark */
@@ -177,7 +184,8 @@ export class TokenLens {
   /** The token with that of a column, or alone, in the head of a row. @param {Mark} cell @returns {Mark} */
   markOf({ query: row, key: column }) {
     const other = column !== null && this.units ? this.units.starts[column] : column;
-    const pair = this.axis === "query" ? { query: this.place, key: other } : { query: other, key: this.place };
+    const place = this.place < 0 ? null : this.place;
+    const pair = this.axis === "query" ? { query: place, key: other } : { query: other, key: place };
     const head = this.heads[row ?? -1];
     return head === undefined ? pair : { ...pair, head };
   }
@@ -187,7 +195,7 @@ export class TokenLens {
     const column = this.columnOf(mark);
     if (column === null) return [];
     const { query: row } = this.cellOf(mark);
-    const pair = [this.token.labels[this.place], this.keys.labels[column]];
+    const pair = [this.place < 0 ? "mean of all queries" : this.token.labels[this.place], this.keys.labels[column]];
     const words = (this.axis === "query" ? pair : pair.reverse()).join(" → ");
     const mean = this.meanOf();
     const value = row !== null ? this.at(row, column) : mean ? this.inUnits(mean)[column] : ABSENT;
@@ -199,10 +207,11 @@ export class TokenLens {
     const row = mark ? this.cellOf(mark).query : null;
     const values = row === null ? this.meanOf() : this.tokenLine(row);
     const what = row === null ? "on average over these heads" : `in head ${this.queries.labels[row]}`;
-    const token = `“${this.token.labels[this.place]}”`;
+    const token = this.place < 0 ? "the mean of all queries" : `“${this.token.labels[this.place]}”`;
+    const heads = row === null ? (/** @type {number} */ place) => this.headsOn(place, MOST_NAMED) : undefined;
     return this.axis === "query"
-      ? { query: null, key: values, said: `what ${token} attends to, ${what}` }
-      : { query: values, key: null, said: `what attends to ${token}, ${what}` };
+      ? { query: null, key: values, heads, said: `what ${token} attends to, ${what}` }
+      : { query: values, key: null, heads, said: `what attends to ${token}, ${what}` };
   }
 
   /** @param {Mark} mark @param {number} down @param {number} right @returns {Mark} */

@@ -1,13 +1,14 @@
 /** The kinds of media that tokens have their places in: the one place that knows them all, and draws each in its way. */
 
+import { Conversation } from "./conversation.js";
 import { Patches } from "./patches.js";
 import { Waveform } from "./waveform.js";
-import { Words, WrittenUnits } from "./words.js";
+import { Words } from "./words.js";
 
 /** @import { Text } from "./types.js" */
 /** @import { Marking } from "./words.js" */
 
-/** @typedef {Pick<Text, "labels" | "spaces" | "written" | "medium" | "images" | "others" | "sound" | "seconds" | "first" | "edges">} Tokens of one axis */
+/** @typedef {Pick<Text, "labels" | "spaces" | "written" | "pieces" | "asked" | "medium" | "images" | "others" | "sound" | "seconds" | "first" | "edges">} Tokens of one axis */
 
 /**
  * Draws what tokens were read from, to be shaded, pointed at and saved.
@@ -22,7 +23,7 @@ export function drawMedium(parent, tokens, label, marking) {
   const { medium = "text" } = tokens; // data that names no medium are of a text
   switch (medium) {
     case "text":
-      if (tokens.written) return new WrittenUnits(parent, tokens.labels, tokens.written, label, marking);
+      if (tokens.written) return new Conversation(parent, tokens, label, marking);
       return new Words(parent, tokens, label, marking);
     case "image":
       return new Patches(parent, tokens, label, marking);

@@ -1,6 +1,6 @@
 /** The page's side of the store of numbers: it asks workers for heads, windows, one token's lines, and several heads as one. */
 
-import { headTitle, page, seenBy, shapeOf, textOf } from "./data.js";
+import { headTitle, level, page, seenBy, shapeOf, textOf } from "./data.js";
 import { factorsOf } from "./factors.js";
 import { factoredWeights, keptWeights } from "./grids.js";
 import { scaleOf } from "./shown.js";
@@ -13,19 +13,21 @@ const MAX_WORKERS = 3;
 const MAX_KEPT_HEADS = 8;
 const MAX_READ_AHEAD = 2 ** 23; // numbers of keys
 
-/** @type {StoredPage} */
-const stored = {
-  precision: page.precision,
-  block: page.block,
-  heads: page.heads.map(({ layer, highs, factors }, number) => ({ layer, highs, factors, shapes: page.sides.map((_, side) => shapeOf(number, side)) })),
-};
+/** What a worker knows of the page, whose numbers are of tokens or of turns. @returns {StoredPage} */
+function storedPage() {
+  return {
+    precision: page.precision,
+    block: page.block,
+    heads: page.heads.map(({ layer, highs, factors }, number) => ({ layer, highs, factors, shapes: page.sides.map((_, side) => shapeOf(number, side)) })),
+  };
+}
 
 const asked = { last: 0 }; // the number of the latest question
 /** @type {Map<number, { kind: string, receive: (found: any, number: number) => void }>} who waits for answers, by the question */
 const questions = new Map();
 
-/** A worker, and the elements that it was given. @type {{ worker: Worker, given: Set<string> }[]} */
-const workers = [];
+/** The workers of each level, with the elements that they were given. @type {Record<string, { worker: Worker, given: Set<string> }[]>} */
+const workersOf = { tokens: [], turns: [] };
 
 // The script stands before the heads' numbers, so that the first view is drawn while they are still read.
 /** @returns {Promise<unknown>} */
@@ -37,21 +39,25 @@ function documentRead() {
 /** True if the browser has read an element, of which it keeps the characters as they are. @param {string} id */
 const isRead = (id) => document.readyState !== "loading" || Boolean(document.getElementById(id)?.nextSibling);
 
+/** The element that holds a head at the level that is shown. @param {string} id */
+const idNow = (id) => (level.name === "turns" ? `turns-${id}` : id);
+
 /** @param {string} id */
 const contentOf = (id) => document.getElementById(id)?.textContent ?? "";
 
 /** Asks a worker that has the elements it needs; answers come until they are let go of. @param {number} place of the worker @param {string[]} ids @param {object} message */
 function send(place, ids, message) {
+  const workers = workersOf[level.name];
   if (!workers[place]) {
     const worker = new Worker(URL.createObjectURL(new Blob([contentOf("worker")], { type: "text/javascript" })));
     worker.onmessage = ({ data }) => questions.get(data.id)?.receive(data.found, data.number);
-    worker.postMessage({ page: stored, texts: {} });
+    worker.postMessage({ page: storedPage(), texts: {} });
     workers[place] = { worker, given: new Set() };
   }
   const { worker, given } = workers[place];
   const missing = ids.filter((id) => !given.has(id));
   for (const id of missing) given.add(id);
-  worker.postMessage({ ...message, texts: Object.fromEntries(missing.map((id) => [id, contentOf(id)])) });
+  worker.postMessage({ ...message, texts: Object.fromEntries(missing.map((id) => [id, contentOf(idNow(id))])) });
 }
 
 /** The elements that hold a head. @param {number} number */
@@ -63,7 +69,7 @@ function elementsOf(number) {
 
 /** The one answer to what is asked of the first worker. @param {string[]} ids @param {{ ask: string, [name: string]: unknown }} question @returns {Promise<any>} */
 async function answerTo(ids, question) {
-  if (![...ids, "worker"].every(isRead)) await documentRead();
+  if (!["worker", ...ids.map(idNow)].every(isRead)) await documentRead();
   const id = ++asked.last;
   return new Promise((resolve) => {
     questions.set(id, { kind: question.ask, receive: (found) => questions.delete(id) && resolve(found) });
@@ -73,7 +79,7 @@ async function answerTo(ids, question) {
 
 /** Lets go of a question. @param {number} id */
 function drop(id) {
-  if (questions.delete(id)) workers.forEach((_, place) => send(place, [], { dropped: id }));
+  if (questions.delete(id)) for (const { worker } of Object.values(workersOf).flat()) worker.postMessage({ dropped: id, texts: {} });
 }
 
 /** Lets go of all questions of a kind. @param {"window" | "lines" | "map"} wanted */
@@ -81,14 +87,14 @@ export function dropAll(wanted) {
   for (const [id, { kind }] of questions) if (kind === wanted) drop(id);
 }
 
-/** @type {Map<number, Promise<Grid[]>>} */
+/** @type {Map<string, Promise<Grid[]>>} */
 const keptHeads = new Map();
 /** @type {Map<number, Promise<Float32Array>>} keys, which several heads may share */
 const keptKeys = new Map();
 
 /** A head's weights, by side. @param {number} number */
 export function loadHead(number) {
-  return keepLatest(keptHeads, number, MAX_KEPT_HEADS, () => Promise.all(page.sides.map((_, side) => readSide(number, side))));
+  return keepLatest(keptHeads, `${level.name} ${number}`, MAX_KEPT_HEADS, () => Promise.all(page.sides.map((_, side) => readSide(number, side))));
 }
 
 /** Lets go of what was read of heads: something else is shown of them. */

@@ -33,8 +33,20 @@ const MAX_NAMED = 3; // tokens that a word looks at most
 /** The heads whose thumbnails are painted: another order moves them, and other colours and sizes empty this. */
 const painted = { look: "", sizes: "", numbers: /** @type {Set<number>} */ (new Set()), shared: /** @type {Scale | null} */ (null) };
 
-/** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
+/** True if all heads stand over the images, instead of beside the rows of one token. */
+export function isOverImages() {
+  return state.head === null && !state.together && state.list === "lens" && Boolean(textOf(listedHeads()[0] ?? 0, "key").images ?? textOf(listedHeads()[0] ?? 0, "query").images);
+}
+
+/** Draws the thumbnails where they belong: large, or beside what is open; heads over images are drawn with their lines. @param {boolean} open */
 export function drawOverview(open) {
+  if (isOverImages()) {
+    drawLeftOut(false);
+    small.canvas.hidden = true;
+    one("maps-head").after(one("overview"));
+    one("overview").hidden = false;
+    return void Object.assign(painted, { look: "", numbers: new Set() });
+  }
   const overview = one("overview");
   const asCanvas = open && isOneCanvas();
   overview.hidden = page.heads.length === 1 || asCanvas || (!open && state.list !== "maps");
@@ -42,7 +54,7 @@ export function drawOverview(open) {
   if (isBeside && overview.parentElement !== one("side")) one("side").prepend(overview);
   if (!isBeside && overview.parentElement !== one("main")) one("maps-head").after(overview);
   const order = listedHeads();
-  const look = [state.of, hidesSpecial(), state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
+  const look = [state.by, state.of, hidesSpecial(), state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
   if (look !== painted.look) Object.assign(painted, { look, numbers: new Set(), shared: null });
   const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
@@ -78,7 +90,7 @@ function fitPainted(pixels) {
 }
 
 /** @param {number} number @param {boolean} named @param {number} first of all that are listed @returns {ThumbAbout} */
-export function aboutThumb(number, named, first) {
+function aboutThumb(number, named, first) {
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
@@ -113,7 +125,7 @@ export function effectColor(number) {
 }
 
 /** Chooses a head to be shown with others, or no longer. @param {number} number */
-function toggleChosen(number) {
+export function toggleChosen(number) {
   const { chosen } = state;
   set({ chosen: chosen.includes(number) ? chosen.filter((other) => other !== number) : [...chosen, number] });
   say(`${state.chosen.length} heads chosen`);

@@ -93,7 +93,7 @@ function follow() {
 
 /** @param {HTMLElement} target */
 function isInView(target) {
-  return target.closest(".stage, .words, .patches, .waveform") !== null || target === document.body || target.id === "head-title";
+  return target.closest(".stage, .words, .conversation, .patches, .waveform") !== null || target === document.body || target.id === "head-title";
 }
 
 /** @param {number} arrow @param {number} far @param {HTMLElement} target */

@@ -227,7 +227,7 @@ function photoOf(image) {
 }
 
 /** Gives a canvas the size of an image of so many pixels of the page. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */
-export function sizeCanvas(canvas, width, height) {
+function sizeCanvas(canvas, width, height) {
   const density = window.devicePixelRatio || 1;
   [canvas.width, canvas.height] = [Math.round(width * density), Math.round(height * density)];
   [canvas.style.width, canvas.style.height] = [`${width}px`, `${height}px`];
@@ -287,7 +287,7 @@ function outlinePatches(canvas, image, inside) {
   }
 }
 
-/** The token of the smallest patch under a pointer on a canvas, or null: tiles lie over the patches of a whole image. @param {ShownImage} image @param {MouseEvent} event */
+/** The token of the smallest patch under a pointer on an image of so many pixels, or null: tiles lie over the patches of a whole image. @param {ShownImage} image @param {{ target: unknown, offsetX: number, offsetY: number }} pointer */
 export function tokenAt({ width, tokens, boxes }, { target, offsetX, offsetY }) {
   const size = /** @type {HTMLElement} */ (target).clientWidth / width;
   const [x, y] = [offsetX / size, offsetY / size];

@@ -221,6 +221,14 @@ export function amplitudesOf(envelope, length, [from, to], parts) {
   });
 }
 
+/** Returns for each token of a transcript the weight on the seconds in which its word is said; null if these are not known. @param {Text} queries @param {Text} frames @param {Float32Array} line of weights on the frames */
+export function weightsOfWords({ spoken, labels }, frames, line) {
+  if (!spoken || !frames.seconds) return null;
+  const weights = new Float32Array(labels.length);
+  for (const [first, end, from, to] of spoken) weights.fill(shareWithin(line, frames, [from, to]), Math.max(0, first), end);
+  return weights;
+}
+
 /** Returns the sum of a line's weights within an interval. @param {Float32Array} line @param {Text} text @param {Interval} interval */
 export function shareWithin(line, text, interval) {
   let share = 0;

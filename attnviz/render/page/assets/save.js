@@ -9,7 +9,7 @@ import { clipped, fitText, FONT, imageInFile, moved, rectangle, short, textAt, w
 import { canvasOf, plansOf } from "./head_grid.js";
 import { hasPalette, legendFigure } from "./legend.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { aboutThumb, effectColor, EFFECT_FRAME } from "./overview.js";
+import { effectColor, EFFECT_FRAME } from "./overview.js";
 import { nameOfPlace } from "./places.js";
 import { captionOf, titleOfFile } from "./quantities.js";
 import { showsScores, unitsNow } from "./shown.js";
@@ -59,15 +59,16 @@ function figureOfView(format, density) {
   const { current } = scene;
   const width = format ? format.drawn - 2 * FRAME : one("view").clientWidth;
   const most = format?.height ? (format.drawn * format.height) / format.width - 4 * FRAME : Math.min(MAX_WHOLE, width);
+  const room = format ? { width, height: format.height ? most : width, em: 1, least: LEAST_THUMB, isCompact: false } : undefined;
   if (current?.figure) return current.figure(width);
   if (current?.stages) return besideEachOther(current.stages, format, width, most, density);
   if (current?.stage) {
-    const above = current.images?.figure(format ? width : current.stage.width) ?? { tree: [], width: 0, height: 0 };
+    const above = current.images ? headsFigure(room) : { tree: [], width: 0, height: 0 };
     const picture = current.stage.picture.inFile();
     const figure = figureOfPicture(picture, areaOf(current.stage, picture, format, width, most - above.height), density);
     return { ...figure, tree: [...above.tree, moved(0, above.height, ...figure.tree)], height: above.height + figure.height };
   }
-  if (isOfMaps(state)) return headsFigure(format ? { width, height: format.height ? most : width, em: 1, least: LEAST_THUMB, isCompact: false } : undefined);
+  if (isOfMaps(state)) return headsFigure(room);
   const lines = wrapped(one("view").textContent ?? "", 13, width); // why nothing is drawn
   return { tree: lines.map((line, place) => textAt(line, 0, 10 + 18 * place, { size: 13 })), width, height: 18 * lines.length };
 }
@@ -124,7 +125,7 @@ function headsFigure(room) {
   /** @type {Tree[]} */
   const tree = [];
   let [top, width] = [0, 0];
-  for (const { title, rows, down, across, blocks, side, ratio, gap, column, namesWidth, isRegular, isNamed } of plansOf(undefined, room)) {
+  for (const { title, rows, down, across, blocks, side, ratio, gap, column, namesWidth, isRegular, isNamed, saidOf } of plansOf(undefined, room)) {
     if (title) tree.push(textAt(title, 0, top + 8, { ...style, size: 12 }));
     top += (title ? 22 : 0) + (isRegular ? 18 : 0);
     const names = namesWidth && namesWidth + gap;
@@ -138,8 +139,8 @@ function headsFigure(room) {
         const [color, frame] = [effectColor(number), EFFECT_FRAME / 2];
         const around = { x: x - frame, y: y - frame, width: side + 2 * frame, height: side / ratio + 2 * frame };
         if (color) tree.push(h("rect", { ...around, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME }));
-        tree.push(rectangle(x, y, side, side / ratio, "var(--absent)"), imageInFile(canvasOf(number), { x, y, width: side, height: side / ratio }, "pixels"));
-        const said = isNamed ? aboutThumb(number, !isRegular, number).names.map((each) => textIn(/** @type {Child} */ (each))).join(" ") : "";
+        tree.push(rectangle(x, y, side, side / ratio, "var(--absent)"), imageInFile(canvasOf(number), { x, y, width: side, height: side / ratio }, scene.current?.images ? "photo" : "pixels"));
+        const said = isNamed ? saidOf(number, !isRegular, number).names.map((each) => textIn(/** @type {Child} */ (each))).join(" ") : "";
         tree.push(textAt(fitText(said, style.size, column), x, y + side / ratio + 9, style));
       });
       width = Math.max(width, left + names + numbers.length * (column + gap));

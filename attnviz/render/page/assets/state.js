@@ -3,11 +3,12 @@
 import { AXES, readAddress, writtenAddress } from "./address.js";
 import { firstHeadOf, leavesOut, valueNow } from "./choices.js";
 import { batch, computed, signal } from "./core.js";
-import { comparing, haveSameTexts, page } from "./data.js";
+import { comparing, haveSameTexts, page, takeLevel, turnsOf } from "./data.js";
 import { LAYER } from "./filter.js";
 import { METRIC_NAMES } from "./metrics.js";
+import { placeNamed } from "./places.js";
 
-/** @import { Choice, Scene, State } from "./types.js" */
+/** @import { Axis, Choice, Scene, State, Text } from "./types.js" */
 
 const MAX_TOGETHER = 6; // heads that begin side by side
 const MANY_TOKENS = 64; // of a text with more, most weights are small
@@ -20,7 +21,7 @@ const few = beginsTogether() ? [...page.heads.keys()] : [];
 
 function beginsTogether() {
   const count = page.heads.length;
-  const asked = page.query !== null || page.sort || page.view !== "matrix" || page.survey; // for another beginning
+  const asked = page.query !== null || page.sort || page.view !== "matrix" || page.survey || page.turns || page.overview !== "maps"; // for another beginning
   return !asked && count > 1 && count <= MAX_TOGETHER && page.heads.every((_, number) => haveSameTexts(0, number));
 }
 
@@ -33,10 +34,10 @@ const begun = {
   limits: page.limits,
   steps: page.steps ?? (page.texts.some(({ labels }) => labels.length > MANY_TOKENS) ? "sqrt" : "linear"),
   size: "",
-  list: page.survey ? "points" : "maps",
+  list: page.survey ? "points" : page.overview,
   chosen: few,
   together: few.length ? "side" : null,
-  by: "tokens",
+  by: page.turns ? "turns" : "tokens",
   special: "",
   scores: "hidden",
   filter: "",
@@ -83,6 +84,7 @@ function holding(choice) {
   const name = /** @type {StateName} */ (choice.name);
   if (choice.group === "place") return signals[name];
   return computed(() => {
+    signals.by.value; // what the page's numbers are of
     const value = valueNow(choice, signals[name].value, String(begun[name]), state, page);
     return name === "special" && !value ? (leavesOut(state, page) ? "hidden" : "shown") : value;
   });
@@ -118,6 +120,7 @@ export function set(changes, { step = false, written = true } = {}) {
   }
   const moves = given.some(([name, value]) => !PASSING.has(name) && !Object.is(chosen[name], value));
   batch(() => {
+    if ("by" in changes) takeLevel(changes.by ?? "");
     if (moves && !("unknown" in changes)) signals.unknown.value = ""; // a reader who goes on has read what a link lacked
     for (const [name, value] of given) signals[name].value = value;
     if (moves && written) writeAddress(step);
@@ -125,7 +128,7 @@ export function set(changes, { step = false, written = true } = {}) {
 }
 
 /** The drawn objects of the state. @type {Scene} */
-export const scene = { shown: null, current: null, strip: null, pointed: null };
+export const scene = { shown: null, current: null, strip: null, pointed: null, asked: null };
 
 const framed = window.parent !== window;
 
@@ -147,6 +150,10 @@ export function addressOfView() {
 
 /** Opens what an address names, the browser's where no other is given. */
 export function followAddress(address = location.hash) {
+  const named = new URLSearchParams(address.replace(/^#/, ""));
+  const isOfTurns = (/** @type {Axis} */ axis) => !named.has(axis) || placeNamed(/** @type {Text} */ (turnsOf(0, axis)), named.get(axis)) !== null;
+  if (page.turns && !named.has("by") && !(isOfTurns("query") && isOfTurns("key"))) address += "&by=tokens"; // no turn has such a name
+  takeLevel(new URLSearchParams(address).get("by") ?? begun.by);
   const { changes, zoom } = readAddress(address, chosen, begun, page);
   batch(() => {
     set(changes, { written: false });

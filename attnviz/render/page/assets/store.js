@@ -2,8 +2,8 @@
 
 import { Combined, CombinedRows, Rollout } from "./combining.js";
 import { bytesOf, inflate, ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
-import { factorsOf } from "./factors.js";
-import { heldRows, joined } from "./pooling.js";
+import { factorsOf, ROWS } from "./factors.js";
+import { heldRows, joined, Pool } from "./pooling.js";
 import { timesMoved } from "./values.js";
 
 /** @import { AboutFactors, Axis, FactorParts, OfHeads, Rows, StoredPage } from "./types.js" */
@@ -70,8 +70,16 @@ export class Store {
   /** One head of one recording: its weights, or its contributions. @param {number} number @param {number} side @param {boolean} moved */
   async side(number, side, moved) {
     const norms = moved ? (await this.moved()).norms[number] : null;
-    const about = this.page.heads[number].factors[side];
-    return about ? this.factoredSide(number, side, about, norms) : this.keptSide(number, side, norms);
+    const { factors: { [side]: about }, shapes: { [side]: [bottom, right] } } = this.page.heads[number];
+    const own = about ? this.factoredSide(number, side, about, norms) : this.keptSide(number, side, norms);
+    const mean = async () => {
+      const pool = new Pool(await own.rows(), { top: 0, bottom, left: 0, right, height: 1, width: right });
+      for (let row = 0; row < bottom; row += ROWS) pool.add(row);
+      return pool.take().mean;
+    };
+    /** @type {StoredSide["line"]} */
+    const line = (axis, place) => (place < 0 ? mean() : own.line(axis, place)); // no query: the mean of all
+    return { ...own, line };
   }
 
   /** Weights that are kept. @param {number} number @param {number} side @param {Float32Array | null} moved @returns {StoredSide} */

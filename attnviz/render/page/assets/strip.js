@@ -1,16 +1,16 @@
 /** The text on top of the page: always shaded by what is pointed at, and where tokens are chosen. */
 
-import { keepToken, pin, pointTo } from "./actions.js";
+import { keepToken, openHead, openToken, pin, pointTo } from "./actions.js";
 import { page, textOf } from "./data.js";
 import { one } from "./elements.js";
 import { moved, textAt, wrapped } from "./figure.js";
 import { drawMedium } from "./medium.js";
 import { hasShares } from "./patch_runs.js";
-import { heardOf, intervalText, shareWithin } from "./places.js";
+import { heardOf, intervalText, shareWithin, weightsOfWords } from "./places.js";
 import { weightText } from "./quantities.js";
 import { scaleUpTo, withoutHidden } from "./shown.js";
 import { scene, set, sideNumber, state } from "./state.js";
-import { elementOf, h } from "./tree.js";
+import { elementOf, h, patch } from "./tree.js";
 import { averageOfKeys, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Figure, Mark, Shades, Shown, Text, View } from "./types.js" */
@@ -75,12 +75,13 @@ export class TextView {
   }
 
   drawOver() {
-    const mark = state.mark ?? state.pin;
-    const shown = scene.shown ?? scene.pointed;
+    const shown = scene.shown ?? scene.pointed ?? scene.asked;
+    const mark = state.mark ?? state.pin ?? (shown?.shades ? null : askedToken(this.number));
     /** @type {Shades} */
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
     for (const { words, axis } of this.drawn) {
-      const all = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
+      const heard = axis === "query" && shades.key && !shown?.scale.change ? weightsOfWords(this.texts[0], this.texts[1], shades.key) : null;
+      const all = axis === "both" ? (shades.key ?? shades.query) : (shades[axis] ?? heard);
       const values = all && withoutHidden(all, this.texts[axis === "key" ? 1 : 0]);
       const change = shown?.scale.change ?? state.side === "change";
       const summed = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
@@ -89,8 +90,13 @@ export class TextView {
     }
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
-    const note = this.said(shades.said, largestText(withoutHidden(line, text), shades.key ? "query" : "key"));
-    this.note.textContent = scene.pointed && !scene.shown ? "" : note && note + intervalSaid(line, text);
+    const seen = withoutHidden(line, text);
+    const note = this.said(shades.said, largestText(seen, shades.key ? "query" : "key"));
+    const [largest] = strongestOf(seen, 1);
+    const heads = (largest !== undefined && text.written && shades.heads?.(largest)) || [];
+    const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[largest]}”: `,
+      h("button", { type: "button", class: "link", onclick: () => openHead(number) }, page.heads[number].name), ` (${weightText(value)})`]);
+    patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, note && note + intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
   }
 
   /** @param {string} what @param {string} largest */
@@ -152,6 +158,7 @@ function markingOf(axis) {
     choose: (place, beside) => pin(beside ? besides(markOf(axis, place)) : markOf(axis, place)),
     isChosen: (place) => isOf(state.pin, place),
     isMarked: (place) => isOf(state.mark, place),
+    openToken,
     interval: () => state.interval,
     keepInterval: (interval) => set({ interval, mark: null }),
   };
@@ -193,6 +200,12 @@ function besides(mark) {
 function shadingOf(values, change) {
   const scale = scaleUpTo(values ? largestOf(values) : 1, 0, change);
   return { values, scale: scale.steps === "lift" ? { ...scale, steps: "sqrt" } : scale };
+}
+
+/** What all heads are seen from where nothing is chosen: a turn or a token that media have for this. @param {number} number @returns {Mark | null} */
+export function askedToken(number) {
+  const { asked = -1 } = textOf(number, "query", sideNumber());
+  return asked < 0 ? null : { query: asked, key: null };
 }
 
 /** The strip of the open head, or of the first that is listed. @param {number} number */

@@ -1,6 +1,6 @@
 /** The small maps of all heads: means and maxima that the page holds, pooled to the pixels that there are. */
 
-import { page, pooledCounts, seenBy, shapeOf, textOf } from "./data.js";
+import { level, page, pooledCounts, seenBy, shapeOf, textOf } from "./data.js";
 import { decode, largestCode, someBytesOf, weightsOfCodes } from "./encoding.js";
 import { cellAt } from "./places.js";
 import { pooledCells } from "./pooling.js";
@@ -30,11 +30,17 @@ export function isMovedRead() {
   return movedCodes.length > 0 || !showsMoved();
 }
 
+/** @type {WeakMap<object, number[]>} by the heads of each level */
+const firstsOf = new WeakMap();
+
 /** The first code of each head: of every side all means, then all maxima. */
-const firsts = page.heads.map(() => 0);
-page.heads.forEach(({ thumbnail: [rows, columns] }, number) => {
-  firsts[number + 1] = firsts[number] + 2 * rows * columns * page.sides.length;
-});
+function firstCodes() {
+  const { heads, sides } = page;
+  const firsts = firstsOf.get(heads) ?? [0];
+  for (const { thumbnail: [rows, columns] } of heads.slice(firsts.length - 1)) firsts.push(firsts[firsts.length - 1] + 2 * rows * columns * sides.length);
+  firstsOf.set(heads, firsts);
+  return firsts;
+}
 
 /** The block that holds a token. @param {number} token @param {number} blocks @param {number} tokens */
 function blockOf(token, blocks, tokens) {
@@ -44,11 +50,11 @@ function blockOf(token, blocks, tokens) {
 /** Returns the codes of a head’s thumbnail and what they stand for. @param {number} number @param {number} [side] @param {boolean} [hides] whether keys that overviews leave out are absent @returns {Coded} */
 function codedThumbnail(number, side = sideNumber(), hides = false) {
   const [moved, { pool }] = [showsMoved(), state];
-  const name = [moved, number, side, pool, hides].join(" ");
+  const name = [level.name, moved, number, side, pool, hides].join(" ");
   const before = heldThumbnails.coded.get(name);
   if (before) return before;
   const [rows, columns] = page.heads[number].thumbnail;
-  const first = firsts[number] + (2 * side + Number(pool === "max")) * rows * columns;
+  const first = firstCodes()[number] + (2 * side + Number(pool === "max")) * rows * columns;
   const codes = moved ? movedCodes.slice(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
   const keys = textOf(number, "key", side);
   for (const key of hides ? (keys.leftOut ?? []) : []) {
@@ -155,7 +161,7 @@ export function drawnThumbnail(number, [rows, columns] = drawnShape(number)) {
   const whole = rows === high && columns === wide;
   const part = { rows, columns, top, bottom, left, right, seen: pooledCounts(seenBy(number, sideNumber()), rows) };
   if (whole && !change) return { ...part, coded: codedThumbnail(number, sideNumber(), hidesSpecial()), values: null };
-  const name = [number, rows, columns, state.of, state.side, state.pool, hidesSpecial()].join(" ");
+  const name = [level.name, number, rows, columns, state.of, state.side, state.pool, hidesSpecial()].join(" ");
   const cells = () => thumbnailValues(number, hidesSpecial());
   const values = heldThumbnails.pooled.get(name) ?? (whole ? cells() : pooledCells(cells(), high, wide, rows, columns, change)[state.pool]);
   heldThumbnails.pooled.set(name, values);

@@ -63,6 +63,8 @@
  * @property {Note[]} notes
  * @property {SurveyData} [survey] what the page of a survey has besides
  * @property {Table} table
+ * @property {"maps" | "lens"} overview how all heads are shown at first
+ * @property {Partial<Page>} [turns] what is other than here where rows and columns are the turns of a chat
  */
 
 /**
@@ -117,8 +119,9 @@
  */
 
 /**
- * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string, colors?: string[] }} Shades by the axis that is
- *   shaded; in colours of their own where several heads shade
+ * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string, colors?: string[],
+ *   heads?: (place: number) => { number: number, value: number }[] }} Shades by the axis that is shaded; in colours of their
+ *   own where several heads shade, and with those of the heads that look most at a place
  */
 
 /** @typedef {{ place: string, text: string }} Note a place as the page's address writes it, and what is said there */
@@ -137,6 +140,8 @@
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
  * @property {string[]} [written] what is written in each unit of several words; "" where its label says it
+ * @property {[number[], number[]][]} [pieces] of each turn: its tokens, and where they begin in what is written there
+ * @property {number} [asked] the query that all heads are seen from where none is chosen; -1 for the mean of all
  * @property {number[]} [special] places of special tokens
  * @property {number[]} [leftOut] places of those that overviews leave out as keys, since most of the weight is on them
  * @property {{ starts: number[], labels: string[] }} [words] the first token of each word; labels "" for single tokens
@@ -401,7 +406,7 @@
  * @property {Stage} [stage]
  * @property {Stage[]} [stages] where several stand side by side
  * @property {number} [across] how many stages stand side by side
- * @property {{ draw: () => void, figure: (width: number) => Figure }} [images] of a lens over images
+ * @property {{ draw: () => void }} [images] of a lens: all heads over the images
  */
 
 /**
@@ -416,7 +421,7 @@
  * @property {ListName} list how all heads are shown where none is open
  * @property {number[]} chosen heads that are shown together
  * @property {Together | null} together
- * @property {"tokens" | "words"} by what a row and a column stand for
+ * @property {"tokens" | "words" | "turns"} by what a row and a column stand for
  * @property {"" | "shown" | "hidden"} special what becomes of special tokens, and of those that overviews leave out; "" leaves them out of overviews alone
  * @property {"hidden" | "shown"} scores whether cells are scores instead of weights
  * @property {[number, number] | null} interval seconds of the sound that maps and shares are restricted to
@@ -444,10 +449,11 @@
  * @property {Shown | null} shown the open head's numbers
  * @property {View | null} current what draws them
  * @property {View | null} strip the text on top
+ * @property {Shown | null} asked the token that all heads are seen from where nothing is chosen, if there is one
  * @property {Shown | null} pointed the head whose thumbnail is pointed at
  */
 
-/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey" | "block" | "table" | "leftOut">} Places what an address may name */
+/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey" | "block" | "table" | "leftOut" | "turns">} Places what an address may name */
 
 /**
  * The data of the page of a survey besides what every page says; heads and metrics are in the order of all arrays.

@@ -4,24 +4,25 @@ import { drawMarks, openHead, refreshInspector } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
 import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
-import { page } from "./data.js";
+import { page, textOf } from "./data.js";
 import { one, say, scrollingTable, whenIdle } from "./elements.js";
 import { canvasOf, focusThumbnail } from "./head_grid.js";
 import { headTable } from "./head_table.js";
 import { drawLegend, hasPalette } from "./legend.js";
 import { TokenLens } from "./lens.js";
-import { LensImages, LensPicture } from "./lens_picture.js";
+import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture, ZoomPicture } from "./matrix.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { askMovedCodes, dropAll, forgetHeads, loadHead } from "./numbers.js";
-import { drawOverview } from "./overview.js";
+import { drawOverImages } from "./over_images.js";
+import { drawOverview, isOverImages } from "./overview.js";
 import { cellAt } from "./places.js";
 import { titleOfView } from "./quantities.js";
 import { cellsOf, shownHead, showsScores, unitsNow } from "./shown.js";
 import { glide, PictureStage } from "./stage.js";
-import { followed, scene, set, state, writeAddress } from "./state.js";
-import { drawStrip, TextView } from "./strip.js";
+import { followed, scene, set, sideNumber, state, writeAddress } from "./state.js";
+import { askedToken, drawStrip, TextView } from "./strip.js";
 import { TableView, tableFigure } from "./table.js";
 import { isMovedRead, takeMovedCodes } from "./thumbnails.js";
 import { combinedHeads, overlaid, SideBySide, whyNot } from "./together.js";
@@ -126,7 +127,7 @@ export function focusPicture() {
 
 /** Draws what stands around the numbers. */
 function drawFrame() {
-  const open = state.head !== null || state.together !== null || state.list === "lens";
+  const open = state.head !== null || state.together !== null || (state.list === "lens" && (state.pin !== null || !isOverImages()));
   const frame = document.querySelector(".page");
   frame?.classList.toggle("open", open);
   document.title = `${titleOfView() || "All heads"} · ${page.title}`;
@@ -222,7 +223,7 @@ function drawList() {
   const parent = one("view");
   const { shown } = scene;
   parent.replaceChildren();
-  const before = scene.current?.stage ?? null;
+  const stageBefore = scene.current?.stage ?? null;
   scene.shown = scene.current = null;
   if (state.list === "numbers") {
     const heads = listedHeads();
@@ -233,20 +234,28 @@ function drawList() {
     patch(parent, [scrollingTable(table)]);
     scene.current = { drawOver() {}, reveal() {}, fit() {}, figure: (width) => tableFigure(table, width) };
   }
-  if (state.list !== "lens") return;
-  if (!state.pin) return patch(parent, [h("p", { class: "note lead" }, LEAD)]);
-  const lens = shown instanceof TokenLens && isOf(shown, state.pin) ? shown : new TokenLens(state.pin, () => redrawLens(lens));
+  const first = listedHeads()[0] ?? 0;
+  const token = state.pin ?? (textOf(first, "query", sideNumber()).asked === undefined ? null : (askedToken(first) ?? MEAN));
+  const before = shown ?? scene.asked;
+  scene.asked = null;
+  if (state.list === "lens" && !token) return patch(parent, [h("p", { class: "note lead" }, LEAD)]);
+  if (!token || state.list === "numbers") return;
+  const lens = before instanceof TokenLens && isOf(before, token) ? before : new TokenLens(token, () => redrawLens(lens));
   lens.arrange();
+  if (state.list !== "lens") return void (scene.asked = lens);
   scene.shown = lens;
-  const images = lens.tokens.images ? new LensImages(parent, lens) : undefined;
-  scene.current = { ...stageView(parent, new LensPicture(lens), "one token in all heads", before), images };
+  const images = lens.tokens.images ? { draw: () => drawOverImages(lens) } : undefined;
+  scene.current = { ...stageView(parent, new LensPicture(lens), "one token in all heads", stageBefore), images };
   images?.draw();
 }
 
+/** @type {Mark} all queries: no token is one of them */
+const MEAN = { query: -1, key: null };
 const LEAD = "Click a token: every head shows what that token attends to.";
 
 /** @param {TokenLens} lens */
 function redrawLens(lens) {
+  if (scene.asked === lens) scene.strip?.drawOver();
   const stage = scene.current?.stage;
   if (stage?.picture.shown !== lens) return;
   if (lens.whole) stage.fit();
@@ -262,7 +271,7 @@ function isOf(lens, token) {
   const place = lens.axis === "query" ? token.query : token.key;
   const axis = token.query !== null && (token.key === null || lens.axis === "query") ? "query" : "key";
   const heads = listedHeads();
-  return place === lens.place && axis === lens.axis && lens.side === state.side && lens.of === state.of && lens.units === unitsNow(lens.tokens) && heads.every((number) => lens.lines.has(number));
+  return place === lens.place && axis === lens.axis && textOf(lens.number, axis, sideNumber()) === lens.token && lens.side === state.side && lens.of === state.of && lens.units === unitsNow(lens.tokens) && heads.every((number) => lens.lines.has(number));
 }
 
 /** @param {number} id */

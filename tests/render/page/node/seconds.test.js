@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  amplitudesOf, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf, withMovedEnd,
+  amplitudesOf, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf, weightsOfWords, withMovedEnd,
 } from "../../../../attnviz/render/page/assets/places.js";
 
 const FRAMES = { labels: Array(50).fill("frame"), first: 0, seconds: [0.01, 0.02] };
@@ -77,4 +77,13 @@ test("a word that is said is named without the mark of a space", () => {
   const labelOf = (label) => heardOf({ spoken: [[0, 1, 0.1, 0.3]], labels: [label] }, 0)?.label;
   assert.equal(labelOf("␣Americans"), "Americans");
   assert.equal(labelOf("a␣b"), "a␣b");
+});
+
+test("each word of a transcript has the weight on the seconds in which it is said", () => {
+  const line = Float32Array.from({ length: 50 }, (_, frame) => frame / 1225);
+  const queries = { labels: ["<s>", "my", "fel", "low"], spoken: [[1, 2, 0.2, 0.6], [2, 4, 0.8, 1]] };
+  const sum = (first, end) => Array.from({ length: end - first }, (_, more) => (first + more) / 1225).reduce((one, two) => one + two);
+  const weights = weightsOfWords(queries, FRAMES, line);
+  for (const [place, wanted] of [0, sum(10, 30), sum(40, 50), sum(40, 50)].entries()) assert.ok(Math.abs(weights[place] - wanted) < 1e-6);
+  assert.equal(weightsOfWords({ labels: ["a"] }, FRAMES, line), null);
 });
