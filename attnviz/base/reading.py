@@ -33,6 +33,7 @@ FILE_KINDS = {  # kinds of files that are not texts, by their first bytes
     b"OggS": "sound",
     b"%PDF-": "PDF",
     b"PK\x03\x04": "archive",
+    b"GGUF": "model",
 }
 MAX_KEY_PARTS = 32  # of a dotted key of TOML; the standard library's time is quadratic in their number
 LONG_DOTTED_KEY = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
@@ -87,6 +88,8 @@ def decode_text(content: bytes, what: str) -> str:
     """Returns the bytes as text, without a byte-order mark; ``what`` names their source in refusals."""
     kind = next((name for first_bytes, name in FILE_KINDS.items() if content.startswith(first_bytes)), None)
     kind_refusal = f"{what} is a {kind}; give a text, or record any input in Python with attnviz.record(model)"
+    if kind == "model":
+        kind_refusal = f"{what} is a model; give a text, and the model with {option('model', 'model.gguf')}"
     if kind == "picture":
         kind_refusal = f"{what} is a picture; give a text, or give the picture to a vision model in place of a text"
     # safetensors: the length of a header in 8 bytes, then the header as JSON with its metadata at the start

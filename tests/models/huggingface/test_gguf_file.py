@@ -185,3 +185,8 @@ def test_a_bad_file_is_one_line(case: str, damaged: Callable[..., Path], capsys:
     said = capsys.readouterr()
     assert says in said.err
     assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+def test_a_model_in_the_place_of_a_text_is_called_one(llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--file", str(llama)]) == 1
+    assert "is a model; give a text, and the model with --model model.gguf" in capsys.readouterr().err
