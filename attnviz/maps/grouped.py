@@ -74,11 +74,6 @@ class GroupedMaps(SourceMaps):
     # would mislead
     has_scores: bool = False
 
-    @property
-    def over_tokens(self) -> LayerMaps:
-        """The pooled maps that these group, if their cells are blocks; else these maps."""
-        return self if self.source.block == (1, 1) else self.source
-
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block of cells: weights summed over a group's tokens as keys and averaged over a group's queries.
 

@@ -119,8 +119,9 @@ class LayerMaps(ABC):
 
     @property
     def over_tokens(self) -> "LayerMaps":
-        """The pooled maps behind maps of blocks; these maps themselves if they are none."""
-        return self
+        """The pooled maps whose blocks these maps group; these maps themselves if they group none."""
+        source: LayerMaps = getattr(self, "source", self)
+        return self if source.block == (1, 1) else source
 
     @property
     @abstractmethod

@@ -74,10 +74,10 @@ def test_a_model_that_is_not_here_or_gives_other_numbers_is_refused(survey: Surv
 
 
 def test_the_last_layer_of_a_transformer_is_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, options = RandomTexts(MODELS["bert"]), SurveyOptions(settings={"model": "random"})
+    model, options = RandomTexts(MODELS["bert"]), SurveyOptions(settings={"model": "trained"})
     [batch] = batches_of([CorpusText("texts.txt", 1, "the cat sat")], model, options, 0, None).batches
     survey = survey_of_batch(model, batch, options)
-    monkeypatch.setattr("attnviz.corpus.example_weights._open_model", lambda _: model)
+    monkeypatch.setattr("attnviz.corpus.example_weights.open_survey_model", lambda *_: model)
     wanted = [WeightsRequest(0, place, (0, 3), (0, 3)) for place in range(len(survey.heads))]
     found = example_weights(survey, wanted)
     assert len(found) == len(survey.heads) == 6

@@ -321,7 +321,7 @@ def test_inspector_shows_blocks_and_says_so() -> None:
     state = press(screen, State(), "enter")
     lines = shown_text(screen, state)
     assert "every cell is a block of 4 x 5 tokens" in lines
-    assert "a block has no score" in press(screen, state, "v").message
+    assert "no scores are kept" in press(screen, state, "v").message
     session.ranking.name_patterns([0])
     assert session.ranking.frame.column("entropy")[0] == pytest.approx(measure(maps)[0].values["entropy"], rel=1e-6)
     small = Screen(session, Size(40, 12), 2**24)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import HEAD_PAIRS, either, list_of, quoted, refuse_other_kinds, sizes, whole
+from attnviz.base.kinds import HEAD_PAIRS, TEXT, either, list_of, quoted, refuse_other_kinds, sizes, whole
 from attnviz.base.reading import MAX_JSON_BYTES, read_json
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
@@ -34,7 +34,11 @@ UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # tokenizer
 _STEPS = sizes(1, 10_000)  # a step of 0 never ends, and one of a million leaves nothing
 _IDS = either(whole(-1, 2**31 - 1), list_of(whole(-1, 2**31 - 1), most=10_000))
 KINDS_OF_SETTINGS = {  # by file
-    "config.json": {r"\w*_token_id": _IDS, r"\w*strides?|conv_kernel|conv_dim|\w*patch_size|tubelet_size": _STEPS},
+    "config.json": {
+        r"\w*_token_id": _IDS,
+        r"\w*strides?|conv_kernel|conv_dim|\w*patch_size|tubelet_size": _STEPS,
+        "architectures": list_of(TEXT, most=100),
+    },
     "generation_config.json": {r"\w*_token_id": _IDS, "alignment_heads": HEAD_PAIRS},
     "preprocessor_config.json": {"stride|hop_length|chunk_length|n_fft|feature_size": _STEPS},
 }

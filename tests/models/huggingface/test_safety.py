@@ -176,6 +176,7 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
             "'evil/kernel@main' in _attn",
         ),
         ({"eos_token_id": "x"}, "config.json of"),
+        ({"architectures": {"__float__": "NaN"}}, "has architectures {'__float__': 'NaN'}; give a list of up to 100"),
         ({"text_config": {"pad_token_id": 10**400}}, "is not valid JSON: a number has 401 digits"),
         ({"text_config": {"pad_token_id": 10**40}}, "has pad_token_id a number of more than 40 digits"),
         ({"conv_stride": [0, 1]}, "has conv_stride [0, 1]; give a number from 1 to 10000"),

@@ -147,7 +147,7 @@ def test_keyboard_alone_opens_moves_finds_and_leaves(show: Opener, recording: Re
     opened = show(report_of(recording))
     opened.page.focus(".thumb >> nth=0")
     opened.press("ArrowRight", "ArrowDown", "Enter")
-    opened.until("scene.current !== null")
+    opened.until("scene.current !== null && document.activeElement.id === 'head-title'")
     assert opened.text("#head-title") == "Head 1.1 cross"
     opened.press("ArrowDown", "ArrowDown", "ArrowRight")
     assert opened.evaluate("state.mark") == {"query": 1, "key": 1}
