@@ -1,15 +1,18 @@
 """What a reader of the page sees before anything is touched: structure beside sinks, and a sentence of links."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import USUAL, Opener, new_page
 from tests.render.page.examples import report_of
 
 LABELS = ("[CLS]", "the", "fox", "saw", "it", "and", "ran", "[SEP]")
@@ -131,3 +134,28 @@ def test_phrases_of_the_first_sentence_lead_to_what_they_say(show: Opener) -> No
     assert opened.evaluate("[state.pin.query, state.pin.key]") == [4, 2]
     opened.page.click(".answer a:text-is('0.0')")
     opened.until("state.head === 0")
+
+
+AT_LOAD = """addEventListener("load", () => window.mapsAtLoad = document.querySelectorAll(".stage-base").length);"""
+WITHOUT_ANSWERS = """window.Worker = class { postMessage() {} };
+const later = window.setTimeout;
+window.setTimeout = (act, time) => later(act, Math.min(time, 20));"""
+
+
+def test_page_is_loaded_when_what_its_address_opens_is_drawn_so_that_it_can_be_printed(
+    browser: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_bytes(draw(report_of(shaped(3, 4)), ".html"))
+    page = new_page(browser, **USUAL)
+    page.add_init_script(AT_LOAD)
+    for address, maps in (("head=1.2", 1), ("heads=0.1,1.2&together=side", 2), ("view=maps", 0)):
+        page.goto("about:blank")
+        page.goto(f"{path.as_uri()}#{address}")
+        assert page.evaluate("mapsAtLoad") == maps, address
+        assert page.query_selector("iframe") is None
+    page.add_init_script(WITHOUT_ANSWERS)
+    page.goto("about:blank")
+    page.goto(f"{path.as_uri()}#head=1.2")
+    assert page.evaluate("mapsAtLoad") == 0, "a page whose workers are forbidden is loaded without its map"
+    page.context.close()

@@ -35,6 +35,7 @@ const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, int
 
 /** @type {(keyof State)[]} what is shown by effects of its own */
 const UNDRAWN = ["size", "noting", "note", "found", "mark", "pin", "pooled", "unknown"];
+const MAX_HELD = 5000; // milliseconds, after which a page that cannot be drawn counts as loaded
 const DRAWN = /** @type {(keyof State)[]} */ (Object.keys(state)).filter((name) => !UNDRAWN.includes(name));
 
 /** Another object after each change of what is drawn: not of marks, nor of the kept token unless a view is of it. */
@@ -46,6 +47,7 @@ const content = computed(() => {
 
 /** Draws the state now and after each change: a mark alone is drawn over what is there. */
 export function followState() {
+  if ((state.head !== null || state.together) && document.readyState !== "complete") holdLoad();
   /** @type {{ content: object | null, address: object | null, kept: Mark | null }} */
   let before = { content: null, address: null, kept: null };
   effect(() => {
@@ -59,6 +61,18 @@ export function followState() {
       if (now.kept && now.kept !== kept) scene.strip?.reveal(now.kept);
     });
   });
+}
+
+const load = { release: () => {} };
+
+/** Holds the load event until what is open is drawn: a browser without a reader prints at that event. */
+function holdLoad() {
+  const frame = document.createElement("iframe");
+  frame.hidden = true;
+  document.body.append(frame);
+  frame.contentDocument?.open(); // a page is not loaded while a document in it is written
+  load.release = () => frame.remove();
+  setTimeout(load.release, MAX_HELD);
 }
 
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
@@ -89,6 +103,7 @@ export async function draw(zoom = null) {
   if (drawn.head === null && state.head !== null && thumbBefore && stage) glide(canvasOf(state.head), thumbBefore, stage.cellsInWindow);
   if (typeof left === "number" && mapBefore && thumbAfter) glide(canvasOf(left), mapBefore, thumbAfter);
   focusAfter();
+  load.release();
 }
 
 /** The thumbnail of a head among all; nothing where they are beside what is open, or hidden. @param {number | null | undefined} number */
