@@ -159,3 +159,37 @@ def test_page_is_loaded_when_what_its_address_opens_is_drawn_so_that_it_can_be_p
     page.goto(f"{path.as_uri()}#head=1.2")
     assert page.evaluate("mapsAtLoad") == 0, "a page whose workers are forbidden is loaded without its map"
     page.context.close()
+
+
+NOTES = """([name, token]) => {
+  const number = 2, [place] = page.metrics.of[number];
+  page.metrics.patterns[place] = [name, token];
+  return [99, 13, 8].map((most) => {
+    const note = shortNoteOf(number, (text) => text.length <= most);
+    return [note.words, note.number].filter(Boolean).join(" ");
+  });
+}"""
+CUT_WORDS = """[...document.querySelectorAll('.names .does')].filter((words) =>
+  words.scrollWidth > words.clientWidth + 1).map((words) => words.parentElement.textContent)"""
+
+
+def test_share_under_a_small_map_has_a_whole_word_on_the_page_and_in_a_file(show: Opener) -> None:
+    (maps,) = resting(4).maps
+    tokens = replace(maps.key_tokens, labels=("<|startoftext|>", *LABELS[1:]))
+    maps = replace(maps, query_tokens=tokens, key_tokens=tokens)
+    recording = Recording(maps=tuple(replace(maps, layer=layer) for layer in range(18)), model="a test")
+    opened = show(report_of(recording), viewport={"width": 1440, "height": 900})
+    opened.settle()
+    assert opened.evaluate(CUT_WORDS) == []
+    assert opened.text(".thumb .names >> nth=2").split() == ["sink", "0.80"]
+    saved = opened.evaluate("headsFigure().tree.map((each) => textIn(each))")
+    assert "sink 0.80" in saved
+    assert [text for text in saved if "…" in text] == []
+    for pattern, notes in (
+        (("sink", "<s>"), ["sink: <s> 0.80", "sink 0.80", "sink"]),
+        (("own sentence", ""), ["own sentence 0.80", "sentence 0.80", "sentence"]),
+        (("other sentence", ""), ["other sentence 0.80", "other 0.80", "other"]),
+        (("own token", ""), ["own 0.80", "own 0.80", "own 0.80"]),
+        (("mixed", ""), ["", "", ""]),
+    ):
+        assert opened.page.evaluate(NOTES, pattern) == notes

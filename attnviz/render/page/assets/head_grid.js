@@ -3,6 +3,7 @@
 import { contextOf, theme } from "./colors.js";
 import { itemName, page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
+import { textWidth } from "./figure.js";
 import { state } from "./state.js";
 import { h, patch } from "./tree.js";
 
@@ -16,6 +17,7 @@ const GRID_GAP = 0.1; // between thumbnails, of their side
 const MIN_GAP = 2; // pixels
 const SPREAD = 2; // times a thumbnail's side that its column is wide at most
 const NAMES_HEIGHT = 18; // pixels under a thumbnail
+const NAMES_SIZE = 0.72; // of the page's letters, as in the style sheet
 const MAX_TOP = 320; // pixels above the grid that are counted: a page that begins lower is scrolled
 const SIDE_PART = 0.22; // of the window's height, beside what is open
 const LONG_TOUCH = 450; // milliseconds
@@ -29,7 +31,7 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * @typedef {object} GridParts
  * @property {(number: number) => number} ratioOf width of a thumbnail for a height of 1
  * @property {(number: number) => number} cellsAcross
- * @property {(number: number, named: boolean, first: number) => ThumbAbout} aboutThumb with its head's name where no row or column says it
+ * @property {(number: number, named: boolean, first: number, fits: (text: string) => boolean) => ThumbAbout} aboutThumb with its head's name where no row or column says it
  * @property {(number: number) => void} open what a click does
  * @property {((number: number) => void) | null} toggle what chooses a head
  * @property {(numbers: number[]) => void} paint
@@ -245,11 +247,13 @@ function gridTree(plan, parts) {
     names.push(h("span", { class: "name corner", style: `grid-area: 1 / ${first}` }, "layer"));
     rows[0].numbers.forEach((number, index) => names.push(h("span", { class: "name across", style: `grid-area: 1 / ${first + 1 + index}` }, index ? page.heads[number].head : `head ${page.heads[number].head}`)));
   }
+  const size = NAMES_SIZE * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const fits = (/** @type {string} */ text) => !isNamed || textWidth(text, size) <= column; // without names nothing is measured
   const thumbs = rows.flatMap(({ name, numbers }, row) => [
     name && h("span", { key: `row ${row}`, class: "name", style: `grid-area: ${(row % down) + 1 + header} / ${firstColumn(row)}` }, name),
     ...numbers.map((number) => {
       const place = placeOf(number);
-      return thumbTree(number, parts, !isRegular, `grid-area: ${place.row + 1 + header} / ${place.column}`);
+      return thumbTree(number, parts, parts.aboutThumb(number, !isRegular, grid.order[0], fits), `grid-area: ${place.row + 1 + header} / ${place.column}`);
     }),
   ]);
   const className = ["grid", isNamed ? "" : "tiny", isSmooth ? "smooth" : "", isNamed && thumbs.length > MANY_NAMED ? "many" : ""].filter(Boolean).join(" ");
@@ -257,9 +261,8 @@ function gridTree(plan, parts) {
   return h("div", { class: className, style: `--thumb: ${side}px; --tall: ${side / ratio}px; --gap: ${gap}px; grid-template-columns: ${Array(blocks).fill(template).join(" ")}` }, ...names, ...thumbs);
 }
 
-/** @param {number} number @param {GridParts} parts @param {boolean} named @param {string} style @returns {Tree} */
-function thumbTree(number, parts, named, style) {
-  const { title, label, names, frame, isOut, isOther } = parts.aboutThumb(number, named, grid.order[0]);
+/** @param {number} number @param {GridParts} parts @param {ThumbAbout} about @param {string} style @returns {Tree} */
+function thumbTree(number, parts, { title, label, names, frame, isOut, isOther }, style) {
   const isOpen = number === state.head;
   const className = ["thumb", state.chosen.includes(number) && parts.toggle ? "taken" : "", isOut ? "out" : "", isOther ? "other" : ""];
   return h(

@@ -54,10 +54,23 @@ export function noteOf(number) {
   return [givenName(number), first === "mixed" ? "" : first, ...sink].filter(Boolean).join(", ");
 }
 
-/** Returns a short note on a head for its thumbnail: the given name, or else the clearest pattern. @param {number} number */
-export function shortNoteOf(number) {
-  const [first = ""] = patternsOf(number);
-  return givenName(number) || first.replace(/^mixed$/, "").replace(/^(previous|next|own|duplicate) token /, "$1 ");
+/**
+ * Returns the words and the number of a note on a head for its thumbnail: the given name, or else the clearest pattern
+ * in the longest form that fits. A form without a word that can be read is none.
+ *
+ * @param {number} number
+ * @param {(text: string) => boolean} fits
+ */
+export function shortNoteOf(number, fits) {
+  const given = givenName(number);
+  if (given || !metrics?.of[number].length) return { words: given, number: "" };
+  const [name, token] = metrics.patterns[metrics.of[number][0]];
+  if (name === "mixed") return { words: "", number: "" };
+  const value = metrics.values[number][0]?.toFixed(2) ?? "";
+  const words = name.replace(/ token$/, "");
+  const word = words.replace("own sentence", "sentence").replace("other sentence", "other"); // “own” alone is the own token
+  const forms = [{ words: token ? `${words}: ${token}` : words, number: value }, { words: word, number: value }, { words: word, number: "" }];
+  return forms.find((form) => fits(`${form.words} ${form.number}`.trim())) ?? forms[2];
 }
 
 /** Each thing that a head does. @param {number} number */

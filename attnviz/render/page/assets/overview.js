@@ -89,33 +89,28 @@ function fitPainted(pixels) {
   return true;
 }
 
-/** @param {number} number @param {boolean} named @param {number} first of all that are listed @returns {ThumbAbout} */
-function aboutThumb(number, named, first) {
+/** @param {number} number @param {boolean} named @param {number} first of all that are listed @param {(text: string) => boolean} fits @returns {ThumbAbout} */
+function aboutThumb(number, named, first, fits) {
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
   const measured = metric && metric !== effect?.name ? metricText(metric, numbersOf(number)[metric]) : "";
   const said = measured && `${metric} ${measured}`;
   const color = effectColor(number);
-  const [does, value] = measured ? ["", measured] : effect ? ["", ""] : wordsAndNumber(shortNoteOf(number)); // no room for both
+  const name = named ? page.heads[number].name : "";
+  const note = measured || effect ? { words: "", number: measured } : shortNoteOf(number, (text) => fits(`${name} ${text}`.trim())); // no room for both
   return {
     title: [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · "),
     label: [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", "),
     isOther: !haveSameTexts(first, number),
     frame: color && `0 0 0 ${EFFECT_FRAME}px ${color}`,
     names: [
-      named && h("b", {}, page.heads[number].name),
+      name && h("b", {}, name),
       effect && h("span", { class: effect.part < 0 ? "less" : "more" }, effect.text),
-      does && h("span", { class: "does" }, does),
-      value && h("span", {}, value),
+      note.words && h("span", { class: "does" }, note.words),
+      note.number && h("span", {}, note.number),
     ].filter(Boolean),
   };
-}
-
-/** Returns the words and the number of a note separately: only the words may be cut. @param {string} note */
-function wordsAndNumber(note) {
-  const [, words, number] = note.match(/^(.*) (\d[\d.]*)$/) ?? [null, note, ""];
-  return [words, number];
 }
 
 /** The colour of what is lost without a head, as strong as that is; "" where nothing is. @param {number} number */
