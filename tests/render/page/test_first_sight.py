@@ -13,7 +13,7 @@ from attnviz.render.formats import draw
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import USUAL, Opener, new_page
-from tests.render.page.examples import report_of
+from tests.render.page.examples import large, report_of
 
 LABELS = ("[CLS]", "the", "fox", "saw", "it", "and", "ran", "[SEP]")
 COLUMNS = """[...document.querySelectorAll('.main .thumb canvas')].map((canvas) => {
@@ -193,3 +193,27 @@ def test_share_under_a_small_map_has_a_whole_word_on_the_page_and_in_a_file(show
         (("mixed", ""), ["", "", ""]),
     ):
         assert opened.page.evaluate(NOTES, pattern) == notes
+
+
+LEGEND = """(() => {
+  const boxOf = (node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return range.getBoundingClientRect();
+  };
+  const [tick, swatch] = ['.ticks span:last-child', '.swatch'].map((name) => document.querySelector(`#legend ${name}`));
+  const [colour, word] = [swatch.getBoundingClientRect(), boxOf(swatch.nextSibling)];
+  return [colour.left - boxOf(tick).right, word.left - colour.right, Math.abs(word.top - colour.top)];
+})()"""
+
+
+def test_legend_keeps_the_masked_swatch_beside_its_word_and_off_the_last_number(show: Opener) -> None:
+    opened = show(report_of(large(21, heads=4)))
+    opened.show_maps()
+    opened.evaluate("set({ steps: 'lift', limits: 'head' })")  # whose name is long
+    for width in (1440, 1000, 800, 390):
+        opened.resize(width, 900)
+        from_number, from_colour, down = opened.evaluate(LEGEND)
+        assert from_number >= 8, width
+        assert 0 < from_colour < 10, width
+        assert down < 10, width
