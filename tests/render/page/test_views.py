@@ -562,10 +562,20 @@ def test_the_text_shades_a_difference_of_heads_in_two_hues_by_its_sign(show: Ope
 
 
 def test_lists_beside_several_heads_say_whose_they_are(show: Opener) -> None:
-    opened = show(report_of(sentence()))
+    recording = sentence()
+    opened = show(report_of(recording))
     opened.evaluate("location.hash = 'heads=0.1,1.2&together=side&query=it&key=cat'")
     opened.until("scene.current?.stages?.length === 2 && document.querySelectorAll('.of-head').length")
     assert set(opened.page.locator(".of-head").all_inner_texts()) == {"Head 0.1"}
+    place = opened.evaluate("scene.current.stages[1].picture.placeOf({query: 4, key: 3})")
+    bounds = opened.page.locator(".stage-over").nth(1).bounding_box()
+    cell = (bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2)
+    opened.page.mouse.move(*cell)  # a cell of the other head: numbers and shades are of what is under the pointer
+    opened.until("state.mark?.query === 4 && state.mark.key === 3")
+    assert set(opened.page.locator(".of-head").all_inner_texts()) == {"Head 1.2"}
+    weight = f"{100 * dense(recording, 1).weights[2, 4, 3]:.2f}%"
+    assert opened.page.locator(".inspector dd").first.inner_text() == weight
+    assert opened.page.locator("text=/Shaded: .* head 1.2/").count() == 1
     opened.open_head(1)
     assert opened.page.locator(".of-head").count() == 0
 

@@ -33,14 +33,19 @@ export function drawMarks() {
 }
 
 /**
- * Points at a mark, or at nothing; the tip stands beside x and y.
+ * Points at a mark, or at nothing; the tip stands beside x and y. Of heads side by side, numbers and shades are from then
+ * on of the one that was pointed at.
  *
  * @param {Mark | null} mark
  * @param {number} [x]
  * @param {number} [y]
- * @param {Stage | undefined} [stage]
+ * @param {Stage} [pointed]
  */
-export function pointTo(mark, x, y, stage = scene.current?.stage) {
+export function pointTo(mark, x, y, pointed) {
+  const stage = pointed ?? scene.current?.stage;
+  const head = pointed?.picture.shown.source ?? pointed?.picture.shown;
+  const isBeside = (scene.current?.stages?.length ?? 0) > 1;
+  if (mark && isBeside && head?.queries === scene.shown?.queries && head?.keys === scene.shown?.keys) scene.shown = head ?? null;
   const { shown } = scene;
   if (!isSameMark(mark, state.mark)) set({ mark });
   if (!shown) return;
