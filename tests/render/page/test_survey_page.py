@@ -262,6 +262,13 @@ def test_letters_of_charts_are_eleven_pixels_or_larger(show: Opener, report: Sur
 def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report: SurveyedHeads) -> None:
     opened = show(report)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
+    assert opened.page.input_value("#axis-colour") == "layer"
+    opened.press("1")
+    opened.until("document.querySelectorAll('#overview .thumb').length === 3")
+    # By layers, the colour of the layer would say nothing.
+    assert opened.page.input_value("#axis-colour") == opened.evaluate("state.across")
+    assert opened.page.locator("#axis-colour option[value=layer]").count() == 0
+    opened.press("3")
     opened.page.select_option("#axis-colour", "entropy")
     points = opened.evaluate("[...document.querySelectorAll('#plot circle')].map((mark) => mark.getAttribute('fill'))")
     opened.press("Escape", "1")

@@ -17,7 +17,7 @@ import { openNotes, original, startStory } from "./notes.js";
 import { followAddress, set, state } from "./state.js";
 import { drawCard, fitCard } from "./survey_card.js";
 import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
-import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
+import { colouredBy, colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
 import { h, patch } from "./tree.js";
 
 /** @import { SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
@@ -135,21 +135,22 @@ function moveAmongPoints(arrow) {
 
 /** The menus of the axes, and what the ends of the colours are. */
 function fillAxes() {
-  const names = [...METRIC_NAMES, LAYER];
+  const names = state.list === "maps" ? METRIC_NAMES : [...METRIC_NAMES, LAYER];
   const menus = MENUS.filter(([axis]) => state.list !== "maps" || axis === "colour").map(([axis, label]) => {
     const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
     const turn = (/** @type {Event} */ { target }) => set({ [axis]: /** @type {HTMLSelectElement} */ (target).value, ...(moves ? { brushed: null } : {}) });
     const options = (axis === "sized" ? ["", ...names] : names).map((name) => h("option", { value: name }, name || "the same"));
-    return h("label", { key: axis }, label, " ", h("select", { id: `axis-${axis}`, value: state[axis], onchange: turn }, ...options));
+    return h("label", { key: axis }, label, " ", h("select", { id: `axis-${axis}`, value: axis === "colour" ? colouredBy() : state[axis], onchange: turn }, ...options));
   });
-  const ends = endsOfAll(state.colour).map((end) => metricText(state.colour, end));
+  const ends = endsOfAll(colouredBy()).map((end) => metricText(colouredBy(), end));
   patch(one("axes"), [...menus, h("span", { class: "legend" }, scaleBar(SHARES, ends))]);
 }
 
 /** Draws the heads by layers, each in the colour of its number; those that are not listed are pale. */
 function drawLayers() {
   const heads = page.heads.map((_, head) => head).sort((one, two) => page.heads[one].layer - page.heads[two].layer || page.heads[one].head - page.heads[two].head);
-  const [ends, listed] = [endsOfAll(state.colour), new Set(listedHeads())];
+  const metric = colouredBy();
+  const [ends, listed] = [endsOfAll(metric), new Set(listedHeads())];
   const paint = (/** @type {number[]} */ numbers) => {
     for (const number of numbers) {
       const context = contextOf(canvasOf(number));
@@ -159,11 +160,11 @@ function drawLayers() {
   };
   /** @returns {ThumbAbout} */
   const aboutThumb = (/** @type {number} */ head, /** @type {boolean} */ named) => {
-    const value = metricText(state.colour, numberOf(head, state.colour));
-    const title = [headTitle(head), `${state.colour} ${value}`, patternOf(head)].join(" · ");
+    const value = metricText(metric, numberOf(head, metric));
+    const title = [headTitle(head), `${metric} ${value}`, patternOf(head)].join(" · ");
     return { title, label: title.replaceAll(" · ", ", "), names: [named && h("b", {}, page.heads[head].name), value].filter(Boolean), isOut: !listed.has(head) };
   };
-  const name = [heads.join(), state.colour, [...listed].join(), theme().paper].join(" ");
+  const name = [heads.join(), metric, [...listed].join(), theme().paper].join(" ");
   drawGrid(name, heads, false, { ratioOf: () => 1, cellsAcross: () => 1, aboutThumb, open: choose, toggle: null, paint });
 }
 

@@ -36,9 +36,14 @@ function shareOf(head, name, [low, high]) {
   return Number.isNaN(value) || high === low ? 0 : (value - low) / (high - low);
 }
 
+/** What the colours stand for: heads that stand by layers have no use for the layer's, so they take the number across. */
+export function colouredBy() {
+  return state.list === "maps" && state.colour === LAYER ? state.across : state.colour;
+}
+
 /** The colour of a head among all, by the number that colours stand for. @param {number} head @param {[number, number]} ends */
 export function colourOf(head, ends) {
-  return cssOf(shareOf(head, state.colour, ends), SHARES);
+  return cssOf(shareOf(head, colouredBy(), ends), SHARES);
 }
 
 /**
