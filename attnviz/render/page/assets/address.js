@@ -107,7 +107,8 @@ export function readAddress(written, state, begun, page) {
   const asBegun = !PLACES.some((name) => address.has(name));
   const together = heads.length > 1 ? how : asBegun ? begun.together : null;
   const head = together ? null : headOf(address, page);
-  const chosen = heads.length ? heads : asBegun && begun.together ? begun.chosen : state.chosen;
+  const readersOwn = begun.together && isSame(state.chosen, begun.chosen) ? [] : state.chosen; // no reader chose those of the beginning
+  const chosen = heads.length ? heads : asBegun && begun.together ? begun.chosen : readersOwn;
   const pin = /^#?$/.test(written) ? begun.pin : pinOf(address, page, firstHeadOf({ head, chosen }));
   const changes = {
     head,

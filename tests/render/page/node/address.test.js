@@ -163,3 +163,11 @@ test("a page of heads has no points", () => {
   assert.equal(list, "maps");
   assert.match(unknown, /no view points\./);
 });
+
+test("heads with which a page begins are let go on the way to others, those that a reader chose are not", () => {
+  const places = placesOf(SIX);
+  const begun = begunOn(places, { chosen: [0, 1, 2], together: "side" });
+  assert.deepEqual(opened("#filter=induction", places, begun).chosen, []);
+  assert.deepEqual(opened("", places, begun).chosen, [0, 1, 2]);
+  assert.deepEqual(opened("#filter=induction", places, begun, { ...begun, chosen: [0, 2] }).chosen, [0, 2]);
+});
