@@ -6,11 +6,13 @@ from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.browse.moves.cursor import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE, Screen, first_state, open_head, settle
 from attnviz.browse.session.state import State
 from attnviz.report.picture.colors import Steps
+from attnviz.report.words.choices import CHOICES
 from attnviz.text.places import find_place, place_name
 
 EXAMPLE_ADDRESS = "head=3.4&query=it"
 HEAD_NAMES, TOKEN_NAMES = ("head", "heads", "together"), ("query", "key")
-LIST_NAMES, LOOK_NAMES = ("view", "filter", "sort", "direction"), ("scale", "limits", "pool", "side", "zoom")
+# What else an address of the page names; what has no meaning here is passed over.
+PAGE_NAMES = ("filter", "sort", "number", "seconds", "zoom", *(choice.address or choice.name for choice in CHOICES))
 SCALES: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log"}
 UNESCAPED = ",:@>-_.!~*'()"  # characters that an address need not escape
 MAX_PLACES = 100  # in the history
@@ -100,7 +102,7 @@ def read_place(screen: Screen, state: State, address: str) -> State:
     from urllib.parse import parse_qsl
 
     values = dict(parse_qsl(address.rpartition("#")[2], keep_blank_values=True))
-    names = (*HEAD_NAMES, *TOKEN_NAMES, *LIST_NAMES, *LOOK_NAMES)
+    names = (*HEAD_NAMES, *TOKEN_NAMES, *PAGE_NAMES)
     if not values or any(name not in names for name in values):
         raise AttnvizError(
             f"{option('at')} {address!r} is not a place; use {EXAMPLE_ADDRESS!r} or the end of a page's link"
@@ -121,6 +123,12 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         view = replace(view, filter=values["filter"])
     if "scale" in values:
         view = replace(view, steps=SCALES.get(values["scale"], view.steps))
+    if "by" in values:
+        view = replace(view, words=values["by"] == session.unit_name)
+    if "special" in values:
+        view = replace(view, special=values["special"] != "hidden")
+    if "scores" in values:
+        view = replace(view, scores=values["scores"] == "shown" and not view.words)
     state = replace(
         state, view=replace(view, own_scale=values.get("limits") == "head", mean=values.get("pool") == "mean")
     )

@@ -74,6 +74,22 @@ def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> N
     assert (found.query, found.key) == (1, 3)
 
 
+@pytest.mark.parametrize(
+    ("choices", "shown"),
+    [
+        ("", {"words": True, "special": True, "scores": False}),
+        ("&by=tokens", {"words": False, "special": True, "scores": False}),
+        ("&by=words&scores=shown", {"words": True, "special": True, "scores": False}),
+        ("&by=tokens&scores=shown&special=hidden", {"words": False, "special": False, "scores": True}),
+        ("&size=column&of=contributions&number=0&seconds=1-2", {"words": True, "special": True, "scores": False}),
+    ],
+)
+def test_choices_of_a_pages_address_are_read(choices: str, shown: dict[str, bool]) -> None:
+    state = start_state(screen_of(worded_recording(), begins_joined=True, address=f"head=0.0{choices}"))
+    assert state.has_open_head
+    assert {name: getattr(state.view, name) for name in shown} == shown
+
+
 def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
     state = start_state(screen_of(recording, address="head=1.2&query=3"))
     assert (state.has_open_head, state.head, state.query) == (True, 5, 3)
