@@ -409,8 +409,9 @@ class Browser(Application[int], inherit_bindings=False):
             self.show(replace(self.state, message="".join(phrase.text for phrase in self.session.phrases)))
 
     def go_to_place(self, place: str) -> None:
-        """Goes to what a phrase of the sentence speaks of."""
-        state = replace(self.state, has_open_head=False, heads_beside=(), lens=False, message="")
+        """Goes to what a phrase of the sentence speaks of, which are heads and single tokens."""
+        view = replace(self.state.view, words=False)
+        state = replace(self.state, view=view, has_open_head=False, heads_beside=(), lens=False, message="")
         self.go(read_place(self.current_screen, state, place))
 
     def measure(self, metric: str) -> None:

@@ -58,15 +58,21 @@ def browse(
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
     from attnviz.browse.session.state import Theme
+    from attnviz.maps.grouped import has_few_turns, refuse_missing_units
     from attnviz.report.picture.colors import SEQUENTIAL
+    from attnviz.text.characters import WORDS
+    from attnviz.text.named_groups import TOKENS, TURNS
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
-    unit_name = "tokens"
-    if grouping is not None:
-        from attnviz.maps.grouped import refuse_missing_units
-
-        refuse_missing_units(recording.maps, grouping)
-        unit_name = grouping.units
+    grouping = grouping or Grouping()
+    refuse_missing_units(recording.maps, grouping)
+    unit_name, begins_joined = grouping.units, grouping.units != TOKENS
+    if not begins_joined:
+        is_chat = has_few_turns(recording.maps, least=2)
+        unit_name = TURNS if is_chat else WORDS
+        # A chat opens by turns, as its page does, unless the user names a part of it or a place, which are of tokens.
+        opens_whole = selection.queries == selection.keys == (None, None) and not address
+        begins_joined = is_chat and opens_whole and all(maps.quantity == "weight" for maps in recording.maps)
     effect_frames: tuple[HeadFrame, ...] = ()
     if look.effects is not None:
         from attnviz.report.heads.head_numbers import read_effects
@@ -82,8 +88,8 @@ def browse(
         theme,
         look.cmap or SEQUENTIAL,
         effect_frames,
-        unit_name="words" if unit_name == "tokens" else unit_name,
-        begins_joined=unit_name != "tokens",
+        unit_name=unit_name,
+        begins_joined=begins_joined,
         given_names=names_to_begin_with(look),
         names_file=look.names or "",
     )

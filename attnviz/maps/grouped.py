@@ -16,12 +16,22 @@ from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import block_edges
 from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import NAMES, PASSAGES, TOKENS, marks_label, named_groups, refuse_absent_units, singular
+from attnviz.text.named_groups import (
+    NAMES,
+    PASSAGES,
+    TOKENS,
+    TURNS,
+    marks_label,
+    named_groups,
+    refuse_absent_units,
+    singular,
+)
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 MAX_NAMED_MARKS = 3
+MAX_TURNS = 256  # of a chat that is shown turn by turn: more would be maps of maps
 BLOCK_REMARK = (
     "Layer {}: a row is a block of {} queries and a column a block of {} keys, pooled at capture; a weight is summed "
     "over its keys and averaged over its queries."
@@ -131,6 +141,13 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
             f"the text has only special tokens, and {option('special', value=False)} would hide them all; leave it out"
         )
     return Units.of(tokens, grouping.units, special=not grouping.hides_special)
+
+
+def has_few_turns(maps: Iterable[LayerMaps], least: int = 1) -> bool:
+    """True if each axis of these maps is a chat of ``least`` to `MAX_TURNS` turns, with which views of it open."""
+    axes = {id(tokens): tokens for call in maps for tokens in (call.query_tokens, call.key_tokens)}
+    counts = [len(tokens.groups.get(TURNS, ())) for tokens in axes.values()]
+    return all(least <= count <= MAX_TURNS for count in counts)
 
 
 def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:

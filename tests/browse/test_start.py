@@ -2,6 +2,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +11,19 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
+from attnviz.browse.moves.place import start_state
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from attnviz.report.picture.look import Look
-from attnviz.text.selection import Selection
+from attnviz.text.groups import Groups
+from attnviz.text.selection import Grouping, Selection
+from attnviz.text.tokens import Tokens
 from tests.browse.examples import shown_text
 from tests.conftest import dense_maps
+from tests.metrics.examples import maps_of
 from tests.streams import Streams
 
 
@@ -80,6 +85,56 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
     text = shown_text(screen, press(screen, press(screen, State(), "enter"), "right"))
     assert f"contribution {dense_maps(0).weights[0, 0, 1] * 2:.4f}" in text
     assert "contributions" in text.split("\n")[0]
+
+
+OVER_TURNS = ("1 user", "2 tool result", "3 answer")
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "begins", "units"),
+    [
+        (3, {}, "turns", "turns"),
+        (256, {}, "turns", "turns"),
+        (257, {}, "tokens", "words"),
+        (1, {}, "tokens", "words"),
+        (0, {}, "tokens", "words"),
+        (3, {"grouping": Grouping(by="words")}, "words", "words"),
+        (3, {"selection": Selection(queries=(1, 2))}, "tokens", "turns"),
+        (3, {"address": "head=0.0&query=t2"}, "tokens", "turns"),
+        (3, {"quantity": "contribution"}, "tokens", "turns"),
+    ],
+)
+def test_chat_opens_by_its_turns_unless_something_else_is_asked(
+    monkeypatch: pytest.MonkeyPatch, count: int, given: dict[str, Any], begins: str, units: str
+) -> None:
+    sessions = list[Session]()
+
+    def stop(session: Session, uses_ascii: bool) -> None:
+        sessions.append(session)
+        raise AttnvizError("the session is known")
+
+    monkeypatch.setattr("attnviz.browse.first_screen.early_screen", stop)
+    monkeypatch.setattr(browse, "_take_keys_from_terminal", lambda: None)
+    turns = Groups(np.arange(300) % count, tuple(f"{turn} user" for turn in range(count))) if count else None
+    tokens = replace(Tokens.numbered(300, "t"), groups={} if turns is None else {"turns": turns})
+    maps = replace(maps_of(np.eye(300)[None], tokens), quantity=given.pop("quantity", "weight"))
+    with pytest.raises(AttnvizError, match="the session is known"):
+        browse.browse(Recording(maps=(maps,), model="m"), None, given.pop("selection", Selection()), Look(), **given)
+    session = sessions[0]
+    view = start_state(Screen(session, Size(80, 24), 0)).view
+    assert (session.unit_name if view.words else "tokens", session.unit_name) == (begins, units)
+
+
+def test_title_of_an_open_head_names_the_turns_and_their_key() -> None:
+    tokens = replace(Tokens.numbered(6, "t"), groups={"turns": Groups(np.arange(6) // 2, OVER_TURNS)})
+    recording = Recording(maps=(maps_of(np.eye(6)[None], tokens),), model="m")
+    screen = Screen(Session(recording, unit_name="turns", begins_joined=True), Size(80, 24), 0)
+    state = press(screen, start_state(screen), "enter")
+    assert "weights · turns (w)" in shown_text(screen, state).split("\n")[0]
+    assert screen.session.units(0, state.view)[0].labels == OVER_TURNS
+    by_tokens = press(screen, state, "w")
+    assert "turns" not in shown_text(screen, by_tokens).split("\n")[0]
+    assert press(screen, by_tokens, "w").view == state.view
 
 
 def test_place_that_is_none_is_refused_before_the_terminal_is_taken(recording: Recording) -> None:

@@ -108,15 +108,14 @@ def _message(message: str, phrases: Sequence[Phrase], width: int) -> Drawing:
 
 def _title_line(screen: Screen, state: State, title: Line) -> Line:
     """Returns the title line: the title and the choices of the view, and at the right the model and the text."""
-    session, view = screen.session, state.view
+    session = screen.session
+    view, has_units = session.view_of(state.head, state.view), state.has_open_head or state.lens
     weights_name = "weights" if "weight" in session.weight_quantity.name else "contributions"
-    if state.has_open_head:
-        view = session.view_of(state.head, view)
     toggles = [f"change of {weights_name}" if view.difference else "scores" if view.scores else weights_name]
     toggles += [view.steps] if view.steps != "sqrt" and not view.scores and not view.difference else []
     toggles += ["own scale"] if view.own_scale else []
     toggles += ["mean"] if view.mean else []
-    toggles += [session.unit_name] if view.words else []
+    toggles += [f"{session.unit_name} (w)" if has_units else session.unit_name] if view.words else []
     toggles += [] if view.special else ["no special"]
     if view.filter and not state.has_open_head:
         toggles.append(view.filter + ("" if session.ranking.can_filter(view.filter) else " …"))

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
-from attnviz.maps.grouped import regroup
+from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
@@ -49,7 +49,6 @@ MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
 MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
 MAX_LED_MAPS = 4  # heads that are drawn if they are too many to measure, and it is known which come first
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
-MAX_TURNS = 256  # of a chat that a page shows turn by turn: more would be maps of maps
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 
@@ -371,9 +370,6 @@ def _by_turns(
 ) -> ExactNumbers | None:
     """Returns the report of the same heads over the turns of a chat; ``None`` without turns, or with too many."""
     calls = {id(head.maps): head.maps for head in heads}
-    counts = [
-        len(tokens.groups.get(TURNS, ())) for maps in calls.values() for tokens in (maps.query_tokens, maps.key_tokens)
-    ]
     are_whole = all(
         (head.queries, head.keys) == (head.maps.query_tokens.unpadded, head.maps.key_tokens.unpadded) for head in heads
     )
@@ -381,7 +377,7 @@ def _by_turns(
     is_plain = (
         options.grouping in (Grouping(), Grouping(special=True)) and options.of == "weights" and are_whole and has_cells
     )
-    if not is_plain or not 0 < min(counts) <= max(counts) <= MAX_TURNS:
+    if not is_plain or not has_few_turns(calls.values()):
         return None
     grouping = Grouping(by=TURNS)
     grouped = regroup(replace(recording, maps=tuple(calls.values())), Selection(), grouping)

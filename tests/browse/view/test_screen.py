@@ -13,6 +13,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.text.groups import Groups
 from tests.browse.examples import (
     hover,
     long_recording,
@@ -217,12 +218,19 @@ def test_phrases_of_what_stands_out_lead_to_their_heads_and_tokens(is_clicked: b
     weights = maps.weights.copy()
     weights[1, 6] = 0
     weights[1, 6, 3] = 1
-    recording = Recording(maps=(replace(maps, weights=weights), previous_maps(1)), model="a test")
+    pairs = replace(maps.key_tokens, groups={"pairs": Groups(np.arange(8) // 2)})
+    calls = [replace(call, query_tokens=pairs, key_tokens=pairs) for call in (maps, previous_maps(1))]
+    recording = Recording(maps=(replace(calls[0], weights=weights), calls[1]), model="a test")
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await until(pilot, lambda: bool(browser.state.message))
         await pilot.pause()
+        browser.session.unit_name = "pairs"
         for phrase in ("1.4", "looks most at"):
+            joined = replace(browser.state.view, words=True)
+            assert len(browser.session.units(0, joined)[0]) == 4
+            browser.show(replace(browser.state, view=joined))
+            await pilot.pause()
             if is_clicked:
                 lines = shown(browser).split("\n")
                 y = next(y for y, line in enumerate(lines[-3:-1], len(lines) - 3) if phrase in line)
