@@ -81,7 +81,10 @@ class ForwardPass:
         calls, selection = self.calls, self.options.selection
         chosen_layers = selection.chosen_layers
         others = [
-            other for other in self._other_attention if chosen_layers is None or other.layer in (None, *chosen_layers)
+            other
+            for other in self._other_attention
+            if (chosen_layers is None or other.layer in (None, *chosen_layers))
+            and other.layer not in self.silent_layers  # whose routers of experts have a softmax, too
         ]
         has_all_layers = bool(calls) and set(chosen_layers or ()) <= {call.site.layer for call in calls}
         if others and not has_all_layers:

@@ -1,11 +1,29 @@
 """Finds the layers of a hybrid model that ran without attention, and names what they compute instead."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from torch import nn
 
 from attnviz.capture.flow.sites import ModuleIndex, prefixes
 from attnviz.capture.hooks.compiled import is_within
+
+# What the field calls a part, by the end of its class's name, from models of transformers and the libraries of their
+# authors; the first that fits counts. Where a name has no version of Mamba, the code of the class says which one it is.
+KINDS_OF_PARTS = {
+    r"GatedDeltaNet": "gated delta net",
+    r"DeltaNet": "delta net",
+    r"(Kimi|KimiLinear|BailingHybrid)DeltaAttention": "Kimi delta attention",
+    r"Mamba2(Mixer|Layer)?|Zamba2MambaMixer|BambaMixer|GraniteMoeHybridMambaLayer": "Mamba 2",
+    r"Mamba(Mixer)?": "Mamba",
+    r"RecurrentGemmaRecurrentBlock": "gated linear recurrence",
+    r"Rwkv\w*Attention|RWKV\w*Attention": "RWKV",
+    r"LightningAttention": "lightning attention",
+    r"MultiScaleRetention": "retention",
+    r"ShortConv": "convolution",
+}
+# What configurations call a layer, where the word alone says little
+KINDS_OF_WORDS = {"conv": "convolution", "moe": "mixture of experts", "mlp": "feed-forward network"}
 
 
 def silent_layers(
@@ -40,7 +58,7 @@ def silent_layers(
         words = _words_of_blocks(modules.modules, stack, blocks, attending_blocks)
         for block_path in silent_blocks:
             is_explained = any(is_within(path, block_path) for path in explained_paths)
-            content = words.get(block_path) or _own_classes(modules.modules, block_path, attending_blocks)
+            content = _content_of(modules.modules, block_path, attending_blocks, words.get(block_path, ""))
             if content and not is_explained:
                 layers[int(block_path.rpartition(".")[2])] = content
     return layers
@@ -60,16 +78,20 @@ def _words_of_blocks(
                 attending_words = {words[number] for number in attending_numbers}
                 others = {block: word for block, word in zip(blocks, words, strict=True) if word not in attending_words}
                 if others:
-                    return {block: word.replace("_", " ") for block, word in others.items()}
+                    return {block: KINDS_OF_WORDS.get(word, word.replace("_", " ")) for block, word in others.items()}
     return {}
 
 
-def _own_classes(modules: Mapping[str, nn.Module], block: str, attending: Iterable[str]) -> str:
-    """Returns the classes of a block's parts that no attending block has; "" if the block has no part like theirs."""
-    parts = modules[block]._modules
-    others = [modules[path]._modules for path in attending]
-    if not any(parts.keys() & other.keys() for other in others):
-        return ""
+def _content_of(modules: Mapping[str, nn.Module], block: str, attending: Iterable[str], word: str) -> str:
+    """Returns what a block computes, by the classes of its parts that no attending block has, or by its word.
+
+    Class names that are not known stand for themselves if the block has a part like those of attending blocks; "" else.
+    """
+    parts, others = modules[block]._modules, [modules[path]._modules for path in attending]
     known_classes = {type(part) for other in others for part in other.values()}
-    classes = [type(part) for part in parts.values() if part is not None and type(part) not in known_classes]
-    return " and ".join(dict.fromkeys(part.__name__ for part in classes))
+    classes = [type(part).__name__ for part in parts.values() if part is not None and type(part) not in known_classes]
+    for ending, kind in KINDS_OF_PARTS.items():
+        if any(re.search(f"({ending})$", name) for name in classes):
+            return kind
+    has_same_part = any(parts.keys() & other.keys() for other in others)
+    return word or (" and ".join(dict.fromkeys(classes)) if has_same_part else "")

@@ -32,7 +32,7 @@ class Recording:
         version: version of attnviz that created the recording.
         silent_layers: what each layer without attention computes, such as ``linear attention``, by the layer's number;
             empty if layers were chosen.
-        remarks: sentences that must be shown with the maps; one for each kind of ``silent_layers`` is among them.
+        remarks: sentences that must be shown with the maps; those of `silence_remarks` are among them.
         doubts: further remarks, on weights of a file that cannot come from a softmax; found on reading, never saved.
     """
 
@@ -60,9 +60,11 @@ class Recording:
             object.__setattr__(self, name, printable(getattr(self, name)))
         silent_layers = {layer: printable(content) for layer, content in self.silent_layers.items()}
         object.__setattr__(self, "silent_layers", silent_layers)
-        own_remarks = tuple(map(printable, self.remarks))  # which have these already if they are a recording's
-        remarks = [remark for remark in silence_remarks(silent_layers) if remark not in own_remarks]
-        object.__setattr__(self, "remarks", (*remarks, *own_remarks))
+        own_remarks = tuple(map(printable, self.remarks))
+        remarks = silence_remarks(silent_layers, self.layers)
+        # A file, or a choice of a recording's maps, has the remarks on all layers already.
+        is_said = not remarks or remarks[-1] in own_remarks
+        object.__setattr__(self, "remarks", own_remarks if is_said else (*remarks, *own_remarks))
 
     @property
     def text(self) -> str:
@@ -86,9 +88,17 @@ class Recording:
         return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest])
 
 
-def silence_remarks(silent_layers: Mapping[int, str]) -> list[str]:
-    """Returns a remark for each kind of layers without attention, given what they compute by their numbers."""
-    remarks = []
+def silence_remarks(silent_layers: Mapping[int, str], attending_layers: Iterable[int]) -> list[str]:
+    """Returns how many layers attend and a remark for each kind of layers without attention, given what they compute.
+
+    The layers are counted only if they and the attending ones are all the numbers from 0: else some are not known.
+    """
+    if not silent_layers:
+        return []
+    attending = set(attending_layers)
+    remarks, count = [], len(silent_layers) + len(attending)
+    if {*silent_layers, *attending} == set(range(count)):
+        remarks.append(f"{len(attending)} of {count} layers {'attend' if len(attending) > 1 else 'attends'}.")
     for content in dict.fromkeys(silent_layers.values()):
         layers = [layer for layer, other_content in silent_layers.items() if other_content == content]
         remarks.append(f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, nothing to draw.")

@@ -10,19 +10,41 @@ from torch import nn
 import attnviz
 from attnviz.base.errors import AttnvizError
 from tests.capture.hybrids import FULL, LINEAR, MIXED, WIDTH, Block, Hybrid
+from tests.capture.small_architectures import MODELS, build
 
 CASES = {
     "by its configuration": (
         Hybrid(MIXED, [LINEAR, FULL, LINEAR, "conv", FULL]),
-        ("Layers 0, 2: linear attention, nothing to draw.", "Layer 3: conv, nothing to draw."),
+        (
+            "2 of 5 layers attend.",
+            "Layers 0, 2: linear attention, nothing to draw.",
+            "Layer 3: convolution, nothing to draw.",
+        ),
     ),
-    "by its classes": (Hybrid(MIXED), ("Layers 0, 2-3: GatedMixer, nothing to draw.",)),
+    "by its classes": (Hybrid(MIXED), ("2 of 5 layers attend.", "Layers 0, 2-3: GatedMixer, nothing to draw.")),
     "by its classes, beside words that do not tell layers apart": (
         Hybrid(MIXED, [FULL] * 5),
-        ("Layers 0, 2-3: GatedMixer, nothing to draw.",),
+        ("2 of 5 layers attend.", "Layers 0, 2-3: GatedMixer, nothing to draw."),
     ),
     "all layers attend": (Hybrid([True, True], [LINEAR, FULL]), ()),
     "no layers beside the only one": (nn.Sequential(nn.Linear(WIDTH, WIDTH), Block(attends=True), nn.ReLU()), ()),
+}
+# What the layers without attention of an architecture compute, by number
+KINDS = {
+    "qwen3_next": {0: "gated delta net"},
+    "qwen3_5_text": {0: "gated delta net"},
+    "olmo_hybrid": {0: "gated delta net"},
+    "kimi_linear": {0: "Kimi delta attention"},
+    "bailing_hybrid": {0: "Kimi delta attention"},
+    "jamba": {0: "Mamba"},
+    "zamba": {0: "Mamba", 2: "Mamba"},
+    "zamba2": {0: "Mamba 2"},
+    "bamba": {0: "Mamba 2"},
+    "granitemoehybrid": {0: "Mamba 2"},
+    "nemotron_h": {0: "Mamba 2", 1: "mixture of experts", 3: "feed-forward network"},
+    "recurrent_gemma": {0: "gated linear recurrence"},
+    "minimax": {1: "lightning attention"},
+    "lfm2_moe": {0: "convolution"},
 }
 
 
@@ -31,7 +53,35 @@ def test_layers_without_attention_are_named_with_the_numbers_that_the_model_give
     model, remarks = CASES[case]
     with attnviz.record(model.eval()) as recording:
         model(torch.rand(1, 6, WIDTH))
-    assert tuple(remark for remark in recording.remarks if "nothing to draw" in remark) == remarks
+    assert recording.remarks == remarks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_of_hybrid_architectures_are_named_in_the_terms_of_the_field(kind: str) -> None:
+    model = build(kind, "narrow", MODELS)
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(input_ids=torch.tensor([[7, 21, 35, 8, 21, 60, 11]]))
+    assert recording.silent_layers == KINDS[kind]
+    attending = [layer for layer in range(model.config.num_hidden_layers) if layer not in KINDS[kind]]
+    assert recording.layers == tuple(attending)
+    verb = "attends" if len(attending) == 1 else "attend"
+    assert recording.remarks[0] == f"{len(attending)} of {model.config.num_hidden_layers} layers {verb}."
+
+
+def test_a_choice_of_maps_keeps_the_count_of_all_layers_and_layers_that_are_not_all_known_are_not_counted() -> None:
+    model, (count, *others) = CASES["by its configuration"]
+    with attnviz.record(model) as recording:
+        model(torch.rand(1, 6, WIDTH))
+    first = replace(recording, maps=recording.maps[:1])
+    assert first.remarks == recording.remarks == (count, *others)
+    assert replace(recording, maps=recording.maps[1:], remarks=()).remarks == tuple(others)
+
+
+def test_a_router_of_experts_does_not_hide_what_a_chosen_layer_computes() -> None:
+    model = build("granitemoehybrid", "narrow", MODELS)
+    message = r"^layer 0: Mamba 2, nothing to draw; there is only 1 \(counted from 0\)$"
+    with pytest.raises(AttnvizError, match=message), torch.no_grad(), attnviz.record(model, layers=[0]):
+        model(input_ids=torch.tensor([[7, 21, 35, 8, 21, 60, 11]]))
 
 
 def test_a_chosen_layer_without_attention_is_refused_by_what_it_computes_live_and_saved_and_others_are_not_mentioned(
@@ -46,7 +96,7 @@ def test_a_chosen_layer_without_attention_is_refused_by_what_it_computes_live_an
     recording.save(tmp_path / "run.safetensors")
     saved = attnviz.load(tmp_path / "run.safetensors")
     assert saved.remarks == recording.remarks
-    assert "3: conv, nothing to draw." in replace(saved, remarks=()).remarks[1]
+    assert replace(saved, remarks=()).remarks == recording.remarks
     with pytest.raises(AttnvizError, match=message):
         attnviz.draw(saved, ".svg", layers="0,2")
     with attnviz.record(model, layers=[4]) as recording:

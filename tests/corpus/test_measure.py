@@ -288,10 +288,14 @@ def test_a_saved_survey_names_and_refuses_layers_without_attention(tmp_path: Pat
     surveyed = survey_of_batch(model, batch_of(model), SurveyOptions())
     save_survey(surveyed + surveyed, tmp_path / "heads.safetensors")
     survey = load_survey(tmp_path / "heads.safetensors")
-    assert survey_remarks(survey)[-2:] == (
-        "Layers 0, 2: linear attention, nothing to draw.", "Layer 3: conv, nothing to draw."
-    )  # fmt: skip
-    with pytest.raises(AttnvizError, match=r"^layer 3: conv, nothing to draw; there are 1, 4 \(counted from 0\)$"):
+    assert survey_remarks(survey)[-3:] == (
+        "2 of 5 layers attend.",
+        "Layers 0, 2: linear attention, nothing to draw.",
+        "Layer 3: convolution, nothing to draw.",
+    )
+    with pytest.raises(
+        AttnvizError, match=r"^layer 3: convolution, nothing to draw; there are 1, 4 \(counted from 0\)$"
+    ):
         chosen_places(survey, Selection(layers=(3,)))
     of_layer = survey_of_batch(model, batch_of(model), SurveyOptions(selection=Selection(layers=(1,))))
     assert not of_layer.silent_layers

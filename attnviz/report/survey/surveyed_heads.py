@@ -366,4 +366,4 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
         remarks.append(f"Left out of the corpus: {skipped_phrase}.")
     if survey.omitted_metrics:
         remarks.append(f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(survey.omitted_metrics)}.")
-    return (*remarks, *silence_remarks(survey.silent_layers))
+    return (*remarks, *silence_remarks(survey.silent_layers, (head.layer for head in survey.heads)))
