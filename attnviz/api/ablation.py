@@ -169,5 +169,5 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
         metric=metric if isinstance(metric, str) else effects.metric,
         model=tower_phrase(reader.tower, reader.name),
         title=first.title if len(examples) == 1 else f"{len(examples)} {noun}",
-        remarks=(*filter(None, [metric_remark]), *remarks),
+        remarks=(*filter(None, [metric_remark]), *remarks, *effects.remarks),
     )

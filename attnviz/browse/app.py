@@ -38,8 +38,9 @@ from attnviz.browse.view.graphics import SIXEL_ATTRIBUTE, protocol_of_environmen
 from attnviz.browse.view.parts import words
 from attnviz.browse.view.screen import described, whole
 from attnviz.maps.heads import head_name
-from attnviz.render.terminal.lines import Line
-from attnviz.report.picture.structure import first_sentence
+from attnviz.maps.recording import silence_remarks
+from attnviz.render.terminal.lines import Line, wrap
+from attnviz.report.picture.structure import Phrase, first_sentence
 from attnviz.report.words.notes import read_names, write_name
 
 Save = Callable[[Screen, State, Path], None]
@@ -399,9 +400,15 @@ class Browser(Application[int], inherit_bindings=False):
             self.background.start("sentence", self.find_sentence, self.show_sentence)
 
     def find_sentence(self) -> None:
-        """Finds the sentence on what stands out among all heads; runs in a thread."""
-        session = self.session
-        session.phrases = first_sentence(session.chosen_heads, session.ranking.frame, session.left_out)
+        """Finds the sentence on what stands out, and on layers without attention if it fits; runs in a thread."""
+        session, recording = self.session, self.session.recording
+        phrases = first_sentence(session.chosen_heads, session.ranking.frame, session.left_out)
+        for remark in silence_remarks(recording.silent_layers, recording.layers):
+            longer = (*phrases, Phrase(f" {remark}" if phrases else remark))
+            message = "".join(phrase.text for phrase in longer)
+            if len(wrap(message, self.current_screen.size.width - 2)) <= 2:
+                phrases = longer
+        session.phrases = phrases
 
     def show_sentence(self) -> None:
         """Says what stands out, unless the user did something already."""

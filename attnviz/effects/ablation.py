@@ -15,6 +15,7 @@ from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run, restore_afterwards
 from attnviz.effects.measures import default_metric, find_measure, ids_of
 from attnviz.effects.text_run import TextRun
+from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
 from attnviz.text.selection import AttentionPart, Selection, refuse_missing, refuse_unknown_part
@@ -90,6 +91,7 @@ class _TextResult:
     values: list[float]  # the metric without each set
     baseline: float  # the metric with all heads
     metric: str  # the name of the metric
+    silent_layers: list[str]  # remarks on the model's layers without attention
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +142,7 @@ class Ablation:
             model=type(self.model).__name__,
             pairs=self.pairs,
             greedy=self.top is not None,
+            remarks=tuple(results[0].silent_layers) if self.heads is None or self.heads == Selection() else (),
         )
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
@@ -166,7 +169,8 @@ class Ablation:
 
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> _TextResult:
     """Returns the metric on one text with all heads, and without each of these sets."""
-    return _TextResult(sets, run.values(sets), run.baseline, metric)
+    silent_layers = silence_remarks(run.clean.silent_layers, (head.layer for head in run.clean.heads))
+    return _TextResult(sets, run.values(sets), run.baseline, metric, silent_layers)
 
 
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[_TextResult]:

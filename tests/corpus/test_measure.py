@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,11 @@ from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.metrics import measure as measure_maps
+from attnviz.render.formats import options_for_medium
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import HeadList
+from attnviz.report.survey.survey_heads import survey_heads_report
 from attnviz.report.survey.surveyed_heads import survey_remarks
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
@@ -293,6 +299,10 @@ def test_a_saved_survey_names_and_refuses_layers_without_attention(tmp_path: Pat
         "Layers 0, 2: linear attention, nothing to draw.",
         "Layer 3: convolution, nothing to draw.",
     )
+    options = options_for_medium(ReportOptions(look=Look(height=10)), ".txt")
+    one_row = replace(options.medium, fits=lambda report: isinstance(report, HeadList) and len(report.summary.rows) < 2)
+    shortest = survey_heads_report(survey, replace(options, medium=one_row))
+    assert shortest.remarks[-3:] == survey_remarks(survey)[-3:]
     with pytest.raises(
         AttnvizError, match=r"^layer 3: convolution, nothing to draw; there are 1, 4 \(counted from 0\)$"
     ):

@@ -1,6 +1,5 @@
 """Removed heads against hooks that zero their slice of the projection's input, and a model left as it was."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers.modeling_outputs import CausalLMOutput
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -400,7 +400,7 @@ class HybridDecoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Any:
         """Returns the logits after all layers."""
-        return SimpleNamespace(logits=self.unembedding(self.hybrid(self.embedding(input_ids))))
+        return CausalLMOutput(logits=self.unembedding(self.hybrid(self.embedding(input_ids))))
 
 
 def test_heads_of_a_layer_without_attention_are_refused_by_what_it_computes() -> None:
@@ -414,6 +414,16 @@ def test_heads_of_a_layer_without_attention_are_refused_by_what_it_computes() ->
     for selection in (Selection(layers=(3,)), Selection(pairs=((3, 0),))):
         with pytest.raises(AttnvizError, match=message):
             logit_report(parts, ReportOptions(selection=selection))
+
+
+def test_effects_and_logits_say_which_layers_have_no_attention_unless_layers_are_chosen() -> None:
+    model, ids = HybridDecoder().eval(), torch.arange(6)[None]
+    remarks = ("2 of 5 layers attend.", "Layers 0, 2-3: GatedMixer, nothing to draw.")
+    assert attnviz.ablate(model, ids, "loss").remarks == remarks
+    assert attnviz.ablate(model, ids, "loss", top=1).remarks == remarks
+    assert attnviz.ablate(model, ids, "loss", heads=["1.0"]).remarks == ()
+    report = logit_report(attnviz.logit_attribution(model, ids, 7), ReportOptions())
+    assert report.remarks[-2:] == remarks
 
 
 def test_an_empty_list_of_heads_is_refused() -> None:

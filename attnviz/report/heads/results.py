@@ -8,6 +8,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_table import Effects, effect_changes
 from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame
 from attnviz.metrics.measure import Measure
 from attnviz.report.heads.lists import (
@@ -384,6 +385,7 @@ def _logit_remarks(parts: LogitParts) -> tuple[str, ...]:
         f"{attribution}{NOT_INDIRECT}",
         f"The parts sum to the logit within {parts.difference:.0e}{cause}.",
         *(["The logit is the one before the model's soft cap."] if parts.capped else []),
+        *silence_remarks(parts.silent_layers, (part.layer for part in parts.heads if part.layer is not None)),
         *parts.remarks,
     )
 

@@ -15,6 +15,7 @@ from attnviz.base.progress import working
 from attnviz.corpus.sums import offset_spans
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_changes, survey_frame
+from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import NUMBERS, HeadChanges, HeadFrame, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
 from attnviz.report.heads.head_atlas import frame_report
@@ -65,7 +66,8 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
         raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
     refuse_text_options(options)
     frame = survey_frame(survey, chosen_places(survey, options.selection))
-    return frame_report(frame, options, survey_title(survey), survey.model, survey_remarks(survey))
+    silent_layers = tuple(silence_remarks(survey.silent_layers, (head.layer for head in survey.heads)))
+    return frame_report(frame, options, survey_title(survey), survey.model, survey_remarks(survey), silent_layers)
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
