@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
-from tests.render.page.conftest import USUAL, Opener, new_page
+from tests.render.page.conftest import ARGUMENTS, CHROMIUM, USUAL, Opener, new_page
 from tests.render.page.examples import large, report_of
 
 LABELS = ("[CLS]", "the", "fox", "saw", "it", "and", "ran", "[SEP]")
@@ -217,3 +217,20 @@ def test_legend_keeps_the_masked_swatch_beside_its_word_and_off_the_last_number(
         assert from_number >= 8, width
         assert 0 < from_colour < 10, width
         assert down < 10, width
+
+
+def test_scroll_bar_of_the_window_covers_no_cell_of_the_map_with_which_a_page_begins(
+    browser: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_bytes(draw(report_of(large(21, heads=4)), ".html"))
+    with_bars = browser.browser_type.launch(
+        executable_path=CHROMIUM, args=ARGUMENTS, ignore_default_args=["--hide-scrollbars"]
+    )
+    page = new_page(with_bars, **USUAL)
+    page.goto(f"{path.as_uri()}#head=0.1")
+    assert page.evaluate("innerWidth - document.documentElement.clientWidth") > 0, "a bar takes room"
+    assert page.evaluate("document.documentElement.scrollHeight > innerHeight"), "the page scrolls"
+    drawn, seen = page.evaluate("(({ whole, element }) => [whole.width, element.clientWidth])(scene.current.stage)")
+    assert 0.9 * seen < drawn <= seen + 1  # of rounding
+    with_bars.close()
