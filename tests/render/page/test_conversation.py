@@ -123,6 +123,20 @@ def test_a_click_on_a_turn_asks_it_and_names_the_heads_that_look_most(opened: Op
     np.testing.assert_allclose(np.maximum(values[ASSISTANT], 0), shares(layer, head, ASSISTANT), rtol=1e-5, atol=1e-7)
 
 
+def test_heads_are_named_that_look_at_a_turn_and_not_at_the_signs_of_the_template(show: Opener) -> None:
+    on_signs = np.where(TURN_OF_TOKEN == 0, 20, 1)
+    maps = [dense(CHAT, layer) for layer in range(2)]
+    weights = [np.where(layer.visible, layer.weights * on_signs, 0) for layer in maps]
+    layers = [
+        replace(layer, weights=(part / part.sum(-1, keepdims=True)).astype(np.float32))
+        for layer, part in zip(maps, weights, strict=True)
+    ]
+    opened = show(report_of(replace(CHAT, maps=tuple(layers))))
+    begin(opened)
+    assert int(written_shares(opened)[0].rstrip("%")) > 50
+    assert "look most at “2 user”" in opened.text("#text > .note")
+
+
 def test_a_click_on_a_word_goes_to_its_token_and_a_key_goes_back_to_its_turn(opened: Opened) -> None:
     begin(opened)
     turn = opened.page.locator(".turn").nth(ASSISTANT)

@@ -15,6 +15,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense
+from tests.report.image_examples import image_recording, tokens_of_image
 
 LABELS = ("[CLS]", "the", "fox", "saw", "it", "[SEP]")
 
@@ -126,6 +127,18 @@ def test_the_first_sentence_names_a_look_from_a_word_to_a_distant_word(
     heads = chosen_heads(replace(recording, maps=(maps,)), Selection())
     phrases = first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None)
     assert any("looks most at" in phrase.text for phrase in phrases) == is_said
+
+
+def test_the_first_sentence_names_no_patch_as_a_word_that_looks() -> None:
+    tokens = tokens_of_image()
+    weights = np.full((1, 7, 7), 1 / 7, dtype=np.float32)
+    weights[0, 5] = np.eye(7)[1]
+    for query, is_said in ((tokens, False), (replace(tokens, medium=np.full(7, -1)), True)):
+        given = dense(image_recording())
+        maps = replace(given, heads=(0,), weights=weights, scores=weights, value_norms=None, query_tokens=query)
+        heads = chosen_heads(replace(image_recording(), maps=(maps,)), Selection())
+        phrases = first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None)
+        assert any("looks most at" in phrase.text for phrase in phrases) == is_said
 
 
 def test_the_first_sentence_is_empty_where_nothing_stands_out() -> None:

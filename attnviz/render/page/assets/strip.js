@@ -92,7 +92,7 @@ export class TextView {
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
     const seen = withoutHidden(line, text);
     const note = this.said(shades.said, largestText(seen, shades.key ? "query" : "key"));
-    const [largest] = strongestOf(seen, 1);
+    const largest = strongestOf(seen, seen.length).find((unit) => !text.written || text.written[unit]); // no signs of a template
     const heads = (largest !== undefined && text.written && shades.heads?.(largest)) || [];
     const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[largest]}”: `,
       h("button", { type: "button", class: "link", onclick: () => openHead(number) }, page.heads[number].name), ` (${weightText(value)})`]);
