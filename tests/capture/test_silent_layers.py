@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 import attnviz
@@ -78,7 +80,12 @@ def test_a_choice_of_maps_keeps_the_count_of_all_layers_and_layers_that_are_not_
 
 
 def test_a_router_of_experts_does_not_hide_what_a_chosen_layer_computes() -> None:
-    model = build("granitemoehybrid", "narrow", MODELS)
+    layers: dict[str, Any] = {"num_hidden_layers": 2, "layer_types": ["mamba", "attention"], "num_local_experts": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "mamba_n_heads": 4, "mamba_d_head": 16}
+    sizes: dict[str, Any] = {"vocab_size": 99, "hidden_size": 32, "intermediate_size": 48, "num_experts_per_tok": 1}
+    config = transformers.GraniteMoeHybridConfig(shared_intermediate_size=16, **layers, **heads, **sizes)
+    model: nn.Module = transformers.GraniteMoeHybridModel(config)
+    model.eval()
     message = r"^layer 0: Mamba 2, nothing to draw; there is only 1 \(counted from 0\)$"
     with pytest.raises(AttnvizError, match=message), torch.no_grad(), attnviz.record(model, layers=[0]):
         model(input_ids=torch.tensor([[7, 21, 35, 8, 21, 60, 11]]))
