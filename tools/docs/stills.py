@@ -13,6 +13,8 @@ from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 from tools.docs.look import CHROMIUM
 
 LARGEST, WIDTH, COLORS = 1280, 1000, 128  # of a picture in the documents, so that it takes less than 100 kB
+# Headless, Chromium takes itself for a phone's, and a page speaks of touch.
+MOUSE = "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4"
 
 
 def draw(file: Path, target: Path) -> None:
@@ -67,7 +69,7 @@ def screenshot(file: Path, version: int) -> Image.Image:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "page.png"
         window = f"--window-size={size[0]},{size[1]}"
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", window]
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", MOUSE, window]
         words = [str(CHROMIUM), *options, f"--screenshot={target}", file.absolute().as_uri()]
         subprocess.run(words, check=True, capture_output=True)
         with Image.open(target) as picture:
