@@ -145,7 +145,7 @@ def test_a_part_keeps_its_places(data: Any, tmp_path: Path) -> None:
     # A query whose own key is left out or is padding counts in the part alone: in the whole, nobody sees that key.
     if queries[0] == queries[1] or not keys[0] <= queries[0] < queries[1] <= keys[1]:
         return
-    if not maps.visible.any(axis=0)[slice(*queries)].all():
+    if not maps.visible[..., slice(*queries)].any(axis=-2).all():
         return
     alone = replace(recording, maps=(maps,))
     selection = Selection(queries=queries, keys=keys)

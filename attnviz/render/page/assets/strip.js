@@ -94,7 +94,7 @@ export class TextView {
     const note = this.said(shades.said, largestText(seen, shades.key ? "query" : "key"));
     const largest = strongestOf(seen, seen.length).find((unit) => !text.written || text.written[unit]); // no signs of a template
     const heads = (largest !== undefined && text.written && shades.heads?.(largest)) || [];
-    const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[largest]}”: `,
+    const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[largest ?? 0]}”: `,
       h("button", { type: "button", class: "link", onclick: () => openHead(number) }, page.heads[number].name), ` (${weightText(value)})`]);
     patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, note && note + intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
   }
