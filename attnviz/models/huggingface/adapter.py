@@ -131,6 +131,7 @@ def merge_adapter(model: "PreTrainedModel", folder: Path) -> None:
 
     name = str(folder)
     settings = _mergeable_settings(folder, name)
+    modules = dict(model.named_modules())
     matrices: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for key, tensor in load_file(folder / WEIGHTS_FILE).items():
         path = key.removeprefix("base_model.model.")
@@ -139,11 +140,11 @@ def merge_adapter(model: "PreTrainedModel", folder: Path) -> None:
             matrices[lora_key[1]][f"{lora_key[2]}.bias" if lora_key[3] == "bias" else lora_key[2]] = tensor
             continue
         owner, _, attribute = path.replace(".base_layer.", ".").rpartition(".")  # a weight that was trained as a whole
-        module = _module_at(model, owner, name)
+        module = _module_at(modules, model.base_model_prefix, owner, name)
         if module is not None:
             _replace(getattr(module, attribute, None), tensor, path, name)
     for path, parts in matrices.items():
-        module = _module_at(model, path, name)
+        module = _module_at(modules, model.base_model_prefix, path, name)
         if module is not None:
             with torch.no_grad():
                 _merge_into(module, parts, path, name, settings)
@@ -163,10 +164,10 @@ def _merge_into(module: Any, parts: "dict[str, torch.Tensor]", path: str, name: 
     weight = module.weight
     scale = _alpha(settings, path, name) / (math.sqrt(len(down)) if settings.get("use_rslora") else len(down))
     change = (up.float() @ down.float()).to(weight.device) * scale
-    whole = weight.float().T if has_inputs_first else weight.float()
-    if change.shape != whole.shape:
-        raise _of_another_model(path, name, change, whole)
-    merged = whole + change
+    base = weight.float().T if has_inputs_first else weight.float()
+    if change.shape != base.shape:
+        raise _of_another_model(path, name, change, base)
+    merged = base + change
     if magnitude is not None:
         merged = merged * (magnitude.to(merged).reshape(-1, 1) / merged.norm(dim=1, keepdim=True))
     _replace(weight, merged.T if has_inputs_first else merged, path, name)
@@ -185,10 +186,8 @@ def _alpha(settings: dict[str, Any], path: str, name: str) -> float:
     return float(settings["lora_alpha"])
 
 
-def _module_at(model: "PreTrainedModel", path: str, name: str) -> Any:
+def _module_at(modules: dict[str, Any], prefix: str, path: str, name: str) -> Any:
     """Returns the module that an adapter changes, which was trained with or without a head; ``None`` for a head."""
-    modules = dict(model.named_modules())
-    prefix = model.base_model_prefix
     for candidate in (path, path.removeprefix(f"{prefix}."), f"{prefix}.{path}"):
         if candidate in modules:
             return modules[candidate]

@@ -159,10 +159,12 @@ def gguf_named(name: str) -> Path | None:
         if (path := gguf_at(Path(place).expanduser() / name)) is not None:
             return path
     ollama_name = OLLAMA_NAME.fullmatch(name)
-    for place in filter(None, (os.environ.get("OLLAMA_MODELS"), *OLLAMA_FOLDERS)) if ollama_name else ():
-        registry, owner, model, tag = ollama_name.groups() if ollama_name else ()
+    if ollama_name is None:
+        return None
+    registry, owner, model, tag = ollama_name.groups()
+    parts = (registry or "registry.ollama.ai", owner or "library", model, tag or "latest")
+    for place in filter(None, (os.environ.get("OLLAMA_MODELS"), *OLLAMA_FOLDERS)):
         folder = Path(place).expanduser()
-        parts = (registry or "registry.ollama.ai", owner or "library", model, tag or "latest")
         manifest = folder.joinpath("manifests", *parts)
         if manifest.is_file():
             return _ollama_weights(manifest, folder, name)
