@@ -94,6 +94,19 @@ def test_a_figure_whose_caption_changed_is_another_picture(tmp_path: Path) -> No
     assert not alike(tmp_path / "one.png", tmp_path / "two.png")
 
 
+def test_a_drawn_terminal_is_the_same_up_to_the_last_digit_and_its_shades(tmp_path: Path) -> None:
+    drawn = '<svg><rect fill="#f0f0f0"/><text>within 2e-06</text></svg>'
+    for name, drawing in {
+        "today": drawn,
+        "rounded": drawn.replace("2e", "1e"),
+        "renamed": drawn.replace("within", "about"),
+        "darker": drawn.replace("f0f0f0", "404040"),
+    }.items():
+        (tmp_path / f"{name}.svg").write_text(drawing, encoding="utf-8")
+    assert alike(tmp_path / "rounded.svg", tmp_path / "today.svg")
+    assert not any(alike(tmp_path / f"{name}.svg", tmp_path / "today.svg") for name in ("renamed", "darker"))
+
+
 def test_a_command_that_fails_and_a_picture_that_no_command_makes_are_said() -> None:
     with pytest.raises(ValueError, match=r"attnviz show run.safetensor fails: attnviz: .*run.safetensor"):
         list(commands.run("```console\n$ attnviz show run.safetensor\n```\n"))
