@@ -59,6 +59,7 @@ class Opened:
 
     def forget(self) -> None:
         """Leaves the page as it was before."""
+        assert self.page.context.pages == [self.page], "a page behind another one draws one frame a second"
         for event, listener in self.listeners:
             self.page.remove_listener(event, listener)
         self.page.mouse.up()

@@ -366,6 +366,7 @@ def test_notes_of_a_file_are_stepped_through_and_saved_with_the_page(show: Opene
     assert json.loads(again.evaluate("JSON.stringify(page.notes)"))[2]["text"] == "Mine <i>too</i>"
     assert again.evaluate("[state.head, document.querySelectorAll('.thumb').length]") == [6, 12]
     assert wrong == []
+    again.close()
 
 
 @pytest.mark.parametrize(("text", "said"), [("It looks\n", "line 1 is not a note"), (None, "there is no file")])
