@@ -159,17 +159,19 @@ def spaces_before(tokens: Tokens) -> str:
     A token that ends in a line end, such as a newline that is a token itself, stands at the end of its line.
     If the tokens have no text, every gap is a space.
     """
-    stops = np.maximum.accumulate(tokens.offsets[:, 1])  # the largest so far, as tokens without characters end at 0
-    previous_stops = np.concatenate([[0], stops])[:-1]
     characters = []
+    previous_start = previous_stop = 0
     previous_blanks = ""  # at the end of the token before
-    for previous_stop, (start, stop) in zip(previous_stops, tokens.offsets, strict=True):
+    for start, stop in tokens.offsets.tolist():
         gap = tokens.text[previous_stop:start]
+        if previous_start < start < stop < previous_stop:  # the unit before stands in several parts around this one
+            gap, previous_stop = " ", start
         if "\n" in gap or "\n" in previous_blanks:
             characters.append("\n")
         else:
             characters.append(" " if gap or not tokens.text else "-")
         if stop > start:
+            previous_start, previous_stop = start, max(previous_stop, stop)
             characters_of_token = tokens.text[start:stop]
             previous_blanks = characters_of_token[len(characters_of_token.rstrip()) :]
         else:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.text import Text
-from attnviz.text.characters import WORDS, first_visible
+from attnviz.text.characters import WORDS, first_visible, visible_characters
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import (
     MAX_LABEL_CHARACTERS,
@@ -26,8 +26,10 @@ from attnviz.text.named_groups import (
     named_groups,
     plural,
 )
-from attnviz.text.tokens import Tokens, first_words, readable_label, visible_label
+from attnviz.text.places import spaces_before
+from attnviz.text.tokens import VISIBLE_SIGNS, Tokens, first_words, readable_label, visible_label
 
+SIGNS = tuple(VISIBLE_SIGNS.values())
 MAX_WORD_CHARACTERS = 1000  # of a word; its label needs no more
 
 
@@ -96,17 +98,20 @@ class Units(Groups):
         """Returns the span from the unit of the first token in ``tokens`` to the unit of the last one."""
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
-    def is_spaced(self, unit: int) -> bool:
-        """True if white space lies between the unit's last token and the next token, or if one of the two is special.
+    @cached_property
+    def spaces(self) -> str:
+        """The gap before each unit, as `spaces_before` writes it."""
+        return spaces_before(self.tokens if self.has_unit_for_each_token else self.as_tokens())
 
-        Also true if the text is unknown. False if the unit ends the axis, or if the white space is in a token.
+    def is_spaced(self, unit: int) -> bool:
+        """True if there is a gap between the unit and the next one, or if a token at their border is special.
+
+        False if the unit ends the axis, or if the labels show the white space between them.
         """
-        tokens, stop = self.tokens, int(self.stops[unit])
-        if stop >= len(tokens):
+        if unit + 1 >= len(self):
             return False
-        if not tokens.text or tokens.special[stop - 1] or tokens.special[stop]:
-            return True
-        return tokens.text[tokens.offsets[stop - 1, 1] : tokens.offsets[stop, 0]].isspace()
+        at_border = [self.stops[unit] - 1, self.starts[unit + 1]]
+        return bool(self.tokens.special[at_border].any()) or self.spaces[unit + 1] != "-"
 
     def as_tokens(self) -> Tokens:
         """Returns the units as tokens, one for each unit; a unit of several tokens has the id -1."""
@@ -116,8 +121,6 @@ class Units(Groups):
         # The place of a unit of several tokens is the smallest one around theirs, in the medium of the first.
         medium, places = tokens.medium[self.starts], tokens.places[self.starts].copy()
         is_placed = (numbers >= 0) & (self.sizes > 1)[numbers] & (tokens.medium >= 0)
-        if tokens.text:  # white space belongs to no unit's place
-            is_placed &= ~(in_text(tokens) & (first_visible(tokens.text, tokens.offsets) < 0))
         placed_tokens = np.flatnonzero(is_placed)
         last_to_first = placed_tokens[::-1]  # so that the medium of a unit's first token overwrites those of its others
         medium[numbers[last_to_first]] = tokens.medium[last_to_first]
@@ -130,6 +133,13 @@ class Units(Groups):
             for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
                 places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
                 reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
+        # White space at the ends of a text belongs to its place only if the label shows it.
+        shows_blanks = np.array([label.startswith(SIGNS) or label.endswith(SIGNS) for label in self.labels], dtype=bool)
+        firsts = first_visible(tokens.text, places[:, :2])
+        trimmed = np.flatnonzero((in_text(tokens)[self.starts]) & (firsts >= 0) & ~shows_blanks)
+        visible = visible_characters(tokens.text)
+        places[trimmed, 0] = firsts[trimmed]
+        places[trimmed, 1] = visible[np.searchsorted(visible, places[trimmed, 1]) - 1] + 1
         return replace(tokens.take(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
 
 

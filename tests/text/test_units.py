@@ -7,6 +7,7 @@ import pytest
 
 from attnviz.media.text import Text
 from attnviz.text.groups import Groups
+from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 from tests.text.examples import made_tokens
@@ -48,9 +49,45 @@ def test_label_that_would_command_the_terminal_is_written_out(hostile: str) -> N
     assert label.isprintable()
 
 
-def test_spaces_are_those_of_the_text() -> None:
-    units = Units.of(made_tokens())
-    assert [units.is_spaced(place) for place in range(len(units))] == [True, False, True, True, False]
+def byte_level_chat() -> Tokens:
+    """<|u|> "My" " dog" " b" "arks" <|m|> "Yes" "," " it" of a chat, whose tokens hold the spaces before words."""
+    pieces = ("<|u|>", "My", " dog", " b", "arks", "<|m|>", "Yes", ",", " it")
+    stops = np.cumsum([len(piece) for piece in pieces])
+    special = np.array([piece.startswith("<|") for piece in pieces])
+    turns = Groups(np.array([-1, 0, 0, 0, 0, -1, 1, 1, 1]), ("1 user", "2 model"))
+    tokens = Tokens.of_text(
+        text="".join(pieces),
+        ids=np.arange(9),
+        labels=tuple(piece.replace(" ", "␣") for piece in pieces),
+        offsets=np.stack([stops - [len(piece) for piece in pieces], stops], axis=1),
+        words=np.array([-1, 0, 1, 2, 2, -1, 3, 3, 4]),
+        special=special,
+    )
+    return replace(tokens, groups={**tokens.groups, "turns": turns})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "by", "text"),
+    [
+        (made_tokens(), "tokens", "[CLS] playing cards [SEP]"),
+        (made_tokens(), "words", "[CLS] playing cards [SEP]"),
+        (byte_level_chat(), "tokens", "<|u|> My␣dog␣barks <|m|> Yes,␣it"),
+        (byte_level_chat(), "words", "marks My dog barks Yes, it"),
+        (byte_level_chat(), "turns", "marks 1 user 2 model"),
+    ],
+)
+def test_units_are_read_with_the_spaces_of_their_text(tokens: Tokens, by: str, text: str) -> None:
+    units = Units.of(tokens, by)
+    gaps = [" " if units.is_spaced(unit) else "" for unit in range(len(units))]
+    assert "".join(map("".join, zip(units.labels, gaps, strict=True))) == text
+
+
+def test_place_of_a_word_is_without_the_white_space_that_its_label_leaves_out() -> None:
+    words = Units.of(byte_level_chat(), "words", special=False).as_tokens()
+    assert [words.text[start:stop] for start, stop in words.offsets.tolist()] == ["My", "dog", "barks", "Yes,", "it"]
+    assert [find_place(words, name)[0] for name in ("dog", "barks", "dog barks")] == [1, 2, 2]
+    unjoined = Units.of(byte_level_chat(), special=False).as_tokens()
+    assert unjoined.text[slice(*unjoined.offsets[1].tolist())] == " dog"  # which its label shows
 
 
 def test_reduction_skips_what_is_left_out() -> None:
