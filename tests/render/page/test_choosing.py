@@ -34,7 +34,7 @@ def test_link_to_what_the_page_does_not_have_says_so_until_the_reader_goes_on(sh
 
 def test_hint_under_the_text_says_how_heads_are_chosen_and_let_go_of(show: Opener) -> None:
     opened = show(report_of(sentence()))
-    assert opened.text("#keys-hint").startswith("Click a token: every head shows what that token looks at. Tick heads")
+    assert "Click a head, then Shift and click another, to compare them." in opened.text("#keys-hint")
     for number in (1, 6):
         opened.page.hover(f".thumb >> nth={number}")
         opened.page.click(f".thumb:nth-of-type({number + 1}) .tick")
@@ -52,6 +52,27 @@ def test_open_head_is_one_of_those_that_are_shown_together(show: Opener) -> None
     opened.page.click("#choose-together button:text-is('Side by side')")
     opened.until("scene.current?.stages?.length === 2")
     assert opened.text("#head-title") == "Heads 0.1, 1.3 side by side"
+
+
+def test_heads_are_added_beside_an_open_one_and_taken_away_again(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.page.click(".thumb >> nth=1", modifiers=["Shift"])
+    opened.page.click(".thumb >> nth=7")
+    opened.until("scene.shown?.number === 7")
+    for number, beside in ((2, [7, 2]), (4, [7, 2, 4]), (7, [2, 4]), (2, [])):
+        opened.page.click(f".thumb[data-number='{number}']", modifiers=["Shift"])
+        drawn = "(scene.current?.stages ?? []).map(({ picture }) => picture.shown.number)"
+        opened.until(f"{drawn}.join() === {beside}.join()")
+    assert opened.evaluate("[state.head, state.together, ...state.chosen]") == [None, None, 4]
+    opened.evaluate("history.back()")
+    opened.until("scene.current?.stages?.length === 2")
+
+
+def test_a_difference_of_two_heads_becomes_three_heads_side_by_side(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate("set({ chosen: [1, 6], together: 'difference' })")
+    opened.page.click(".thumb[data-number='8']", modifiers=["Shift"])
+    opened.until("scene.current?.stages?.length === 3 && state.together === 'side'")
 
 
 def test_long_touch_chooses_a_head_and_then_touches_choose_others(show: Opener) -> None:

@@ -113,11 +113,12 @@ def test_who_looks_at_it_and_what_sorts_by_a_second_token(show: Opener) -> None:
 def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
     recording = sentence()
     hand = Hand(show(report_of(recording)))
-    for number in (1, 6):
-        hand.click(f".thumb >> nth={number}", "Shift")
-    hand.click("#choose-together button:text-is('Side by side')")
+    hand.click(".thumb >> nth=1")
+    hand.opened.until("scene.shown?.number === 1")
+    assert hand.opened.text("#keys-hint") == "Shift and click another head: both stand side by side."
+    hand.click(".thumb[data-number='6']", "Shift")
     hand.opened.until("scene.current?.stages?.length === 2")
-    assert hand.actions == 3
+    assert hand.actions == 2
     assert hand.opened.page.locator(".side-by-side figcaption").all_inner_texts() == [
         "Head 0.1",
         "Head 1.2 · previous token 1.00",

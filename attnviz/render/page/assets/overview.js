@@ -17,6 +17,7 @@ import { faded } from "./scales.js";
 import { peakOf, sharedScale, shownHead, thumbnailScale } from "./shown.js";
 import { hidesSpecial, scene, set, state } from "./state.js";
 import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, meanLine, ratioOf, tokenPart } from "./thumbnails.js";
+import { whyNot } from "./together.js";
 import { elementOf, h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
 
@@ -119,11 +120,15 @@ export function effectColor(number) {
   return part ? faded(theme()[part < 0 ? "less" : "more"], Math.max(MIN_FRAME_OPACITY, Math.min(1, Math.abs(part)))) : "";
 }
 
-/** Chooses a head to be shown with others, or no longer. @param {number} number */
+/** Chooses a head to be shown with others, or no longer; beside an open one, both stand side by side at once. @param {number} number */
 export function toggleChosen(number) {
-  const { chosen } = state;
-  set({ chosen: chosen.includes(number) ? chosen.filter((other) => other !== number) : [...chosen, number] });
-  say(`${state.chosen.length} heads chosen`);
+  const { head, together } = state;
+  const before = head === null ? state.chosen : [head];
+  const chosen = before.includes(number) ? before.filter((other) => other !== number) : [...before, number];
+  const isOpen = head !== null || together !== null;
+  const how = together && !whyNot(chosen, together) ? together : "side";
+  set(isOpen && chosen.length > 1 ? { chosen, head: null, together: how } : { chosen, together: null }, { step: isOpen });
+  say(`${chosen.length} heads chosen`);
 }
 
 /** Returns the words of a thumbnail's label on the largest weight or change of its head. @param {number} number */
@@ -249,7 +254,7 @@ function frameHeads() {
 function listen() {
   small.canvas.onclick = (event) => {
     const head = headUnder(event);
-    if (head !== null) openHead(head);
+    if (head !== null) (event.shiftKey || event.ctrlKey || event.metaKey ? toggleChosen : openHead)(head);
   };
   small.canvas.onpointermove = (event) => {
     const head = headUnder(event);

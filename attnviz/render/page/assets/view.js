@@ -129,7 +129,7 @@ function focusAfter() {
   const typing = document.activeElement?.matches("input, select, textarea, [aria-pressed]");
   if (before === undefined || before === state.head || typing || page.heads.length === 1) return;
   if (state.head !== null && before === null) one("head-title").focus({ preventScroll: true });
-  if (state.head === null && before !== null && state.list === "maps") focusThumbnail(before);
+  if (state.head === null && !state.together && before !== null && state.list === "maps") focusThumbnail(before);
 }
 
 /** Puts the focus on what the buttons are about: the open picture, or the first head. */
