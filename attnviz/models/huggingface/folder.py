@@ -22,12 +22,9 @@ from attnviz.base.reading import read_json, read_text
 from attnviz.media.sound import MAX_RATE
 from attnviz.models.huggingface.gguf_file import gguf_at, gguf_named, read_gguf
 from attnviz.models.huggingface.safety import (
-    refuse_absurd_counts,
-    refuse_absurd_settings,
-    refuse_absurd_tokenizers,
-    refuse_kernels,
     refuse_unsafe_files,
-    refuse_unsafe_paths,
+    refuse_unsafe_settings,
+    refuse_unsafe_tokenizer,
     refuse_unsafe_weights,
 )
 
@@ -220,9 +217,7 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
             f"{option('model', 'MODEL+ADAPTER')} or the model alone"
         )
     config = _config(folder, name)
-    refuse_absurd_counts(name, config)
-    refuse_absurd_settings(folder, name)
-    refuse_kernels(name, config)
+    refuse_unsafe_settings(folder, name, config)
     _refuse_without_weights([file.name for file in folder.iterdir()], name)
     if images:
         settings = _processor_settings(folder)
@@ -266,8 +261,7 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
         )
     refuse_unsafe_weights(folder, name, config)
     if not images:
-        refuse_unsafe_paths(folder, name)
-        refuse_absurd_tokenizers(folder)
+        refuse_unsafe_tokenizer(folder, name)
     return config
 
 

@@ -95,8 +95,8 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
                 _refuse_unless_weights(folder, name, index.name, file, (WEIGHTS_SUFFIX,))
 
 
-def refuse_unsafe_paths(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder's ``tokenizer_config.json`` names an existing file outside the folder.
+def refuse_unsafe_tokenizer(folder: Path, name: str) -> None:
+    """Raises AttnvizError if a tokenizer's files name an existing file outside the folder, or multiply a text.
 
     Settings in ``UNUSED_PATHS`` are not checked, since no library opens their files.
     """
@@ -109,14 +109,20 @@ def refuse_unsafe_paths(folder: Path, name: str) -> None:
                 exists = target.exists()
             if target.name != value and exists and not target.resolve().is_relative_to(folder.resolve()):
                 raise AttnvizError(f"{path.name} of {name!r} names {value!r}, outside the folder; use {target.name!r}")
+    for file in folder.glob("tokenizer*.json"):
+        if file.name != path.name:
+            refuse_expanding_tokenizer(file)
 
 
-def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
-    """Raises AttnvizError if a configuration counts more layers, heads or other parts than any real model has.
+def refuse_unsafe_settings(folder: Path, name: str, config: dict[str, Any]) -> None:
+    """Raises AttnvizError if the folder's JSON files count more parts than any real model has, or choose native code.
 
-    The limits are ``MAX_LAYERS`` for layers and ``MAX_COUNT`` for anything else, also in nested settings.
+    The limits are ``MAX_LAYERS`` for layers and ``MAX_COUNT`` for anything else, also in nested settings. Other
+    settings must be of the kinds that `KINDS_OF_SETTINGS` names.
     """
-    for key, value in _named_values(config):
+    objects = list(_objects(config))
+    named_values = [item for settings in objects for item in settings.items()]
+    for key, value in named_values:
         limit = MAX_LAYERS if LAYER_SETTINGS.fullmatch(key) else MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
         limit = MAX_LABELS if key == "num_labels" else limit
         counts = value if isinstance(value, list) else [value]
@@ -127,7 +133,7 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
             raise AttnvizError(f"config.json of {name!r} has {len(value)} {key}, above the limit of {MAX_LABELS}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} has {key} for more than {MAX_LAYERS} layers, the limit")
-    for settings in _objects(config):
+    for settings in objects:
         image_size, patch_size = settings.get("image_size"), settings.get("patch_size")
         image_area, patch_area = _area(image_size), _area(patch_size)
         if image_area > MAX_PATCHES * patch_area > 0:
@@ -135,22 +141,11 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
                 f"config.json of {name!r} has image_size {quoted(image_size)} and patch_size {quoted(patch_size)}, "
                 f"which make more than {MAX_PATCHES:,} patches, the limit"
             )
-
-
-def refuse_absurd_settings(folder: Path, name: str) -> None:
-    """Raises AttnvizError if a setting of the folder's JSON files is not of the kind that `KINDS_OF_SETTINGS` names."""
     for file, kinds in KINDS_OF_SETTINGS.items():
-        path = folder / file
-        if path.is_file():
-            refuse_other_kinds(read_json(path), kinds, f"{file} of {name!r}")
-
-
-def refuse_kernels(name: str, config: dict[str, Any]) -> None:
-    """Raises AttnvizError if a configuration, or one nested in it, names a kernel of the hub, which is native code.
-
-    Such a name has a slash, as in ``kernels-community/flash-attn``.
-    """
-    for key, value in _named_values(config):
+        if (folder / file).is_file():
+            refuse_other_kinds(read_json(folder / file), kinds, f"{file} of {name!r}")
+    # A kernel of the hub has a slash in its name, as in ``kernels-community/flash-attn``.
+    for key, value in named_values:
         choices = _strings(value) if key.endswith(KERNEL_SUFFIX) else ()
         kernel = next((choice for choice in choices if "/" in choice), None)
         if kernel is not None:
@@ -182,13 +177,6 @@ def _largest(value: Any) -> float:
     return value if type(value) in (int, float) else 0
 
 
-def refuse_absurd_tokenizers(folder: Path) -> None:
-    """Raises AttnvizError if a tokenizer file of the folder may make far more tokens than a text has characters."""
-    for path in folder.glob("tokenizer*.json"):
-        if path.name != "tokenizer_config.json":
-            refuse_expanding_tokenizer(path)
-
-
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
     """Raises AttnvizError unless a name of weights is a file's name with a permitted suffix, and the file exists."""
     is_file_name = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
@@ -200,11 +188,6 @@ def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suff
         raise AttnvizError(
             f"{source} of {name!r} names {file!r} for weights, which is not in the folder; copy it there"
         )
-
-
-def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
-    """Returns the name and value of every setting of a configuration, including those in dictionaries and lists."""
-    return (item for settings in _objects(config) for item in settings.items())
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
