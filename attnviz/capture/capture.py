@@ -335,7 +335,9 @@ class Capture:
             kind = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), kind))
             return
-        first_head = self._first_head(site)
+        first_head = site.head or 0
+        if site.head is None and site.call:  # the numbers go on from call to call of a module
+            first_head = self.head_counts.get(replace(site, call=site.call - 1), 0)
         end = self.head_counts[site] = first_head + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first_head, end))
         if heads and self.options.receive is not None:
@@ -359,12 +361,6 @@ class Capture:
         """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later."""
         tokens, context = (None if callable(given) else given for given in (self.options.tokens, self.options.context))
         return GivenLabels(tokens, context, [call]).tokens_of(call, item)
-
-    def _first_head(self, site: CallSite) -> int:
-        """Returns the number of a call's first head in its layer; the numbers go on from call to call of a module."""
-        if site.head is not None or site.call == 0:
-            return site.head or 0
-        return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _stop_after(self, site: CallSite) -> None:
         """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed."""

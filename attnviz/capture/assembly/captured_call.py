@@ -13,10 +13,9 @@ from torch import Tensor
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import refuse_without_memory
+from attnviz.capture.assembly.factors import PositionRules, factors_of, position_rules
 from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
-from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.output_path import OutputPath
-from attnviz.capture.assembly.recovered_factors import factors_of
 from attnviz.capture.calls.attention_call import (
     AVERAGED,
     SINK,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import (
+    MAX_CHECKED_QUERIES,
     SINK,
     AttentionCall,
     DenseCall,
@@ -28,7 +29,6 @@ from attnviz.capture.calls.layout import (
     roles_of_size,
 )
 from attnviz.capture.calls.placed_rows import PlacedRows, places_of_gather, scatter_rows
-from attnviz.capture.calls.readable import restored_softmax
 from attnviz.capture.flow.moved_rows import OperandGathers
 from attnviz.capture.flow.nodes import Contraction, Scores, Use
 
@@ -40,6 +40,9 @@ PARTIAL = "a share of some rows goes to no key, so their weights sum to less tha
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 NOISY = "the softmax adds noise to the scores (Gumbel), and the scores with it are unknown"
 RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of the factor by which dropout scales weights
+SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # for one weight, in float32 and in half precision
+SCORES_LOST = "the scores were overwritten in place after the softmax, and are unknown"
+WEIGHTS_LOST = "the weights were overwritten in place after the softmax, and are computed again from the scores"
 MIXED = "softmaxes are added up before they multiply the values; the maps show one of them"
 CHANGED = "the weights are changed between the softmax and the values; the maps show the softmax"
 UNSIZED_FEATURES: Roles = ((0, "features"),)  # the operand gives their number
@@ -207,6 +210,36 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     if operands is None:
         return call
     return _with_gathered_rows_placed(call, gather, operands.fold_queries, operands.fold_keys)
+
+
+def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, str]:
+    """Returns scores and weights of a softmax as they were before the model overwrote them, and a remark on losses.
+
+    Compares at most 32 rows of each map. If the weights are not a softmax of the scores, but sum to 1, the scores were
+    overwritten: they become NaN, or −inf where the weight is 0. If they do not sum to 1, the weights were overwritten,
+    and are computed again. The remark is empty if nothing is lost.
+    """
+    tolerance = SOFTMAX_TOLERANCE if are_exact(logits, probabilities) else HALF_SOFTMAX_TOLERANCE
+    scores, weights = _compared_rows(logits), _compared_rows(probabilities)
+    difference = (scores.softmax(-1) - weights).abs().amax(-1)
+    has_visible = scores.isfinite().any(-1) & difference.isfinite()
+    if bool((difference[has_visible] <= tolerance).all()):
+        return logits, probabilities, ""
+    # A row without visible keys is NaN, and counts as a uniform one.
+    rows = weights.nan_to_num(nan=1 / probabilities.shape[-1])
+    sums_are_one = ((rows.sum(-1) - 1).abs() <= 10 * tolerance).all()  # the errors of a row's weights add up
+    if (rows >= 0).all() and sums_are_one:
+        unknown_logits = torch.where(probabilities > 0, float("nan"), float("-inf")).to(logits.dtype)
+        return unknown_logits, probabilities, SCORES_LOST
+    return logits, logits.softmax(-1, dtype=probabilities.dtype), WEIGHTS_LOST
+
+
+def _compared_rows(tensor: Tensor) -> Tensor:
+    """Returns at most 32 evenly spaced rows of each map, converted to float32 unless they are float32 or float64."""
+    *_, queries, _ = tensor.shape
+    step = -(-queries // MAX_CHECKED_QUERIES)  # rounded up
+    rows = tensor[..., ::step, :]
+    return rows if are_exact(rows) else rows.float()
 
 
 def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:

@@ -1,6 +1,5 @@
-"""Places the queries and keys of a call at their places among all, and joins calls over parts of the queries."""
+"""Places the queries and keys of a call at their places among all."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -132,70 +131,3 @@ def _placed(tensor: Tensor, rows: PlacedRows | None, axis: int = 2, filling: flo
     shape = [*tensor.shape]
     shape[axis] = rows.total
     return tensor.new_full(shape, filling).scatter_(axis, index.expand(tensor.shape), tensor)
-
-
-def joined_queries(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Returns calls over the same number of keys joined into one, with their queries concatenated."""
-    output, values = _joined([call.output for call in calls]), _overlaid([call.values for call in calls])
-    factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
-    if factored_calls:
-        first_call = factored_calls[0]
-        keys = _overlaid([call.keys for call in factored_calls])
-        return replace(
-            first_call,
-            output=output,
-            values=values,
-            queries=torch.cat([call.queries for call in factored_calls], dim=2),
-            keys=first_call.keys if keys is None else keys,
-            mask=_joined_mask(factored_calls),
-            causal=False,
-            window=None,
-            logsumexp=_joined([call.logsumexp for call in factored_calls]),
-        )
-    dense_calls = [call for call in calls if isinstance(call, DenseCall)]
-    product_queries = _joined([call.product and call.product.queries for call in dense_calls])
-    product_keys = _overlaid([call.known_keys for call in dense_calls])
-    dropouts = [call.dropout for call in dense_calls if call.dropout is not None]
-    dropout = None
-    if len(dropouts) == len(calls) and len({part.factor for part in dropouts}) == 1:
-        dropout = Dropout(torch.cat([part.weights for part in dropouts], dim=2), dropouts[0].factor)
-    return replace(
-        dense_calls[0],
-        # The output of chunks that differ in dropout cannot be computed from the weights.
-        output=None if dropouts and dropout is None else output,
-        values=values,
-        logits=torch.cat([call.logits for call in dense_calls], dim=2),
-        probabilities=torch.cat([call.probabilities for call in dense_calls], dim=2),
-        product=None if product_queries is None or product_keys is None else Product(product_queries, product_keys),
-        factors=None,
-        dropout=dropout,
-    )
-
-
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns tensors ``(batch, heads, queries, ...)`` concatenated along the queries; ``None`` if one is unknown."""
-    known_parts = [part for part in parts if part is not None]
-    return torch.cat(known_parts, dim=2) if len(known_parts) == len(parts) else None
-
-
-def _overlaid(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns keys or values merged from parts of one shape, each 0 where other parts have values."""
-    known_parts = [part for part in parts if part is not None]
-    if len(known_parts) < len(parts):
-        return None
-    merged_tensor = known_parts[0]
-    for part in known_parts[1:]:
-        merged_tensor = torch.where(part == 0, merged_tensor, part)
-    return merged_tensor
-
-
-def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """Returns the masks of all calls, with causality and window, concatenated along the queries."""
-    if all(call.mask is None and not call.causal and call.window is None for call in calls):
-        return None
-    masks = [call.whole_mask() for call in calls]
-    if any(mask.dtype != torch.bool for mask in masks):
-        dtype = next(mask.dtype for mask in masks if mask.dtype != torch.bool)
-        masks = [torch.where(mask, 0.0, -inf).to(dtype) if mask.dtype == torch.bool else mask for mask in masks]
-    batch, heads = (max(mask.shape[axis] for mask in masks) for axis in (0, 1))
-    return torch.cat([mask.expand(batch, heads, *mask.shape[2:]) for mask in masks], dim=2)

@@ -182,7 +182,7 @@ class DataFlow:
         if source.shape != result.shape or source.stride() != result.stride():
             return False
         node = self.node(source)
-        if node.needs_new_node or not self._is_new(result, [source]):
+        if node.is_unobserved or node.holds_tensors or not self._is_new(result, [source]):
             return False
         if result is not source:
             self._keep_without_callback(result, node)

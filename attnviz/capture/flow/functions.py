@@ -304,15 +304,7 @@ BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *RESHAPING, "stack", "copy_", "set_"})
 Key = tuple[object, ...]
 
 
-class _CachedNode(NamedTuple):
-    """The cached part of a result's node."""
-
-    axes: Axes  # the axes of the result
-    constant: bool  # True if it was computed from parameters and buffers alone
-    from_token_pairs: bool  # True if it was computed from pairs of tokens
-
-
-_cached_nodes: dict[Key, _CachedNode] = {}
+_cached_nodes: dict[Key, Node] = {}  # without their lineages
 
 
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
@@ -363,7 +355,7 @@ def cache_node(key: Key, node: Node) -> None:
         return
     if len(_cached_nodes) >= MAX_CACHED:
         _cached_nodes.clear()
-    _cached_nodes[key] = _CachedNode(node.axes, node.constant, node.from_token_pairs)
+    _cached_nodes[key] = Node(node.axes, constant=node.constant, from_token_pairs=node.from_token_pairs)
 
 
 LOGARITHMS = ("log_softmax", "_log_softmax", "special_log_softmax", "logsumexp")

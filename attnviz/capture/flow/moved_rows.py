@@ -7,7 +7,7 @@ Two kinds of rows have numbers. A model that attends in windows cuts its tokens 
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,13 +46,42 @@ MAX_NUMBERED = 2**24  # elements of an input that are numbered
 UNKNOWN = -1  # the number of padding, and of rows that are not known
 
 
-class _Numbers(Protocol):
-    @property
-    def numbers(self) -> Tensor:
-        """A number for each element of a tensor."""
+class Origin(NamedTuple):
+    """The token that each element of a tensor belongs to."""
+
+    numbers: Tensor  # ascending from text to text and token to token; -1 for padding. Same shape as the tensor.
+    texts: int  # the number of texts
+    tokens: int  # how many numbers each text has
+    is_raw: bool = False  # True for an input whose elements need not be tokens, such as pixels
 
 
-Numbered = TypeVar("Numbered", bound=_Numbers)
+class RowGather(NamedTuple):
+    """The rows of a longer tensor that a tensor contains."""
+
+    # For each element, ``position * total + row``: the position among the gathered rows and the row of the longer
+    # tensor; -1 if unknown. Same shape as the tensor.
+    numbers: Tensor
+    total: int  # the number of rows of the longer tensor
+    gatherer: nn.Module | None  # the module that gathered them
+
+    def for_result(self, result: Tensor) -> "RowGather | None":
+        """Returns the rows of a tensor that was computed row by row from the tensor of this gather.
+
+        ``None`` if the shapes differ in more than the number of features, or if a row has features of several rows.
+        """
+        if self.numbers.shape == result.shape:
+            return self
+        has_same_rows = self.numbers.dim() == result.dim() >= ROW_AXES and self.numbers.shape[:-1] == result.shape[:-1]
+        if not has_same_rows or not torch.equal(self.numbers[..., 0], self.numbers[..., -1]):
+            return None
+        return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
+
+    def with_unknown_rows(self, shape: Sequence[int]) -> "RowGather":
+        """Returns the gather of a tensor of this shape whose rows are unknown."""
+        return self._replace(numbers=self.numbers.new_full((1,), UNKNOWN).expand(tuple(shape)))
+
+
+Numbered = TypeVar("Numbered", Origin, RowGather)
 
 
 class _NumberedElements(Generic[Numbered]):
@@ -81,15 +110,6 @@ class _NumberedElements(Generic[Numbered]):
 
         numbers = call.func(*map(with_numbers, call.args), **call.kwargs)
         return tensors_in(numbers if isinstance(numbers, SEQUENCES) else (numbers,))
-
-
-class Origin(NamedTuple):
-    """The token that each element of a tensor belongs to."""
-
-    numbers: Tensor  # ascending from text to text and token to token; -1 for padding. Same shape as the tensor.
-    texts: int  # the number of texts
-    tokens: int  # how many numbers each text has
-    is_raw: bool = False  # True for an input whose elements need not be tokens, such as pixels
 
 
 class TokenPlaces(_NumberedElements[Origin]):
@@ -205,32 +225,6 @@ def _new_tokens(result: Tensor, feature_axis: int) -> Origin:
     count = prod(token_shape)
     numbers = torch.arange(texts * count, dtype=torch.int32, device=result.device).view(texts, *token_shape)
     return Origin(numbers.unsqueeze(feature_axis).expand(result.shape), texts, count)
-
-
-class RowGather(NamedTuple):
-    """The rows of a longer tensor that a tensor contains."""
-
-    # For each element, ``position * total + row``: the position among the gathered rows and the row of the longer
-    # tensor; -1 if unknown. Same shape as the tensor.
-    numbers: Tensor
-    total: int  # the number of rows of the longer tensor
-    gatherer: nn.Module | None  # the module that gathered them
-
-    def for_result(self, result: Tensor) -> "RowGather | None":
-        """Returns the rows of a tensor that was computed row by row from the tensor of this gather.
-
-        ``None`` if the shapes differ in more than the number of features, or if a row has features of several rows.
-        """
-        if self.numbers.shape == result.shape:
-            return self
-        has_same_rows = self.numbers.dim() == result.dim() >= ROW_AXES and self.numbers.shape[:-1] == result.shape[:-1]
-        if not has_same_rows or not torch.equal(self.numbers[..., 0], self.numbers[..., -1]):
-            return None
-        return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
-
-    def with_unknown_rows(self, shape: Sequence[int]) -> "RowGather":
-        """Returns the gather of a tensor of this shape whose rows are unknown."""
-        return self._replace(numbers=self.numbers.new_full((1,), UNKNOWN).expand(tuple(shape)))
 
 
 class OperandGathers(NamedTuple):

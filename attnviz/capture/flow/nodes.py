@@ -159,11 +159,6 @@ class Node:
     broadcast_operands: tuple[Tensor, Tensor] | None = None
 
     @property
-    def needs_new_node(self) -> bool:
-        """True if the result of an element-wise function of the tensor needs another node than the tensor's."""
-        return self.is_unobserved or self.holds_tensors
-
-    @property
     def holds_tensors(self) -> bool:
         """True if the node holds candidates, scores, steps or operands, and not only axes and lineage."""
         return bool(self.weights or self.scores or self.steps or self.broadcast_operands)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from threading import RLock, local
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import attention_with_logsumexp
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
-from attnviz.capture.calls.readable import keep_copies, overwritten_tensor, share_memory, unreadable_kind, untraced
+from attnviz.capture.calls.readable import share_memory, unreadable_kind, untraced
 from attnviz.capture.flow.functions import Arguments, Keywords, TorchCall
 from attnviz.capture.hooks.compiled import exempt_from_compiling
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Observer, StopForward
@@ -150,7 +151,7 @@ class ObservingMode(TorchFunctionMode):
             return result
         if name in WITHOUT_TENSORS or (self._is_known(name, args) and name != DOT_PRODUCT):
             return func(*args, **keywords)
-        target = overwritten_tensor(name, args, keywords)
+        target = _overwritten_tensor(name, args, keywords)
         input_copy = None if target is None else self._keep_copies(name, args, target)
         call_function = CALLERS.get(name)
         if call_function is None:
@@ -191,7 +192,11 @@ class ObservingMode(TorchFunctionMode):
         input_copy: Tensor | None = None
         for observer in observers():
             with observer.guarded():
-                keep_copies(observer.unused_candidates(), target)
+                for candidate in observer.flow.unused_candidates():
+                    for part in ("logits", "probabilities"):
+                        tensor = getattr(candidate, part)
+                        if share_memory(tensor, target):
+                            setattr(candidate, part, tensor.clone())
                 observer.receiver.keep_copies(target)
                 if input_copy is None and "softmax" in name and args and share_memory(args[0], target):
                     input_copy = args[0].clone()
@@ -253,6 +258,25 @@ CALLERS: dict[str, Callable[[ObservingMode, Callable[..., Any], Arguments, Keywo
     DOT_PRODUCT: ObservingMode.call_dot_product,
     "multi_head_attention_forward": ObservingMode.call_multi_head,
 }
+
+
+def _overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Returns the tensor that a torch function writes its result into: ``out``, else its first argument if in place.
+
+    ``None`` if the function does neither, or if the target is no tensor.
+    """
+    has_in_place_name = bool(args) and _is_in_place(name, has_operand=len(args) > 1)
+    is_in_place = has_in_place_name or (bool(args) and kwargs.get("inplace") is True)
+    target = kwargs.get("out", args[0] if is_in_place else None)
+    return target if isinstance(target, Tensor) else None
+
+
+@cache
+def _is_in_place(name: str, has_operand: bool) -> bool:
+    """True if a function writes over its first argument, as ``add_``, ``__iadd__`` and ``__setitem__`` do."""
+    if name.endswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and has_operand)
+    return name.endswith("_")
 
 
 class _Thread(local):

@@ -238,11 +238,9 @@ class Observer:
             self.kernel_calls.append(finding)
 
     def observe(self, call: TorchCall) -> None:
-        """Observes a call of a torch function.
+        """Observes a call of a torch function: as attention, and in the flow of tokens, data, rows and projections.
 
-        Reports the call if it is attention, else follows its tokens. Then follows its data and its gathered rows, and
-        checks if it is an output projection that is searched, or lies between. In a repeated pass nothing but attention
-        is observed.
+        In a repeated pass nothing but attention is observed.
         """
         if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated_call(call)):
             return
@@ -253,11 +251,23 @@ class Observer:
         elif self.token_places.is_active and self.token_places.follows(call.name):
             with self.guarded():
                 self.token_places.follow(call)
-        self._follow(call)
+
+        # The dataflow, in which attention written by hand is found
+        try:
+            with torch._C.DisableTorchFunction():
+                self.flow.follow_call(call)
+        except Exception as error:  # unreadable tensors may raise any
+            if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
+                self.receiver.on_failure(error)
+        if self.flow.findings:
+            self._report_flow()
+
         may_gather = self.gathered_rows.is_active or call.name in GATHERING or call.name in PLACING
         if may_gather and self.gathered_rows.follows(call.name, call.args):
             with self.guarded():
                 self.gathered_rows.follow(call, self._gatherable_axes, self.running_module)
+
+        # The output projection of a call, and what lies between
         if self.search is not None and self.kernel_calls:
             self.kernel_functions.append(call)
         elif self.search is not None and self.search.is_searching:
@@ -276,17 +286,6 @@ class Observer:
         for call in functions:
             if self.search is not None:
                 self.search.follow(call)
-
-    def _follow(self, call: TorchCall) -> None:
-        """Follows the dataflow through a call; an error is reported, but ignored on unreadable tensors."""
-        try:
-            with torch._C.DisableTorchFunction():
-                self.flow.follow_call(call)
-        except Exception as error:
-            if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
-                self.receiver.on_failure(error)
-        if self.flow.findings:
-            self._report_flow()
 
     def _report_flow(self) -> None:
         """Reports the products and the unused softmaxes that the dataflow has found since the last report."""
@@ -307,10 +306,6 @@ class Observer:
         """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
         gather = OperandGathers(caller.module, self.gathered_rows.of(queries), self.gathered_rows.of(keys))
         return gather if gather.queries is not None or gather.keys is not None else None
-
-    def unused_candidates(self) -> list[WeightsCandidate]:
-        """Returns the normalised tensors that no product has used, and that the run may still overwrite."""
-        return list(self.flow.unused_candidates())
 
     def flush(self) -> None:
         """Drops the normalised tensors that no product used, and reports the softmaxes among them."""

@@ -253,7 +253,7 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     """Returns a call with its queries and keys: arguments of a kernel, or recovered from the computation of scores."""
-    from attnviz.capture.assembly.recovered_factors import factors_of
+    from attnviz.capture.assembly.factors import factors_of
 
     factors = factors_of(call, list(range(call.shape[1])))
     if factors is None or site.head is not None:

@@ -12,7 +12,7 @@ import attnviz
 from attnviz.attention.mask import Bias, Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.captured_call import capture_call, maps_of
-from attnviz.capture.assembly.mask_rules import mask_of, position_rules
+from attnviz.capture.assembly.factors import mask_of, position_rules
 from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls.observed_calls import dropout_factor
+from attnviz.capture.calls.observed_calls import dropout_factor, restored_softmax
 from tests.conftest import cells
 
 HEADS, KEY_HEADS, FEATURES, TOKENS, WIDTH = 4, 2, 4, 6, 16
@@ -378,3 +378,12 @@ def test_dropout_is_told_from_masks_and_scales() -> None:
     assert dropout_factor(weights, weights * (dropped > 0)) is None
     assert dropout_factor(weights, weights**2) is None
     assert dropout_factor(weights, torch.zeros_like(weights)) is None
+
+
+def test_rows_that_see_nothing_are_no_sign_of_overwriting() -> None:
+    scores = torch.randn(2, 3, 5, 7)
+    scores[..., 1, :] = float("-inf")
+    weights = scores.softmax(-1)
+    assert restored_softmax(scores, weights) == (scores, weights, "")
+    half = scores.bfloat16()
+    assert restored_softmax(half, half.softmax(-1))[2] == ""
