@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attnviz.attention.kernels import attention_and_logsumexp
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.metrics.metrics import measure
-from attnviz.models.long_attention import attention_and_logsumexp
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import tokenize
 from benchmarks.indicators import print_device

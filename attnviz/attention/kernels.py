@@ -6,9 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
+from torch.nn import functional
 
 FLASH_BACKEND = 1  # torch's number of the flash kernel, which also returns the log-sum-exp
 KERNEL_AXES = 4  # batch, heads, tokens, features
+CUDA_HEAD_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
+MAX_BAND_QUERIES = 256  # rows whose scores are in memory at once if no kernel returns the log-sum-exp
 EXACT_DTYPES = (torch.float32, torch.float64)  # in narrower dtypes the kernel sums exponentials that are rounded
 
 
@@ -80,6 +83,50 @@ def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
     """Returns torch's description of attention without mask or dropout, which its ``can_use_…`` functions take."""
     # values of the keys' shape, no mask, no dropout, not causal, no grouped queries; torch gives these no names
     return SDPAParams(queries, keys, keys, None, 0.0, False, False)
+
+
+def attention_and_logsumexp(
+    queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Computes softmax(Q Kᵀ · scale) V and each row's log-sum-exp, in memory linear in the tokens.
+
+    Args:
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, heads, keys, features)``.
+        values: ``(batch, heads, keys, value features)``.
+
+    Returns:
+        The output ``(batch, heads, queries, value features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
+    """
+    value_width, device = values.shape[-1], queries.device
+    width = max(queries.shape[-1], value_width)
+    if device.type == "cuda":
+        width += -width % CUDA_HEAD_MULTIPLE  # rounds up to the next multiple
+    # Kernels need queries, keys and values of one width; features of 0 change neither q·k nor the other outputs.
+    padded_queries, padded_keys, padded_values = (
+        functional.pad(vectors, (0, width - vectors.shape[-1])) for vectors in (queries, keys, values)
+    )
+    if has_logsumexp_kernel(device):
+        outputs, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
+    elif (
+        scale > 0
+        and not (causal and queries.shape[2] != keys.shape[2])
+        and has_fused_attention(width, keys.dtype, device)
+    ):
+        outputs, logsumexp = fused_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
+    else:
+        fused_kernel = functional.scaled_dot_product_attention
+        outputs = fused_kernel(padded_queries, padded_keys, padded_values, is_causal=causal, scale=scale)
+        positions = torch.arange(max(queries.shape[2], keys.shape[2]), device=device)
+        bands: list[Tensor] = []
+        for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
+            scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
+            if causal:
+                future_keys = positions[: keys.shape[2]] > positions[start : start + scores.shape[2], None]
+                scores.masked_fill_(future_keys, -torch.inf)
+            bands.append(scores.logsumexp(-1))
+        logsumexp = torch.cat(bands, dim=-1)
+    return outputs[..., :value_width], logsumexp
 
 
 def attention_with_logsumexp(

@@ -1,7 +1,7 @@
 """Captures the attention calls of one thread's forward passes, and keeps them for a recording."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -55,7 +55,7 @@ class Capture:
         self.observer = Observer(modules, self)
         self.numbering = LayerNumbering(modules)
         reads_ids = options.tokens is not None or options.context is not None
-        self.runs = RunCounter(model, modules.names, self._begin_pass, self.start, reads_ids)
+        self.runs = RunCounter(model, modules.names, reads_ids)
         self.texts = TextCollector()
         self.head_counts: dict[CallSite, int] = {}  # of each observed call
         self.calls: list[CapturedCall] = []  # the kept calls of the present forward pass
@@ -162,9 +162,16 @@ class Capture:
             raise StopForward(self)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that the thread calls a module; hands an error to `on_failure`, which may end the forward pass."""
+        """Notes that the thread calls a module, by which another pass may begin; ignores modules of other models.
+
+        Hands an error to `on_failure`, which may end the forward pass.
+        """
+        if not self.modules.contains(module):
+            return
         try:
-            self.runs.enter(module, inputs)
+            if self.runs.begins_pass(module):
+                self._begin_pass()
+            self.start(module, self.runs.enter(module, inputs))
         except Exception as error:
             self.on_failure(error)
         if self.options.stop and self.may_stop and id(module) in self._vocabulary_layers:
@@ -244,7 +251,8 @@ class Capture:
 
     def finish(self) -> None:
         """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`."""
-        self._conclude(lambda: None)
+        with self._own_faults():
+            self._end_chunks()
 
     def keep_copies(self, target: torch.Tensor) -> None:
         """Copies what waiting chunks hold of the memory of a tensor that will be overwritten, such as a cache."""
@@ -263,7 +271,9 @@ class Capture:
 
     def recording(self) -> Recording:
         """Returns the recording of all calls that were kept."""
-        self._conclude(lambda: self.texts.end(self.calls))
+        with self._own_faults():
+            self._end_chunks()
+            self.texts.end(self.calls)
         with hidden_from_run():
             return ForwardPass(
                 self.model,
@@ -290,13 +300,14 @@ class Capture:
 
         return silent_layers(self.modules, self.attending, explained)
 
-    def _conclude(self, step: Callable[[], None]) -> None:
+    @contextmanager
+    def _own_faults(self) -> Iterator[None]:
+        """Raises the error that observing raised, or one of the block, as a fault of this package unless it is none."""
         try:
             if self.failure is not None:
                 raise self.failure
             with hidden_from_run():
-                self._end_chunks()
-                step()
+                yield
         except Exception as error:
             if isinstance(error, AttnvizError) or is_out_of_memory(error):
                 raise
@@ -335,9 +346,7 @@ class Capture:
             kind = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), kind))
             return
-        first_head = site.head or 0
-        if site.head is None and site.call:  # the numbers go on from call to call of a module
-            first_head = self.head_counts.get(replace(site, call=site.call - 1), 0)
+        first_head = self._first_head(site)
         end = self.head_counts[site] = first_head + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first_head, end))
         if heads and self.options.receive is not None:
@@ -361,6 +370,12 @@ class Capture:
         """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later."""
         tokens, context = (None if callable(given) else given for given in (self.options.tokens, self.options.context))
         return GivenLabels(tokens, context, [call]).tokens_of(call, item)
+
+    def _first_head(self, site: CallSite) -> int:
+        """Returns the number of a call's first head in its layer; the numbers go on from call to call of a module."""
+        if site.head is not None or site.call == 0:
+            return site.head or 0
+        return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _stop_after(self, site: CallSite) -> None:
         """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed."""

@@ -4,7 +4,7 @@ A forward pass begins with an outermost module. A module may loop over the texts
 rather than further heads.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,20 +55,12 @@ class RunCounter:
     called by itself, as generation calls the encoder before the model.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        modules: Mapping[int, str],
-        on_next: Callable[[], None],
-        on_start: Callable[[nn.Module, nn.Module | None], None],
-        reads_ids: bool = False,
-    ) -> None:
+    def __init__(self, model: nn.Module, modules: Mapping[int, str], reads_ids: bool = False) -> None:
         self.model, self.modules = model, modules
         self.reads_ids = reads_ids
         self._ids: IntArray | None = None  # ``(texts, tokens)``, the last ids that the pass looked up
         self._features = 0  # the number of features that the pass looked up for an id
         self._expects_ids = True  # False from a lookup of ids to the next attention: others look up positions or types
-        self.on_next, self.on_start = on_next, on_start
         self.was_called = False  # True if a module of the model was called
         # The number of texts that each top-level module reads at once; "" is the model itself
         self.batches: dict[str, int] = {}
@@ -85,17 +77,18 @@ class RunCounter:
         self._attended.add(self._outermost)
         self._expects_ids = True
 
-    def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that a module is called, and tells ``on_start`` with its caller; ignores modules of other models.
+    def begins_pass(self, module: nn.Module) -> bool:
+        """True if another pass begins when a module is called now: it is outermost, or the model, and has attended."""
+        # The modules of an interrupted pass may never have returned.
+        return id(module) in self._attended and (not self.running or module is self.model)
 
-        If a module that is outermost or the model itself has attended since the last pass began, ``on_next`` is called
-        before, as another pass begins. The first call within each top-level module also notes the shapes of its inputs.
+    def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> nn.Module | None:
+        """Notes that a module of the model is called, and returns the module that calls it.
+
+        The first call within each top-level module also notes the shapes of its inputs.
         """
-        name = self.modules.get(id(module))
-        if name is None:
-            return
         self.was_called = True
-        top_module = name.partition(".")[0]
+        top_module = self.modules[id(module)].partition(".")[0]
         if top_module not in self.batches:
             with hidden_from_run():
                 tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
@@ -109,9 +102,8 @@ class RunCounter:
                 self.batches[top_module] = max(shape[0] for shape in shapes)
                 # The second axis comes first: a pair is texts and tokens if an input with features has tokens first.
                 self.second_axes[top_module] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}
-        if not self.running or module is self.model:  # the modules of an interrupted pass may never have returned
-            if id(module) in self._attended:
-                self.on_next()
+        if not self.running or module is self.model:
+            if self.begins_pass(module):
                 self._attended.clear()
                 self._ids, self._features, self._expects_ids = None, 0, True
             self.running.clear()
@@ -126,7 +118,7 @@ class RunCounter:
                 self._features, self._expects_ids = module.embedding_dim, False
                 with hidden_from_run():
                     self._ids = np.atleast_2d(ids.detach().cpu().numpy())
-        self.on_start(module, parent)
+        return parent
 
     def ids_of(self, texts: int, tokens: int) -> IntArray | None:
         """Returns the ids that the pass looked up for a batch of this size; ``None`` if they are unknown.

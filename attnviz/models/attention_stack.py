@@ -6,7 +6,7 @@ The weights are those that the capture would record, to the bit, and the scores 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
+    from attnviz.maps.factored import FactoredMaps
     from attnviz.models.reading.computation import Computation
 
 
@@ -123,6 +124,74 @@ def value_norms(module: MultiHeadAttention, values: Tensor, heads: Sequence[int]
     weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
     head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
     return array_of(norms_after(values[:, list(heads)].float(), head_projections[list(heads)])[0])
+
+
+class AttentionFactors(NamedTuple):
+    """The output of one attention call, with the factors from which its maps can be computed."""
+
+    output: Tensor  # ``(batch, queries, features)``
+    queries: Tensor  # ``(batch, heads, queries, features of a head)``
+    keys: Tensor  # ``(batch, heads, keys, features of a head)``
+    logsumexp: Tensor  # ``(batch, heads, queries)``, natural logarithm
+    values: Tensor  # ``(batch, heads, keys, features of a head)``
+
+
+def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> AttentionFactors:
+    """Returns a module's attention output with its factors, without dropout, in memory linear in the tokens.
+
+    Args:
+        tokens: ``(batch, queries, features)``, the source of queries.
+        context: ``(batch, keys, features)``, the source of keys and values; ``None`` if ``tokens`` is their source too.
+    """
+    from attnviz.attention.kernels import attention_and_logsumexp
+
+    key_source = tokens if context is None else context
+    queries = module.split_heads(module.query(tokens))
+    keys, values = module.split_heads(module.key(key_source)), module.split_heads(module.value(key_source))
+    head_outputs, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
+    if not logsumexp.isfinite().all():
+        raise overflow_error("scores", str(tokens.dtype).removeprefix("torch."))
+    return AttentionFactors(module.output(module.join_heads(head_outputs)), queries, keys, logsumexp, values)
+
+
+def factored_maps(
+    layer: int,
+    module: MultiHeadAttention,
+    call: AttentionFactors,
+    queries: Tokens,
+    keys: Tokens,
+    heads: Sequence[int] | None = None,
+    *,
+    causal: bool = False,
+    values: bool = False,
+) -> "FactoredMaps":
+    """Returns the maps of one layer over a long text: queries, keys and log-sum-exps in place of weights."""
+    from attnviz.attention.mask import Mask
+    from attnviz.maps.factored import FactoredMaps
+    from attnviz.streaming.factors import Factors
+
+    chosen_heads = heads_of(module, heads)
+    query_vectors, key_vectors, logsumexp = (
+        array_of(factor[0, list(chosen_heads)]) for factor in (call.queries, call.keys, call.logsumexp)
+    )
+    return FactoredMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=chosen_heads,
+        query_tokens=queries,
+        key_tokens=keys,
+        kind="self" if keys is queries else "cross",
+        value_norms=value_norms(module, call.values, chosen_heads) if values else None,
+        factors=Factors(
+            queries=query_vectors,
+            keys=key_vectors,
+            key_heads=tuple(range(len(chosen_heads))),  # each head has its own keys
+            scale=module.scale,
+            logsumexp=logsumexp,
+            mask=Mask(causal=causal),
+            device=str(call.queries.device),
+        ),
+    )
 
 
 class AttentionStack(nn.Module):

@@ -118,7 +118,7 @@ class SeededReader(StackReader):
         if not keeps_factors:
             return super()._maps(queries, keys, selection, values)
 
-        from attnviz.models.long_attention import attend, factored_maps
+        from attnviz.models.attention_stack import attend, factored_maps
 
         [query_tokens], [key_tokens] = queries, keys
         length = max(len(query_tokens), len(key_tokens))

@@ -19,7 +19,7 @@ from tests.conftest import cells
 def test_axes_of_inputs_are_those_of_the_part_around_a_module() -> None:
     model = nn.ModuleDict({"encoder": nn.Sequential(nn.Identity()), "decoder": nn.Sequential(nn.Identity())})
     names = {id(module): name for name, module in model.named_modules()}
-    runs = RunCounter(model, names, lambda: None, lambda module, parent: None)
+    runs = RunCounter(model, names)
     for name, shape in (("encoder", (7, 2, 3)), ("decoder", (5, 2, 3))):
         runs.enter(model[name], (torch.zeros(shape),))
         runs.leave(model[name])
@@ -32,7 +32,7 @@ def test_axes_of_inputs_are_those_of_the_part_around_a_module() -> None:
 def test_shapes_are_those_of_the_part_that_attends_if_the_model_is_called_with_named_arguments_alone() -> None:
     model = nn.ModuleDict({"body": nn.Sequential(nn.Identity())})
     names = {id(module): name for name, module in model.named_modules()}
-    runs = RunCounter(model, names, lambda: None, lambda module, parent: None)
+    runs = RunCounter(model, names)
     runs.enter(model)
     runs.enter(model["body"], (torch.zeros(7, 2, 3),))
     assert runs.shapes_of("body.0", ()) == [(7, 2)]
@@ -196,7 +196,7 @@ def test_texts_by_twos_are_no_heads_where_there_are_two_heads() -> None:
 
 
 def test_piece_of_other_rows_than_the_texts_of_a_call_is_no_turn_of_a_loop() -> None:
-    runs = RunCounter(nn.Identity(), {}, lambda: None, lambda module, parent: None)
+    runs = RunCounter(nn.Identity(), {})
     runs.batches[""] = TEXTS
     site = CallSite(0, None, "layers.0", "self", "layers", "encoder")
     for texts, turns in ((2, [0, 1]), (1, [0, 0])):

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from attnviz.attention.kernels import attention_and_logsumexp
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import is_long
-from attnviz.models.long_attention import attend, attention_and_logsumexp
+from attnviz.models.attention_stack import attend
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
@@ -38,9 +39,9 @@ def test_logsumexp_where_no_kernel_gives_it_is_computed_in_bands(monkeypatch: py
     queries, keys, values = torch.randn(3, 1, 2, 40, 4).unbind()
     expected = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     kernel = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr("attnviz.models.long_attention.has_logsumexp_kernel", lambda device: False)
-    monkeypatch.setattr("attnviz.models.long_attention.has_fused_attention", lambda *given: False)
-    monkeypatch.setattr("attnviz.models.long_attention.MAX_BAND_QUERIES", 9)
+    monkeypatch.setattr("attnviz.attention.kernels.has_logsumexp_kernel", lambda device: False)
+    monkeypatch.setattr("attnviz.attention.kernels.has_fused_attention", lambda *given: False)
+    monkeypatch.setattr("attnviz.attention.kernels.MAX_BAND_QUERIES", 9)
     found = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found[0], kernel(queries, keys, values, is_causal=True, scale=0.5))
