@@ -63,17 +63,19 @@ def opening(
         .replace("<", "\\u003c")
         .replace(">", "\\u003e")
     )
-    first = []  # what is said first: each phrase is a link to the place that it speaks of
+    answer = ""
     if isinstance(report, ExactNumbers):
-        for phrase in (Phrase(report.answer),) if report.answer else report.first_sentence:
-            words = escape(phrase.text)
-            first.append(f'<a href="#{escape(phrase.place)}">{words}</a>' if phrase.place else words)
+        of_turns = report.by_turns.first_sentence if report.by_turns and not report.answer else ()
+        of_tokens = (Phrase(report.answer),) if report.answer else report.first_sentence
+        answer = _sentence(of_turns, "answer of-turns") + _sentence(
+            of_tokens, "answer of-tokens" if of_turns else "answer"
+        )
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": escape(report.title),
         "kind": kind,
         "caption": escape(report.caption),
-        "answer": f'<p class="answer">{"".join(first)}</p>' if first else "",
+        "answer": answer,
         "remarks": "".join(f"<li>{escape(remark)}</li>" for remark in remarks),
         "more": frame_html,
         "scheme": report.look.theme or "light dark",
@@ -83,6 +85,15 @@ def opening(
     }
     frame = read_asset("start.html") + read_asset(f"{name}.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], frame).encode()
+
+
+def _sentence(phrases: Sequence[Phrase], css_class: str) -> str:
+    """Returns what a page says first: each phrase is a link to the place that it speaks of."""
+    words = (
+        f'<a href="#{escape(phrase.place)}">{escape(phrase.text)}</a>' if phrase.place else escape(phrase.text)
+        for phrase in phrases
+    )
+    return f'<p class="{css_class}">{"".join(words)}</p>' if phrases else ""
 
 
 def themed(style: str, look: Look) -> str:

@@ -25,7 +25,7 @@ from attnviz.report.picture.scales import (
     share_scales,
     shows_lift,
 )
-from attnviz.report.picture.structure import first_sentence, left_out_keys
+from attnviz.report.picture.structure import first_sentence, left_out_keys, turns_sentence
 from attnviz.report.words.captions import (
     Notes,
     cut_remarks,
@@ -392,6 +392,7 @@ def _by_turns(
         numbers=Numbers(report.numbers.about, tuple(head_cells({"": head}, None) for head in heads_by_turns)),
         remarks=grouped.remarks[: len(grouped.remarks) - len(recording.remarks)],
         left_out=left_out_keys(heads_by_turns),
+        first_sentence=() if recording.untrained else turns_sentence(heads_by_turns),
     )
     return with_colors_of_figure(by_turns, heads_by_turns, options, len(heads))
 

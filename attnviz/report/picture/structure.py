@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import known_cells
+from attnviz.maps.layer_maps import cell_maps, known_cells
 from attnviz.text.named_groups import in_text
 from attnviz.text.tokens import Tokens
 
@@ -33,6 +33,7 @@ MAX_SEARCHED_CELLS = 20_000_000  # over all heads, among which a strong weight i
 MIN_DISTANCE = 2  # of a query from the key it looks at: nearer ones are said by the patterns
 MIN_STRONG_WEIGHT = 0.25
 MAX_CLEAREST = 3
+MAX_SAID_TURNS = 2  # earlier ones, at which the last one looks most
 BY_DISTANCE = ("previous token", "next token", "own token")  # patterns that the distance explains alone
 
 
@@ -204,6 +205,35 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
         clauses.append([Phrase(text, f"head={head.name}&{place}")])
     separated = [part for clause in clauses for part in (Phrase("; "), *clause)][1:]
     return (*separated, Phrase(".")) if separated else ()
+
+
+def turns_sentence(heads: Sequence[ChosenHead]) -> tuple[Phrase, ...]:
+    """Returns the sentence on what the last turn of a chat looks at, on average and in the head that looks most.
+
+    The rows and columns of the heads are turns. Empty if no turn is before the last one.
+    """
+    from attnviz.text.places import place_name
+
+    tokens = heads[0].maps.query_tokens
+    last = len(tokens) - 1
+    earlier = np.flatnonzero(~tokens.special[:last] & (tokens.medium[:last] >= 0))
+    alike = [head for head in heads if head.maps.query_tokens.labels == head.maps.key_tokens.labels == tokens.labels]
+    if not len(earlier) or not alike:
+        return ()
+    rows = (cell_maps(head.maps).window((head.head,), slice(last, last + 1), head.keys) for head in alike)
+    shares = np.nan_to_num(np.stack([row.weights[0, 0] for row in rows]))
+    means = shares.mean(axis=0)
+    query = f"query={quote(place_name(tokens, last))}"
+
+    phrases = [Phrase(f"{quoted(tokens.labels[last])} looks {means[last]:.0%} at itself")]
+    for turn in earlier[np.argsort(-means[earlier], kind="stable")][:MAX_SAID_TURNS].tolist():
+        place = f"{query}&key={quote(place_name(tokens, turn))}"
+        phrases += [Phrase(", "), Phrase(f"{means[turn]:.0%} at {quoted(tokens.labels[turn])}", place)]
+    head, column = divmod(int(shares[:, earlier].argmax()), len(earlier))
+    turn, name = int(earlier[column]), alike[head].name
+    text = f"{name} looks {shares[head, turn]:.0%} at {quoted(tokens.labels[turn])}"
+    place = f"head={name}&{query}&key={quote(place_name(tokens, turn))}"
+    return (*phrases, Phrase(" on average; head "), Phrase(text, place), Phrase("."))
 
 
 def _strongest_weight(

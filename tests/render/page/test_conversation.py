@@ -73,6 +73,30 @@ def opened(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     opener.close()
 
 
+def test_first_sentence_is_of_turns_while_these_are_shown(opened: Opened) -> None:
+    begin(opened)
+    means, earlier = mean_shares(LAST), [1, 2, 3]
+    first, second = sorted(earlier, key=lambda turn: -means[turn])[:2]
+    heads = [
+        (shares(layer, head, LAST)[turn], f"{layer}.{head}", turn)
+        for layer in range(2)
+        for head in range(3)
+        for turn in earlier
+    ]
+    most, name, at = max(heads)
+    names = ("marks", *LABELS)
+    assert opened.text(".answer:visible") == (
+        f"“4 user” looks {means[LAST]:.0%} at itself, {means[first]:.0%} at “{names[first]}”, "
+        f"{means[second]:.0%} at “{names[second]}” on average; head {name} looks {most:.0%} at “{names[at]}”."
+    )
+    opened.page.click(".answer:visible a >> nth=-1")
+    opened.until(f"page.heads[state.head]?.name === '{name}' && state.pin.query === {LAST} && state.pin.key === {at}")
+    begin(opened)
+    opened.press("w")
+    opened.until("state.by === 'tokens'")
+    assert opened.page.locator(".answer.of-turns:visible").count() == 0
+
+
 def begin(opened: Opened) -> None:
     opened.evaluate("location.hash = ''")
     opened.page.mouse.move(2, 2)

@@ -4,7 +4,7 @@ import { drawMarks, openHead, refreshInspector } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
 import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
-import { page, textOf } from "./data.js";
+import { level, page, textOf } from "./data.js";
 import { one, say, scrollingTable, whenIdle } from "./elements.js";
 import { canvasOf, focusThumbnail } from "./head_grid.js";
 import { headTable } from "./head_table.js";
@@ -145,6 +145,7 @@ function drawFrame() {
   const open = state.head !== null || state.together !== null || (state.list === "lens" && (state.pin !== null || !isOverImages()));
   const frame = document.querySelector(".page");
   frame?.classList.toggle("open", open);
+  frame?.classList.toggle("turns", level.name === "turns");
   document.title = `${titleOfView() || "All heads"} · ${page.title}`;
   one("legend").hidden = !hasPalette();
   drawOverview(open);
