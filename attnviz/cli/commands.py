@@ -18,19 +18,15 @@ from attnviz.base.printable import remark
 from attnviz.cli import options as declared
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import Command, Program, ShortHelp, other_suffixes
-from attnviz.cli.options import TOPICS, TYPED, Drawn, Input, Output, expand_options, refuse_typed
+from attnviz.cli.options import TOPICS, TYPED, Input, Output, expand_options, refuse_typed
 from attnviz.cli.output import (
     deliver,
     deliver_file,
     explanation_suffix,
-    film_suffix,
     fit_options,
-    medium,
+    kind_of,
     print_path,
-    reads_all,
-    recording_path,
     refuse_output,
-    refuse_unsaved,
     suggest_next,
     words_suffix,
     write,
@@ -41,10 +37,12 @@ from attnviz.report.picture.options import (
     CONTRIBUTIONS,
     LOGITS,
     All,
+    Axes,
     Of,
     Rank,
     Reduction,
     ReportOptions,
+    Table,
     look_of,
     refuse_changed,
     refuse_unread_of,
@@ -62,11 +60,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command = partial(app.command, cls=Command)
-PAGE = ".html"  # the format in which a survey's model shades its texts
 SAMPLE_WIDTH = 48  # characters of a sample text in the list of samples
 INTERRUPTED = 130  # 128 and the number of the signal, as shells report it
 # The --pair of explain is another option: two tokens.
 EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")
+SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "force", "half")  # that a recording obeys
 TESTED_MODEL = ("model", "device", "dtype", "device_map")  # settings of a model that runs on texts of its own
 
 
@@ -81,68 +79,86 @@ def show(
     look: Look,
     output: Output,
     reduction: Reduction,
-    drawn: Drawn,
+    table: Table = None,
+    all: All = False,
+    of: Of = "weights",
+    logits: declared.Logits = None,
+    axes: Axes = None,
+    check: declared.Check = None,
+    half: declared.SaveHalf = False,
     recordings: declared.Recordings = None,
     batch: declared.Batch = None,
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.runs import record, record_batch, refuse_undrawable
+    from attnviz.cli.subject import RECORDING
+    from attnviz.render.formats import FILMS
 
     refuse_output(output, others=other_suffixes("show"))
-    if recordings or film_suffix(output) is not None:
+    has_contributions = of == CONTRIBUTIONS
+    if recordings or output.suffix in FILMS:
         from attnviz.cli.decoding import write_film_of_recordings
 
-        look_names = look_of("a film")
-        film_options = ("text", "recordings", *vars(selection), *vars(grouping), *look_names, *declared_options(Output))
-        refuse_typed(film_options, "does not apply to a film; leave it out")
-        film_look = Look(**{name: getattr(look, name) for name in look_names})
-        options = ReportOptions(selection=selection, grouping=grouping, look=film_look)
-        paths = [str(input.text), *(recordings or ())]
-        write_film_of_recordings(paths, options, output)
+        write_film_of_recordings([str(input.text), *(recordings or ())], selection, grouping, look, output)
         return
-    path = recording_path(output)
-    if path is not None:
-        _save_recording(path, input, settings, selection, output, drawn, batch)
+    if output.suffix == RECORDING:
+        _save_recording(input, settings, selection, output, batch, values=has_contributions, half=half)
         return
-    if drawn.half:
+    if half:
         raise AttnvizError(f"{option('half')} is for a recording, which -o run.safetensors writes; leave it out")
-    options = drawn.report_options(rank, reduction, selection, grouping, look)
-    if drawn.check is not None:
-        if drawn.logits is not None or batch is not None:
-            other = "logits" if drawn.logits is not None else "batch"
+    options = ReportOptions(
+        **vars(rank),
+        **vars(reduction),
+        selection=selection,
+        grouping=grouping,
+        table=table,
+        all=all,
+        of=of,
+        axes=axes,
+        look=look,
+    )
+    if check is not None:
+        if logits is not None or batch is not None:
+            other = "logits" if logits is not None else "batch"
             raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
         from attnviz.cli.runs import checked_units
 
-        checked_recording, checks = checked_units(drawn.check, read_input(input, settings, grouping), settings, options)
+        checked_recording, checks = checked_units(check, read_input(input, settings, grouping), settings, options)
         from attnviz.report.decoding import units_report
 
         deliver(units_report(checked_recording, checks, fit_options(options, output)), output)
         return
-    if drawn.logits is not None:
-        _show_logits(drawn.logits, input, settings, options, output, batch)
+    if logits is not None:
+        _show_logits(logits, input, settings, options, output, batch)
         return
     subject = read_input(input, settings, grouping) if batch is None else None
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
         return
-    if subject is not None and words_suffix(output) is not None:
-        from attnviz.cli.decoding import holds_words, write_spoken_words
+    suffix_of_words = None if subject is None else words_suffix(output, subject)
+    if subject is not None and suffix_of_words is not None:
+        from attnviz.cli.decoding import write_spoken_words
 
-        if holds_words(output, subject):
-            write_spoken_words(record(subject, settings, selection, whole=True), selection, output)
-            return
-    options = fit_options(options, output)  # refuses what this medium cannot draw, before a model runs
+        write_spoken_words(record(subject, settings, selection, whole=True), selection, output, suffix_of_words)
+        return
+
+    # What this medium cannot draw is refused before a model runs.
+    options = fit_options(options, output)
     refuse_undrawable(subject, settings, options)
-    has_contributions = drawn.of == CONTRIBUTIONS
-    if subject is not None:
-        is_page = medium(output) == PAGE  # a page explains each score by its query and key
-        recording = record(
-            subject, settings, selection, whole=reads_all(output), values=has_contributions, factors=is_page
-        )
-    else:
+    if subject is None:
         assert batch is not None
         recording = record_batch(read_batch(batch, input), settings, selection, values=has_contributions)
+    else:
+        kind = kind_of(output)
+        recording = record(
+            subject,
+            settings,
+            selection,
+            whole=kind == "data",  # a file of numbers has all of the selected maps
+            values=has_contributions,
+            factors=kind == "page",  # a page explains each score by its query and key
+        )
     from attnviz.report.build import build_report
 
     remark_lines = int(recording.untrained) + int(input == Input())  # above and below the picture
@@ -152,30 +168,40 @@ def show(
 
 
 def _save_recording(
-    path: Path,
     input: Input,
     settings: ModelSettings,
     selection: Selection,
     output: Output,
-    drawn: Drawn,
     batch: Path | None,
+    *,
+    values: bool,
+    half: bool,
 ) -> None:
     """Saves the attention over a text, to show it later without the model."""
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.runs import record, record_batch
+    from attnviz.cli.subject import RECORDING
     from attnviz.maps.saved import save
 
-    refuse_unsaved(path)
-    has_contributions = drawn.of == CONTRIBUTIONS
+    path = output.file
+    if path is None:
+        raise AttnvizError(f"a recording is written to a file; use -o run{RECORDING}")
+    for name in ("logits", "check"):
+        if name in TYPED.get():
+            raise AttnvizError(f"{option(name)} needs a model, and {str(path)!r} would save maps alone; leave one out")
+    refuse_typed(
+        (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS),
+        f"changes nothing in a recording, which holds all numbers of its heads; give it to attnviz show {path}",
+    )
     if batch is None:
         subject = read_input(input, settings)
         subject.refuse_recorded()
         if not subject.is_run and selection != Selection():
             raise AttnvizError(f"arrays are saved whole; choose layers and heads with attnviz show {path}")
-        recording = record(subject, settings, selection, values=has_contributions)
+        recording = record(subject, settings, selection, values=values)
     else:
-        recording = record_batch(read_batch(batch, input), settings, selection, values=has_contributions)
-    if drawn.half:
+        recording = record_batch(read_batch(batch, input), settings, selection, values=values)
+    if half:
         from attnviz.maps.factored import halve
 
         recording = halve(recording)
@@ -209,7 +235,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     from attnviz.report.survey.survey_heads import refuse_text_options, survey_card_report
 
     refuse_text_options(options)
-    if medium(output) == PAGE and survey.model_folder is not None:
+    if kind_of(output) == "page" and survey.model_folder is not None:
         remark(
             f"the {survey.example_noun} are shaded with the model in {survey.model_folder!r}, which the survey names"
         )
@@ -235,7 +261,7 @@ def heads(
     types: declared.KnownTypes = False,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
-    from attnviz.cli.input import read_survey, read_texts
+    from attnviz.cli.input import read_texts
     from attnviz.cli.runs import record
 
     refuse_output(output, "atlas")
@@ -260,7 +286,7 @@ def heads(
     texts = read_texts(input, settings, batch, grouping)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
-    survey = read_survey(texts)
+    survey = texts[0].survey if len(texts) == 1 else None
     if survey is not None:
         from attnviz.report.survey.survey_heads import survey_heads_report
 
@@ -335,11 +361,10 @@ def compare(
     other_input = None if other_input is None else text.sharing_media(other_input)
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
-        from attnviz.render.formats import FORMATS
         from attnviz.report.survey.survey_heads import refuse_text_options, survey_comparison_report
 
         refuse_text_options(options)
-        refuse_unread_of("a comparison of surveys", FORMATS[medium(output)].kind, TYPED.get())
+        refuse_unread_of("a comparison of surveys", kind_of(output), TYPED.get())
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
     from attnviz.report.maps.comparison import comparison_report, refuse_incomparable
@@ -349,7 +374,7 @@ def compare(
     has_contributions = of == CONTRIBUTIONS
     if with_model is None:
         before, after, change = record_both(
-            text, other_input, settings, selection, whole=reads_all(output), values=has_contributions
+            text, other_input, settings, selection, whole=kind_of(output) == "data", values=has_contributions
         )
     else:
         before, after, change = record_models(
@@ -441,9 +466,10 @@ def steps(
     from attnviz.cli.decoding import show_steps
     from attnviz.cli.input import read_input
     from attnviz.cli.runs import record
+    from attnviz.render.formats import FILMS
 
     refuse_output(output, "atlas", others=other_suffixes("steps"))
-    if film_suffix(output) is not None and look.title is not None:
+    if output.suffix in FILMS and look.title is not None:
         raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
     subject = read_input(input, settings, grouping)
     if subject.survey is not None:
@@ -467,12 +493,12 @@ def browse(
     from attnviz.browse.start import browse, refuse_browse
     from attnviz.cli.input import read_input
     from attnviz.cli.runs import record
-    from attnviz.cli.subject import Subject
+    from attnviz.cli.subject import Kind, Subject
 
     refuse_browse()
     refuse_uninspected(look)
     subject, has_contributions = read_input(input, settings, grouping), of == CONTRIBUTIONS
-    if subject.path is not None and subject.is_survey:
+    if subject.path is not None and subject.kind is Kind.SURVEY:
         from attnviz.cli.surveys import browse_survey_file
 
         has_map_options = other is not None or at is not None or look.effects is not None or has_contributions

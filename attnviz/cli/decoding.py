@@ -3,38 +3,39 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.cli.options import Output
-from attnviz.cli.output import deliver, deliver_file, film_suffix, fit_options, medium, words_suffix
+from attnviz.base.options import declared_options
+from attnviz.cli.options import Output, refuse_typed
+from attnviz.cli.output import deliver, deliver_file, fit_options, kind_of
 from attnviz.cli.subject import Kind, Subject
-from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions, look_of
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.report.film import Film
-    from attnviz.report.picture.look import Look
 
 FILM_DPI = 100  # of a film, whose pictures are many
 FRAME_SUFFIX = ".png"  # of the pictures of a film
-PAGE = ".html"
 
 
-def show_steps(recording: "Recording", selection: Selection, grouping: Grouping, look: "Look", output: Output) -> None:
+def show_steps(recording: "Recording", selection: Selection, grouping: Grouping, look: Look, output: Output) -> None:
     """Writes the steps of decoding as a list, a picture, a page or a film."""
     from attnviz.metrics.steps import measure_steps
+    from attnviz.render.formats import FILMS
     from attnviz.report.decoding import steps_report
 
     steps = measure_steps(recording, selection, grouping.by)
     options = ReportOptions(look=look)
-    if film_suffix(output) is not None:
+    if output.suffix in FILMS:
         from attnviz.report.film import film_of_steps
 
         write_film(film_of_steps(recording, steps, film_options(options, output)), output)
         return
-    if medium(output) == PAGE:
+    if kind_of(output) == "page":
         from attnviz.report.build import build_report
 
         # A page opens with the text shaded by the weights of the first step.
@@ -45,9 +46,16 @@ def show_steps(recording: "Recording", selection: Selection, grouping: Grouping,
     deliver(steps_report(recording, steps, fit_options(options, output)), output)
 
 
-def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: Output) -> None:
+def write_film_of_recordings(
+    paths: Sequence[str], selection: Selection, grouping: Grouping, look: Look, output: Output
+) -> None:
     """Writes a film with the maps of several recordings, one recording after another."""
-    if film_suffix(output) is None:
+    look_names = look_of("a film")
+    film_options = ("text", "recordings", *vars(selection), *vars(grouping), *look_names, *declared_options(Output))
+    refuse_typed(film_options, "does not apply to a film; leave it out")
+    from attnviz.render.formats import FILMS
+
+    if output.suffix not in FILMS:
         raise AttnvizError("several recordings are a film; use -o film.gif or film.apng, or attnviz compare for two")
     if len(paths) < 2:
         raise AttnvizError(
@@ -63,6 +71,8 @@ def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, outpu
         recordings.append(subject.recording())
     from attnviz.report.film import film_of_recordings
 
+    film_look = Look(**{name: getattr(look, name) for name in look_names})
+    options = ReportOptions(selection=selection, grouping=grouping, look=film_look)
     write_film(film_of_recordings(recordings, paths, film_options(options, output)), output)
 
 
@@ -81,34 +91,19 @@ def write_film(film: "Film", output: Output) -> None:
     """Writes a film to the output's file or to standard output; the output must have the format of a film."""
     from attnviz.render.film import write_film as write
 
-    suffix = film_suffix(output)
-    assert suffix is not None
-    deliver_file(output, partial(write, film, suffix))
+    assert output.suffix is not None
+    deliver_file(output, partial(write, film, output.suffix))
 
 
-def holds_words(output: Output, subject: Subject) -> bool:
-    """True if a file with a name for words will hold words; for JSON, only if the input has a sound."""
-    from attnviz.media.timed_words import WORDS_JSON
-    from attnviz.metrics.alignment import is_aligned
-
-    if words_suffix(output) != WORDS_JSON or subject.kind is Kind.SOUND or subject.sound is not None:
-        return True
-    return subject.kind is Kind.RECORDING and any(map(is_aligned, subject.recording().maps))
-
-
-def write_spoken_words(recording: "Recording", selection: Selection, output: Output) -> None:
+def write_spoken_words(recording: "Recording", selection: Selection, output: Output, suffix: str) -> None:
     """Writes the words that a decoder read or wrote, each with its seconds in the sound.
 
     The chosen heads align the words; without a choice, the alignment heads that the model's folder lists.
     """
+    from attnviz.maps.heads import chosen_heads
     from attnviz.media.sound import Sound
     from attnviz.media.timed_words import words_bytes
-    from attnviz.metrics.alignment import aligned_words
-
-    suffix = words_suffix(output)
-
-    from attnviz.maps.heads import chosen_heads
-    from attnviz.metrics.alignment import alignment_heads, is_aligned
+    from attnviz.metrics.alignment import aligned_words, alignment_heads, is_aligned
 
     sound_heads = [(head.maps, head.head) for head in chosen_heads(recording, selection) if is_aligned(head.maps)]
     if not sound_heads:
@@ -124,12 +119,6 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
         )
     first_maps, _ = heads[0]  # all of them attend to the same sound
     sound = first_maps.key_tokens.canvas
-    assert suffix is not None
     assert isinstance(sound, Sound)
     content = words_bytes(aligned_words(heads), sound.seconds, suffix)
-
-    def write_content(file: IO[bytes]) -> None:
-        """Writes the aligned words to an open file."""
-        file.write(content)
-
-    deliver_file(output, write_content)
+    deliver_file(output, lambda file: file.write(content))

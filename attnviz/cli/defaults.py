@@ -70,7 +70,14 @@ def read_defaults() -> dict[str, _Default]:
         except AttnvizError as error:
             raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
         defaults[name] = _Default(value, variable)
-    return {**_file_defaults(_user_file()), **_folder_defaults(), **defaults}
+    folder_defaults: Mapping[str, _Default] = {}
+    for folder in _folders():  # the nearest that has any counts
+        files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
+        defaults_by_file = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]
+        if any(defaults_by_file):
+            folder_defaults = ChainMap(*reversed(defaults_by_file))  # the last file counts first
+            break
+    return {**_file_defaults(_user_file()), **folder_defaults, **defaults}
 
 
 def parse_settings(words: Iterable[str], settings: Mapping[str, DeclaredOption]) -> dict[str, Any]:
@@ -177,16 +184,6 @@ def describe_defaults() -> str:
     places = PLACES_TEXT.format(printable(str(_user_file())))
     separator = "" if rows else "No defaults are set."
     return "\n".join([*lines, separator, places, options, ""])
-
-
-def _folder_defaults() -> dict[str, _Default]:
-    """Returns the defaults of the nearest folder that has any, from the working folder upwards; else none."""
-    for folder in _folders():
-        files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
-        defaults_by_file = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]
-        if any(defaults_by_file):
-            return dict(ChainMap(*reversed(defaults_by_file)))  # the last file counts first
-    return {}
 
 
 def _is_trusted(path: Path) -> bool:

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -294,55 +295,42 @@ def convert_plain_values(parameters: Iterable[Any]) -> None:
     """Lets each parameter of a command convert its plain values itself; changes the parameters."""
     for parameter in parameters:
         descriptor = getattr(parameter, "type_descriptor", None)
-        if descriptor is not None and not hasattr(parameter.process_value, "converts_plain_values"):
-            parameter.process_value = _PlainFirst(parameter, descriptor.annotation)
+        if descriptor is not None and not isinstance(parameter.process_value, partial):
+            parameter.process_value = partial(_process_value, parameter, descriptor.annotation, parameter.process_value)
 
 
-class _PlainFirst:
-    """The conversion of a parameter's value: by this module if the value is plain, otherwise by typer."""
-
-    converts_plain_values = True
-
-    def __init__(self, parameter: Any, annotation: Any) -> None:
-        self.parameter = parameter
-        self.annotation = annotation
-        self.convert_by_typer = parameter.process_value
-
-    def __call__(self, context: Any, value: Any) -> Any:
-        """Returns the converted value, or what the parameter's callback returns for it."""
-        try:
-            plain_value = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
-        except ValueError:
-            raise _NotANumber(self._not_a_number_line(value, context), context, self.parameter) from None
-        if plain_value is NOT_PLAIN:
-            return self.convert_by_typer(context, value)
-        callback = self.parameter.callback
-        return plain_value if callback is None else callback(context, self.parameter, plain_value)
-
-    def _plain_value(self, value: Any) -> Any:
-        """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer."""
-        is_list = self.parameter.multiple or self.parameter.nargs == -1
-        if value is None:
-            return () if is_list else None
-        if not is_list:
-            return _converted(value, self.annotation)
-        [item_type] = get_args(self.annotation) or (None,)
-        items = [_converted(item, item_type) for item in value]
-        return NOT_PLAIN if NOT_PLAIN in items else items
-
-    def _not_a_number_line(self, value: Any, context: Any) -> str:
-        """Returns the refusal of a word, with an example: the default, or a number that the option accepts."""
-        name, default = self.parameter.opts[0], self.parameter.default
-        declaration = getattr(context.command.callback, "declared", {}).get(self.parameter.name)
-        examples = (default,) if isinstance(default, int | float) else ROUND_NUMBERS
+def _process_value(
+    parameter: Any, annotation: Any, convert_by_typer: Callable[..., Any], context: Any, value: Any
+) -> Any:
+    """Returns the value of a parameter, converted here if it is plain, otherwise by typer."""
+    is_list = parameter.multiple or parameter.nargs == -1
+    plain_value: Any = NOT_PLAIN
+    try:
+        if value is None and not parameter.required:
+            plain_value = () if is_list else None  # an absent list is an empty tuple, as in typer
+        elif is_list and value is not None:
+            [item_type] = get_args(annotation) or (None,)
+            items = [_converted(item, item_type) for item in value]
+            plain_value = NOT_PLAIN if NOT_PLAIN in items else items
+        else:
+            plain_value = _converted(value, annotation)
+    except ValueError:
+        # With an example: the default, or a number that the option accepts.
+        declaration = _declared_options_of(context.command).get(parameter.name)
+        examples = (parameter.default,) if isinstance(parameter.default, int | float) else ROUND_NUMBERS
         for example in examples:
             try:
                 if declaration is not None and declaration.option.check is not None:
-                    declaration.option.check(self.parameter.name, example)
+                    declaration.option.check(parameter.name, example)
             except AttnvizError:
                 continue
             break
-        return f"{name} {value!r} is not a {KINDS[self.annotation]}; give one, such as {name} {example:g}"
+        name, kind = parameter.opts[0], KINDS[annotation]
+        line = f"{name} {value!r} is not a {kind}; give one, such as {name} {example:g}"
+        raise _NotANumber(line, context, parameter) from None
+    if plain_value is NOT_PLAIN:
+        return convert_by_typer(context, value)
+    return plain_value if parameter.callback is None else parameter.callback(context, parameter, plain_value)
 
 
 def _converted(value: Any, annotation: Any) -> Any:
@@ -392,7 +380,7 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
 
 def other_suffixes(command: str | None) -> tuple[str, ...]:
     """Returns the suffixes of what a command writes beside reports: films, words with their seconds, a recording."""
-    from attnviz.maps.saved import SUFFIX as RECORDING
+    from attnviz.cli.subject import RECORDING
     from attnviz.media.timed_words import WORD_SUFFIXES
     from attnviz.render.formats import FILMS
 
@@ -440,7 +428,7 @@ def _names_starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
 def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the settings of the command as ``NAME=``, or the values of the one that is typed already."""
     typed_name, sign, _ = incomplete.partition("=")
-    declared = getattr(context.command.callback, "declared", {})
+    declared = _declared_options_of(context.command)
     if not sign:
         return _names_starting_with(incomplete, (f"{setting_name(name)}=" for name in declared if name in SETTINGS))
     name = typed_name.replace("-", "_")

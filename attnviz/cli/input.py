@@ -47,7 +47,7 @@ def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | Non
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
     """Returns the input that an option or standard input gives, or else a sample text."""
-    from attnviz.text.samples import read_sample
+    from attnviz.text.samples import read_sample, samples
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     text_names = [name for name in input_names if name not in (INPUT_NAMES["image"], INPUT_NAMES["sound"])]
@@ -76,21 +76,18 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
             raise AttnvizError("standard input is closed; give a text or --file FILE")
         piped_text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
         return Subject(_refuse_blank(piped_text, settings.tokenizer))
-    return _sample_subject(settings)
 
-
-def _sample_subject(settings: "ModelSettings") -> Subject:
-    """Returns the sample text of the model, or else the first sample text of attnviz, and prints a remark with it."""
+    # No input: the sample text of the model, or else the first of attnviz.
     from attnviz.models.sources import row_of
-    from attnviz.text.samples import read_sample, samples
 
     sample_text = row_of(settings.model).sample_text
     if sample_text:
         remark(f"no text given: using “{sample_text}”")
-        return Subject(sample_text)
-    sample_name = next(iter(samples()))
-    remark(f"no text given: using sample {sample_name!r}, “{read_sample(sample_name)}”")
-    return Subject(read_sample(sample_name))
+    else:
+        sample_name = next(iter(samples()))
+        sample_text = read_sample(sample_name)
+        remark(f"no text given: using sample {sample_name!r}, “{sample_text}”")
+    return Subject(sample_text)
 
 
 def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound: Path | None) -> Subject:
@@ -137,11 +134,6 @@ def read_texts(
     if len(files) > 1 and input == Input(file=files):
         return [Subject(_refuse_blank(read_text(path), settings.tokenizer)) for path in files]
     return [read_input(input, settings, grouping)]
-
-
-def read_survey(subjects: list[Subject]) -> "Survey | None":
-    """Returns the survey if it is the only input; ``None`` otherwise."""
-    return subjects[0].survey if len(subjects) == 1 else None
 
 
 def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | None":

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,7 +18,7 @@ from attnviz.cli.defaults import converted_word, names_from_source, parse_settin
 from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, ShortHelp, completer
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
+from attnviz.report.picture.options import Rank, Reduction
 from attnviz.text.selection import Grouping, Selection
 
 
@@ -271,35 +271,6 @@ Pair = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """The choice of what `show` draws or saves: which numbers, as which table or points, all heads or the clearest."""
-
-    table: Table = None
-    all: All = False
-    of: Of = "weights"
-    logits: Logits = None
-    axes: Axes = None
-    check: Check = None
-    half: SaveHalf = False
-
-    def report_options(
-        self, rank: Rank, reduction: Reduction, selection: Selection, grouping: Grouping, look: Look
-    ) -> ReportOptions:
-        """Returns the options of the report."""
-        return ReportOptions(
-            **vars(rank),
-            **vars(reduction),
-            selection=selection,
-            grouping=grouping,
-            table=self.table,
-            all=self.all,
-            of=self.of,
-            axes=self.axes,
-            look=look,
-        )
-
-
 SET = DeclaredOption(
     Option(
         "Set one of these rarer options, such as --set num-heads=8; may be repeated.",
@@ -320,7 +291,6 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Rank: (Rank, "Sort"),
     Look: (Look, "Look"),
     Output: (Output, "Output"),
-    Drawn: (Drawn, "Look"),
 }
 ARGUMENTS = ("text", "corpus", "topic")  # positional
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellings: --layer for --layers
@@ -359,8 +329,18 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
-        typed_words = values.pop("text", None) or ()
-        placed_words = _place_words(command_line, typed_words, declarations)
+        placed_words: dict[str, Any] = {}
+        typed_words = values.pop("text", None)
+        if typed_words:
+            from attnviz.cli.subject import place_words
+
+            placed_words, extra_words = place_words(typed_words, declarations)
+            if extra_words:
+                from attnviz.cli.suggestions import extra_words_line
+
+                arguments = command_line.meta[ARGUMENTS_TYPED]
+                line = extra_words_line(command_line.command_path, typed_words, extra_words, arguments)
+                command_line.fail(line)
         typed_settings = parse_settings(values.pop("assignments", None) or (), settings)
         typed_options = [*placed_words, *names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
         defaults = command_line.default_map or {}
@@ -391,23 +371,6 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     expanded.declared = settings | own_options  # type: ignore[attr-defined]  # for the help
     return expanded
-
-
-def _place_words(
-    command_line: Context, words: Sequence[str], declarations: Mapping[str, DeclaredOption]
-) -> dict[str, Any]:
-    """Returns what the words in TEXT's place are, by option; refuses words that the command does not take."""
-    if not words:
-        return {}
-    from attnviz.cli.subject import place_words
-
-    placed_words, extra_words = place_words(words, declarations)
-    if extra_words:
-        from attnviz.cli.suggestions import extra_words_line
-
-        arguments = command_line.meta[ARGUMENTS_TYPED]
-        command_line.fail(extra_words_line(command_line.command_path, words, extra_words, arguments))
-    return placed_words
 
 
 def refuse_typed(allowed: Container[str], reason: str) -> None:

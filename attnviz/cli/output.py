@@ -8,19 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, choices, flag, option, or_list
-from attnviz.base.options import declared_options
+from attnviz.base.errors import AttnvizError, choices, flag, or_list
 from attnviz.base.printable import printable, remark
-from attnviz.cli.options import TYPED, Input, Output, refuse_typed
-from attnviz.models.reading.settings import ModelSettings
+from attnviz.cli.options import TYPED, Output
 
 if TYPE_CHECKING:
+    from attnviz.cli.subject import Subject
     from attnviz.report.picture.options import ReportOptions
     from attnviz.report.picture.report import Report
 
 BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a terminal cannot show
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
-SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "force", "half")  # that a recording obeys
 
 
 def refuse_output(output: Output, writes: str = "picture", others: Sequence[str] = ()) -> None:
@@ -36,44 +34,41 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"] + [*others]
     if output.file is not None:
         refuse_suffix(output.file, suffixes, writes)
-    if _suffix(output) not in others and medium(output) not in suffixes:
+    if output.suffix not in others and medium(output) not in suffixes:
         raise AttnvizError(f"this command does not write {medium(output)}; use {or_list(suffixes)}")
     _refuse_unwritable(output)
-
-
-def film_suffix(output: Output) -> str | None:
-    """Returns the suffix of the film that is written; ``None`` for any other format."""
-    from attnviz.render.formats import FILMS
-
-    suffix = _suffix(output)
-    return suffix if suffix in FILMS else None
-
-
-def words_suffix(output: Output) -> str | None:
-    """Returns the suffix of the file of words, or ``words.json``; ``None`` for any other format.
-
-    ``words.json`` holds words only if the input is a sound; else it holds the numbers of the maps.
-    """
-    from attnviz.media.timed_words import WORD_SUFFIXES, WORDS_JSON, is_words_json
-
-    if output.file is not None and is_words_json(output.file):
-        return WORDS_JSON
-    suffix = _suffix(output)
-    return suffix if suffix in WORD_SUFFIXES else None
 
 
 def medium(output: Output) -> str:
     """Returns the suffix of the format that is written."""
     from attnviz.render.formats import TERMINAL, format_of
 
-    return format_of(_suffix(output) or TERMINAL).suffix
+    return format_of(output.suffix or TERMINAL).suffix
 
 
-def reads_all(output: Output) -> bool:
-    """True if the output is a file of numbers, which needs all numbers of the selected maps."""
+def kind_of(output: Output) -> str:
+    """Returns the kind of medium that is written, a key of `attnviz.render.formats.KINDS`."""
     from attnviz.render.formats import FORMATS
 
-    return FORMATS[medium(output)].kind == "data"
+    return FORMATS[medium(output)].kind
+
+
+def words_suffix(output: Output, subject: "Subject") -> str | None:
+    """Returns the suffix of a file of the input's words, or ``words.json``; ``None`` if the file will hold no words.
+
+    ``words.json`` holds words only if the input has a sound; else it holds the numbers of the maps.
+    """
+    from attnviz.cli.subject import Kind
+    from attnviz.media.timed_words import WORD_SUFFIXES, WORDS_JSON, is_words_json
+
+    if output.file is None or not is_words_json(output.file):
+        return output.suffix if output.suffix in WORD_SUFFIXES else None
+    if subject.kind is Kind.SOUND or subject.sound is not None:
+        return WORDS_JSON
+    from attnviz.metrics.alignment import is_aligned
+
+    has_sound = subject.kind is Kind.RECORDING and any(map(is_aligned, subject.recording().maps))
+    return WORDS_JSON if has_sound else None
 
 
 def explanation_suffix(output: Output) -> str:
@@ -85,41 +80,10 @@ def explanation_suffix(output: Output) -> str:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
     if output.file is not None:
         refuse_suffix(output.file, list(FORMATS), "notes")
-    suffix = _suffix(output) or TERMINAL
+    suffix = output.suffix or TERMINAL
     refuse_format(suffix)
     _refuse_unwritable(output)
     return suffix
-
-
-def recording_path(output: Output) -> Path | None:
-    """Returns the path to write a recording to; ``None`` if the options name another format."""
-    from attnviz.maps.saved import SUFFIX
-
-    if _suffix(output) != SUFFIX:
-        return None
-    if output.file is None:
-        raise AttnvizError(f"a recording is written to a file; use -o run{SUFFIX}")
-    return output.file
-
-
-def refuse_unsaved(path: Path) -> None:
-    """Raises AttnvizError for a typed option that changes nothing in the recording that is written to ``path``."""
-    for name in ("logits", "check"):
-        if name in TYPED.get():
-            raise AttnvizError(f"{option(name)} needs a model, and {str(path)!r} would save maps alone; leave one out")
-    refuse_typed(
-        (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS),
-        f"changes nothing in a recording, which holds all numbers of its heads; give it to attnviz show {path}",
-    )
-
-
-def _suffix(output: Output) -> str | None:
-    """Returns the suffix of the format that the options name; ``None`` if they name none."""
-    if output.json and output.output is not None:
-        raise AttnvizError(f"--json and -o {str(output.output)!r} both name the output; use one of them")
-    if output.output is not None and output.file is None and not output.suffix:
-        raise AttnvizError(f"-o {output.output} writes to standard output and names no format; use -o -.svg")
-    return output.suffix
 
 
 def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
@@ -158,9 +122,13 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
 
 
 def _refuse_unwritable(output: Output) -> None:
-    """Raises AttnvizError if the output's file cannot be written."""
+    """Raises AttnvizError if the options name no one format, or a file that cannot be written."""
     from attnviz.base.files import refuse_closed_output, refuse_target
 
+    if output.json and output.output is not None:
+        raise AttnvizError(f"--json and -o {str(output.output)!r} both name the output; use one of them")
+    if output.output is not None and output.file is None and not output.suffix:
+        raise AttnvizError(f"-o {output.output} writes to standard output and names no format; use -o -.svg")
     if output.file is not None:
         refuse_target(output.file, output.force)
         return
@@ -187,14 +155,13 @@ def deliver(report: "Report", output: Output) -> None:
 
     Prints a remark on typed options without effect in a terminal without colours.
     """
-    from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
     from attnviz.report.picture.options import refuse_unread
 
-    suffix = medium(output)
-    refuse_unread(report, FORMATS[suffix].kind, TYPED.get())
-    deliver_file(output, partial(write_report, report, suffix))
-    if FORMATS[suffix].kind == "terminal":
+    kind = kind_of(output)
+    refuse_unread(report, kind, TYPED.get())
+    deliver_file(output, partial(write_report, report, medium(output)))
+    if kind == "terminal":
         from attnviz.render.terminal.draw import ineffective_options
 
         flags = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]
@@ -203,7 +170,7 @@ def deliver(report: "Report", output: Output) -> None:
             remark(f"{' and '.join(flags)} {verb} colours, and there are none here; use -o picture.png")
 
 
-def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
+def deliver_file(output: Output, write_to: Callable[[IO[bytes]], object]) -> None:
     """Writes a result to the output's file and prints the path; without a file, writes it to standard output."""
     from attnviz.base.files import output_file
 

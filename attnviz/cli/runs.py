@@ -45,7 +45,7 @@ def record(
 
     reader = open_reader(settings, subject.use, selection.tower)
     reader.keeps_factors = factors
-    return reader.record(subject.example_of_any_medium(settings), selection, values)
+    return reader.record(subject.example(settings), selection, values)
 
 
 def refuse_undrawable(subject: Subject | None, settings: "ModelSettings", options: ReportOptions) -> None:
@@ -83,8 +83,7 @@ def record_batch(
 def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":
     """Returns every intermediate result of one layer of a model over a text, an image, or a text with images."""
     refusal = "explain computes from a text, and a saved file holds no model; give a text"
-    is_image = subject.kind is Kind.IMAGE
-    example = subject.example_of_any_medium(settings) if is_image else subject.example(settings, refusal)
+    example = subject.example(settings, refusal, media=(Kind.IMAGE,))
     from attnviz.models.sources import open_reader
 
     return open_reader(settings, subject.use).compute(example, layer)
@@ -112,7 +111,7 @@ def record_both(
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
-    examples = [subject.example_of_any_medium(settings) for subject in (text, other or text)]
+    examples = [subject.example(settings) for subject in (text, other or text)]
 
     if settings.model != ModelSettings.model:
         if other is None:
@@ -190,7 +189,7 @@ def record_models(
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
     """Returns the parts of a token's logit at the last selected query."""
     refusal = f"{option('logits')} runs the model on a text, and a saved file holds no model; give a text"
-    example = subject.example(settings, refusal)
+    example = subject.example(settings, refusal, media=())
     from attnviz.models.sources import open_reader, refuse_untrained
 
     reader = open_reader(settings, "predictions", selection.tower)
@@ -222,7 +221,8 @@ def checked_units(
     from attnviz.api.unit_checks import refuse_single_tokens, unit_checks
 
     refuse_single_tokens(options.grouping)
-    example = subject.example(settings, f"{option('check')} runs the model, and a saved file holds none; give a text")
+    refusal = f"{option('check')} runs the model, and a saved file holds none; give a text"
+    example = subject.example(settings, refusal, media=())
     refuse_untrained(settings.model)
     reader = open_reader(settings, "predictions", options.selection.tower)
     return unit_checks(reader, example, options.selection, options.grouping, count)
@@ -275,9 +275,5 @@ def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "l
     if names_no_input and row_of(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
-    from attnviz.models.reading.example import Example
-
-    return [
-        Example(image=Path(subject.source)) if subject.kind is Kind.IMAGE else subject.example(settings, refusal)
-        for subject in read_texts(input, settings, batch)
-    ]
+    subjects = read_texts(input, settings, batch)
+    return [subject.example(settings, refusal, media=(Kind.IMAGE,)) for subject in subjects]

@@ -243,39 +243,33 @@ class Subject:
             return "pictures"
         return "images" if self.kind is Kind.IMAGE else "maps"
 
-    def example_of_any_medium(self, settings: "ModelSettings") -> "Example":
-        """Returns the example of this text, image or sound, or of this text with its images or sound."""
-        from attnviz.models.reading.example import Example
-
-        if self.kind is Kind.IMAGE:
-            return Example(image=Path(self.source))
-        if self.kind is Kind.SOUND:
-            return Example(sound=Path(self.source))
-        return self.example(settings) if self.sound is None else Example(self.source, sound=self.sound)
-
     @property
     def is_text_file(self) -> bool:
         """True for a file with the suffix of a text, such as ``question.txt``."""
         return self.kind is Kind.FILE and _ends_with(self.source, *TEXT_FILES)
 
     @property
-    def is_survey(self) -> bool:
-        """True for a saved survey."""
-        return self.kind is Kind.SURVEY
-
-    @property
     def path(self) -> Path | None:
         """The path of the saved file; ``None`` for an input of a model."""
         return None if self.is_run else Path(self.source)
 
-    def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
-        """Returns the example of this text, chat or server's answer, with its passages or images."""
+    def example(
+        self, settings: "ModelSettings", refusal: str = "", media: Container[Kind] = (Kind.IMAGE, Kind.SOUND)
+    ) -> "Example":
+        """Returns the example of this text with its images, sound or passages, chat, server's answer, image or sound.
+
+        ``media`` are the kinds of media that are read; ``refusal`` is the message for a saved file.
+        """
         from attnviz.models.reading.example import Example
 
-        if self.kind in (Kind.IMAGE, Kind.SOUND) or self.sound is not None:
-            medium = "an image" if self.kind is Kind.IMAGE else "a sound"
+        medium = self.kind if self.sound is None else Kind.SOUND
+        if medium in (Kind.IMAGE, Kind.SOUND):
             name = self.source if self.sound is None else str(self.sound)
-            raise AttnvizError(f"{name!r} is {medium}, and this command reads a text; attnviz show draws it")
+            if medium not in media:
+                article = "an image" if medium is Kind.IMAGE else "a sound"
+                raise AttnvizError(f"{name!r} is {article}, and this command reads a text; attnviz show draws it")
+            text = "" if self.sound is None else self.source
+            return Example(image=Path(name)) if medium is Kind.IMAGE else Example(text, sound=Path(name))
         if not self.is_text:
             raise AttnvizError(refusal)
         if self.images:
@@ -315,7 +309,7 @@ class Subject:
     @cached_property
     def survey(self) -> "Survey | None":
         """The saved survey; ``None`` for every other kind."""
-        if not self.is_survey:
+        if self.kind is not Kind.SURVEY:
             return None
         from attnviz.corpus.saved import load_survey
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.printable import remark
 from attnviz.cli.options import Output
-from attnviz.cli.subject import Kind, Subject
+from attnviz.cli.subject import RECORDING, Kind, Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.report.picture.look import Look
 
-SUFFIX, PARQUET = ".safetensors", ".parquet"
+PARQUET = ".parquet"
 TABLES = (PARQUET, ".csv", ".json")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 
@@ -25,15 +25,15 @@ def survey_path(output: Output, resume: bool) -> Path:
     """Returns the path of the file to write the survey to."""
     from attnviz.base.files import refuse_target
 
-    advice = f"use -o survey{SUFFIX}, or {or_list(TABLES)} for tables"
+    advice = f"use -o survey{RECORDING}, or {or_list(TABLES)} for tables"
     if output.file is None:
         raise AttnvizError(f"a survey is written to a file; {advice}")
-    if output.suffix not in (SUFFIX, *TABLES):
-        raise AttnvizError(f"a survey is a {SUFFIX} file, and not {output.file.name!r}; {advice}")
+    if output.suffix not in (RECORDING, *TABLES):
+        raise AttnvizError(f"a survey is a {RECORDING} file, and not {output.file.name!r}; {advice}")
     if output.suffix == PARQUET and find_spec("pyarrow") is None:
         raise AttnvizError(f"{PARQUET} needs pyarrow; run pip install 'attnviz[corpus]', or use .csv")
     if resume and output.file.is_file() and not output.force:
-        advice = f"attnviz heads {output.file} lists its heads" if output.suffix == SUFFIX else "--force replaces it"
+        advice = f"attnviz heads {output.file} lists its heads" if output.suffix == RECORDING else "--force replaces it"
         raise AttnvizError(f"{str(output.file)!r} is finished; {advice}")
     refuse_target(output.file, output.force)
     return output.file
@@ -118,7 +118,7 @@ def write_survey(
         survey = SurveyRun(model, options, processes, checkpoint).run(corpus, resume)
         if survey is None:
             return False
-        save = save_survey if path.suffix.lower() == SUFFIX else save_tables
+        save = save_survey if path.suffix.lower() == RECORDING else save_tables
         save(survey, path, force)
         remove_checkpoint(checkpoint)
     skipped_counts = [f"{count} {reason}" for reason, count in survey.skipped.items() if count]
