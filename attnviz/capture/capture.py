@@ -94,16 +94,9 @@ class Capture:
             if self.failure is not None or self.options.attention not in (None, part):
                 return
             with _without_autocast():
-                chunks = self.chunks
-                is_added = False
-                if chunks is not None:
-                    may_continue = chunks.continues(queries.pieces) or (chunks.is_step and observed_call.may_be_step)
-                    call = observed_call.build() if chunks.site.module == caller.name and may_continue else None
-                    is_added = call is not None and (
-                        chunks.add(call, queries, observed_call.keys) or chunks.add_step(call)
-                    )
-                    if chunks.is_complete or not is_added:
-                        self._end_chunks()
+                is_added = self.chunks is not None and self.chunks.add(observed_call)
+                if self.chunks is not None and (self.chunks.is_complete or not is_added):
+                    self._end_chunks()
                 if self.may_get_chunk and not is_added:
                     self._deliver()
                 self.may_get_chunk = False

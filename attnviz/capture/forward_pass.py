@@ -39,15 +39,6 @@ class OtherCall:
     # mentioned only if nothing else was found.
     is_called_attention: bool = False
 
-    def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
-        """True if this is an unused softmax of the call's module, with equally many keys and no more queries.
-
-        It may then be the weights of the call, computed a second time.
-        """
-        queries, keys = (1, *self.shape)[-2:]  # a vector is one query
-        has_fitting_shape = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
-        return self.module == call.site.module and self.kind == UNUSED and has_fitting_shape
-
     @property
     def place(self) -> str:
         """The module, and its layer if it has one, for messages."""
@@ -159,7 +150,17 @@ class ForwardPass:
     @cached_property
     def _unused_beside_calls(self) -> list[OtherCall]:
         """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
-        return [other for other in self.others if any(map(other.may_be_unused_weights_of, self.texts.calls))]
+        shapes: dict[str, set[tuple[int, int]]] = {}  # queries and keys of each module's calls
+        for call in self.texts.calls:
+            shapes.setdefault(call.site.module, set()).add((call.shape[2], call.shape[3]))
+        unused = []
+        for other in self.others:
+            queries, keys = (1, *other.shape)[-2:]  # a vector is one query
+            # A softmax in chunks has fewer queries.
+            fits = any(queries <= rows and keys == columns for rows, columns in shapes.get(other.module, ()))
+            if other.kind == UNUSED and fits:
+                unused.append(other)
+        return unused
 
     @cached_property
     def _other_attention(self) -> list[OtherCall]:

@@ -86,11 +86,6 @@ def measurable_heads(heads: Iterable[_MapsHead]) -> list[tuple[LayerMaps, int]]:
     return pairs
 
 
-def can_be_measured(maps: LayerMaps) -> bool:
-    """True if the maps have single cells, or metrics that were measured at capture."""
-    return isinstance(maps, CellMaps) or captured_metrics_of(maps) is not None
-
-
 def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
     """Returns the metrics that were measured at capture; ``None`` if the maps have none or are not pooled."""
     source = maps.over_tokens

@@ -55,23 +55,16 @@ class DescribedHead:
         return word in (self.name.lower(), f"{self.layer}.{self.head}")
 
 
-@dataclass(frozen=True)
-class _HeadFilter:
-    """A filter of heads."""
-
-    tests: tuple[Callable[[DescribedHead], bool], ...]  # one predicate per word; a head must pass all
-
-    def keeps(self, head: DescribedHead) -> bool:
-        """True if every word holds for the head."""
-        return all(test(head) for test in self.tests)
+HeadTest = Callable[[DescribedHead], bool]
 
 
-def parse_filter(text: str, metrics: Iterable[str]) -> _HeadFilter:
-    """Parses a filter of heads into its predicates."""
+def parse_filter(text: str, metrics: Iterable[str]) -> HeadTest:
+    """Returns the predicate of a filter: a head passes if every word holds for it."""
     # An operator joins the words around it, and a colon the word after it, so that each test is one word.
     compact_text = re.sub(r"(?<!\s)\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
-    return _HeadFilter(tuple(_word_test(word, names) for word in compact_text.lower().split()))
+    tests = [_word_test(word, names) for word in compact_text.lower().split()]
+    return lambda head: all(test(head) for test in tests)
 
 
 def refuse_filter(text: str, metrics: Iterable[str]) -> None:
@@ -81,7 +74,7 @@ def refuse_filter(text: str, metrics: Iterable[str]) -> None:
     parse_filter(text, (*names, *(prefix for prefix in prefixes if any(name.startswith(prefix) for name in names))))
 
 
-def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
+def _word_test(word: str, metrics: tuple[str, ...]) -> HeadTest:
     """Returns the predicate of one word of a filter; each minus before the word negates it."""
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one
     if minuses:
@@ -113,13 +106,13 @@ def find_metric_name(prefix: str, names: Iterable[str]) -> str:
     raise AttnvizError(f"unknown metric {prefix!r}; {choices(prefix, matches or metrics)}")
 
 
-def _layer_test(value: str) -> Callable[[DescribedHead], bool]:
+def _layer_test(value: str) -> HeadTest:
     """Returns the predicate of a head in the layers that ``value`` lists, as in ``3-5,7``."""
     layers = parse_numbers(value, "layers")
     return lambda head: head.layer in layers
 
 
-def _head_test(value: str) -> Callable[[DescribedHead], bool]:
+def _head_test(value: str) -> HeadTest:
     """Returns the predicate of the heads that ``value`` lists: names as in ``4.11,5.0``, or numbers as in ``0,2-4``."""
     if "." in value:
         names = value.split(",")
@@ -134,7 +127,7 @@ def texts_of_filter(text: str) -> set[int] | None:
     return set.intersection(*(set(parse_numbers(numbers, "texts")) for numbers in lists)) if lists else None
 
 
-def _text_test(value: str) -> Callable[[DescribedHead], bool]:
+def _text_test(value: str) -> HeadTest:
     """Returns the predicate of a head over the texts of a batch that ``value`` lists, as in ``0,2-3``.
 
     Means over texts pass: their texts were chosen before.
@@ -143,14 +136,14 @@ def _text_test(value: str) -> Callable[[DescribedHead], bool]:
     return lambda head: head.text is None or head.text in texts
 
 
-def _kind_test(value: str) -> Callable[[DescribedHead], bool]:
+def _kind_test(value: str) -> HeadTest:
     """Returns the predicate of ``kind:self`` or ``kind:cross``; raises AttnvizError for another kind."""
     if value not in KINDS:
         raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; write kind:self or kind:cross")
     return lambda head: head.kind == value
 
 
-TESTS: dict[str, Callable[[str], Callable[[DescribedHead], bool]]] = {
+TESTS: dict[str, Callable[[str], HeadTest]] = {
     "layer": _layer_test,
     "layers": _layer_test,
     "head": _head_test,

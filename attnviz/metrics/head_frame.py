@@ -324,8 +324,8 @@ class HeadFrame:
 
     def filtered_rows(self, filter: str) -> list[int]:
         """Returns the indices of the rows that pass a filter in the language of `attnviz.metrics.head_filter`."""
-        head_filter = parse_filter(filter, self.names)
-        return [index for index, head in enumerate(self._tested_fields) if head_filter.keeps(head)]
+        passes = parse_filter(filter, self.names)
+        return [index for index, head in enumerate(self._tested_fields) if passes(head)]
 
     @cached_property
     def _tested_fields(self) -> tuple[DescribedHead, ...]:

@@ -19,6 +19,7 @@ all heads have one or none, except for `mass-60` and `spatial-entropy`, which al
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,14 +34,11 @@ from attnviz.metrics.patches import (
     ImagePatches,
     border_patches,
     image_patches,
-    left_patch,
-    lower_patch,
     mass_60,
+    patch_beside,
     picture_distance,
     register_tokens,
-    right_patch,
     spatial_entropy,
-    upper_patch,
 )
 from attnviz.metrics.patterns import REST_METRICS, Pattern, find_patterns, is_sink, numbers_beside_sink
 from attnviz.metrics.query_grid import NumberedTokens, QueryGrid, is_sequence
@@ -327,12 +325,23 @@ METRICS = {
             ON_PATCHES | {Need.NO_PLACE},
             register_tokens,
         ),
-        Metric("left", "left", "share", "weight on the patch to the left", AMONG_PATCHES, left_patch, only_seeing=True),
-        Metric(
-            "right", "right", "share", "weight on the patch to the right", AMONG_PATCHES, right_patch, only_seeing=True
+        *(
+            Metric(
+                name,
+                name,
+                "share",
+                f"weight on the patch {place}",
+                AMONG_PATCHES,
+                partial(patch_beside, right=right, down=down),
+                only_seeing=True,
+            )
+            for name, place, right, down in (
+                ("left", "to the left", -1, 0),
+                ("right", "to the right", 1, 0),
+                ("above", "above", 0, -1),
+                ("below", "below", 0, 1),
+            )
         ),
-        Metric("above", "above", "share", "weight on the patch above", AMONG_PATCHES, upper_patch, only_seeing=True),
-        Metric("below", "below", "share", "weight on the patch below", AMONG_PATCHES, lower_patch, only_seeing=True),
         Metric(
             "picture-distance",
             "pict.dist",

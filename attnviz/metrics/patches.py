@@ -101,12 +101,6 @@ class ImagePatches:
         return np.argwhere(np.triu(touches, k=1) | np.triu(touches.T, k=1))
 
 
-def is_neighbour(queries: ImagePatches, keys: ImagePatches, right: int, down: int) -> BoolArray:
-    """Returns True for the keys whose patch is the given step away from the query's patch, ``(queries, keys)``."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray((np.abs(queries.steps_to(keys) - [right, down]) < MAX_SHIFT).all(axis=-1))
-
-
 def part_sums(weights: Float64Array, is_chosen: BoolArray, pairs: IntArray) -> Float64Array:
     """Returns the sum of weights of each connected part at the last token of the part, 0 elsewhere, ``(rows, tokens)``.
 
@@ -149,24 +143,15 @@ def register_tokens(grid: Grid) -> Cells:
     return grid.cells(_patches(grid)[1].has_no_place[None])
 
 
-def left_patch(grid: Grid) -> Cells:
-    """Returns the cells of the patch to the left of the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), right=-1, down=0))
+def patch_beside(grid: Grid, right: int, down: int) -> Cells:
+    """Returns the cells of the patch a step from the query's patch: 1 right is the next one, -1 down the one above.
 
-
-def right_patch(grid: Grid) -> Cells:
-    """Returns the cells of the patch to the right of the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), right=1, down=0))
-
-
-def upper_patch(grid: Grid) -> Cells:
-    """Returns the cells of the patch above the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), right=0, down=-1))
-
-
-def lower_patch(grid: Grid) -> Cells:
-    """Returns the cells of the patch below the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), right=0, down=1))
+    A query that is no patch has none.
+    """
+    queries, keys = _patches(grid)
+    with np.errstate(invalid="ignore"):
+        is_beside = (np.abs(queries.steps_to(keys) - [right, down]) < MAX_SHIFT).all(axis=-1)
+    return grid.cells(is_beside)
 
 
 def picture_distance(rows: Rows) -> Array:

@@ -15,10 +15,10 @@ from attnviz.attention.modules import (
     MultiHeadAttention,
     SelfAttention,
     SeparateHeads,
+    draw_linear,
     masked_softmax,
     renormalized_softmax,
 )
-from attnviz.attention.projections import draw_linear
 from attnviz.base.errors import AttnvizError
 
 BATCH, HEADS, QUERIES, KEYS, EMBED = 2, 3, 5, 7, 12

@@ -13,8 +13,8 @@ HEADS, METRICS = [DescribedHead(**head) for head in FILTERS["heads"]], FILTERS["
 
 @pytest.mark.parametrize(("text", "left"), FILTERS["kept"].items(), ids=list(FILTERS["kept"]))
 def test_filter_leaves_the_heads_for_which_every_word_holds(text: str, left: list[str]) -> None:
-    kept = parse_filter(text, METRICS)
-    assert [head.name for head in HEADS if kept.keeps(head)] == left
+    passes = parse_filter(text, METRICS)
+    assert [head.name for head in HEADS if passes(head)] == left
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_what_the_page_refuses_is_refused(text: str) -> None:
 
 def test_head_without_the_number_is_left_out_and_comes_back_with_a_minus() -> None:
     head = DescribedHead("0.0", 0, 0, "self", "", {"previous": math.nan})
-    assert not parse_filter("previous<2", METRICS).keeps(head)
-    assert parse_filter("-previous<2", METRICS).keeps(head)
+    assert not parse_filter("previous<2", METRICS)(head)
+    assert parse_filter("-previous<2", METRICS)(head)
 
 
 def test_refusal_shows_an_example_with_a_metric_that_the_heads_have() -> None:

@@ -12,14 +12,7 @@ _set_tracing: Callable[[Any], None] = torch._C._set_tracing_state  # type: ignor
 PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
-class _TracingState(local):
-    """The state of the running thread."""
-
-    is_suspended = False
-
-
-_tracing = _TracingState()
-
+_tracing = local()  # of the running thread: ``is_suspended`` is True while attnviz computes inside of a trace
 
 UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
     (torch._C._functorch.is_functorch_wrapped_tensor, "tensors of torch.vmap or torch.func"),
@@ -30,7 +23,10 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
     (lambda tensor: tensor.is_nested, "nested tensors"),
     (lambda tensor: tensor.layout != torch.strided, "sparse tensors"),
     (lambda tensor: tensor.is_quantized, "quantized tensors"),
-    (lambda tensor: _tracing.is_suspended or torch._C._get_tracing_state(), "tensors traced by torch.jit.trace"),
+    (
+        lambda tensor: getattr(_tracing, "is_suspended", False) or torch._C._get_tracing_state(),
+        "tensors traced by torch.jit.trace",
+    ),
     (lambda tensor: not tensor.numel(), "empty tensors"),
 )
 

@@ -280,15 +280,9 @@ def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size
 @lru_cache(MAX_CACHED)
 def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobserved: bool) -> Axes:
     """Returns the axes of a projection; axes of the operand are no longer labelled as features."""
-
-    def without_feature_label(part: Part) -> Part:
-        label = label_of(part.label)
-        if is_unobserved and label == UNKNOWN:
-            return Part(part.size, TOKENS)
-        return Part(part.size, UNKNOWN if label == FEATURES else label)
-
+    labels = {FEATURES: UNKNOWN, UNKNOWN: TOKENS if is_unobserved else UNKNOWN, TOKENS: TOKENS}
     return tuple(
-        tuple(without_feature_label(part) for part in axis) if is_own else axis
+        tuple(Part(part.size, labels[label_of(part.label)]) for part in axis) if is_own else axis
         for axis, is_own in zip(axes, from_operand, strict=True)
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
 from attnviz.capture.calls.placed_rows import with_all_keys
 from attnviz.capture.calls.readable import share_memory
-from attnviz.capture.flow.lineage import Lineage, LongerAxis, Piece
+from attnviz.capture.flow.lineage import LongerAxis, Piece
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall
 
@@ -45,17 +45,6 @@ class Chunks:
         key_starts = [_key_starts(call, observed_call.keys.pieces)]
         return cls(site, observed_call.shape, [_with_copies(call)], first_pieces, key_starts, is_step=is_step)
 
-    def add_step(self, call: AttentionCall) -> bool:
-        """Adds a call as the next step if it is one query over the same keys and values; returns True if it did.
-
-        The chunks then become cross-attention: in self-attention, each step would add a key.
-        """
-        if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _have_same_keys(self.calls[0], call):
-            return False
-        self._mark_as_cross()
-        self.calls.append(_with_copies(call))
-        return True
-
     def _mark_as_cross(self) -> None:
         self.site = replace(self.site, kind="cross", part="cross")
 
@@ -71,32 +60,37 @@ class Chunks:
                 call = replace(call, product=call.product._replace(keys=call.product.keys.clone()))
             self.calls[number] = call
 
-    def continues(self, queries: Sequence[Piece]) -> bool:
-        """True if one of these pieces begins where a possible range of the last chunk ends."""
-        return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
+    def add(self, observed_call: ObservedCall) -> bool:
+        """Adds a call if it is the next chunk or step; returns True if it was added, else False, and nothing changes.
 
-    def add(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
-        """Adds a call if it is the next chunk; returns True if it was added, else False, and nothing changes.
-
-        Its queries must follow those of the last chunk, its form must be the same, and its keys must be the same, or
+        The queries of the next chunk follow those of the last one, its form is the same, and its keys are the same, or
         another piece of the same longer tensor. If its queries and keys show that a recurrent decoder reads another
         text, the chunks are marked as cross-attention.
         """
-        following_pieces = tuple(
-            piece for piece in queries.pieces if piece.rows == call.shape[2] and self.continues([piece])
-        )
-        if not following_pieces or not _have_same_form(self.calls[0], call):
+        queries, keys = observed_call.queries, observed_call.keys
+        pieces = [piece for piece in queries.pieces if any(last.is_followed_by(piece) for last in self.queries)]
+        may_continue = bool(pieces) or (self.is_step and observed_call.may_be_step)
+        call = observed_call.build() if observed_call.caller.name == self.site.module and may_continue else None
+        if call is None:
             return False
-        starts = _key_starts(call, keys.pieces)
-        is_over_same = self.is_over_same and _have_same_keys(self.calls[0], call)
-        if not is_over_same and not self._axes_with_all_keys([starts]):
+        following_pieces = tuple(piece for piece in pieces if piece.rows == call.shape[2])
+        if following_pieces and _have_same_form(self.calls[0], call):
+            starts = _key_starts(call, keys.pieces)
+            is_over_same = self.is_over_same and _have_same_keys(self.calls[0], call)
+            if is_over_same or self._axes_with_all_keys([starts]):
+                self.is_over_same, self.queries = is_over_same, following_pieces
+                self.calls.append(_with_copies(call))
+                self.keys.append(starts)
+                has_other_keys = (queries.roots, queries.depth) != (keys.roots, keys.depth)
+                if self.is_step and queries.recurrent and has_other_keys:
+                    self._mark_as_cross()
+                return True
+
+        # A step is one query over the same keys and values. In self-attention, each would add a key.
+        if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _have_same_keys(self.calls[0], call):
             return False
-        self.is_over_same, self.queries = is_over_same, following_pieces
+        self._mark_as_cross()
         self.calls.append(_with_copies(call))
-        self.keys.append(starts)
-        has_other_keys = (queries.roots, queries.depth) != (keys.roots, keys.depth)
-        if self.is_step and queries.recurrent and has_other_keys:
-            self._mark_as_cross()
         return True
 
     @property

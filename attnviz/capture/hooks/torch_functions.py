@@ -73,12 +73,6 @@ class ObservedCall(NamedTuple):
         """True if it may be the first chunk of its queries, or a step of a recurrent decoder."""
         return self.may_be_step or any(piece.is_first for piece in self.queries.pieces)
 
-    @property
-    def without_tensors(self) -> "ObservedCall":
-        """What a later pass has in common with the call: all but its tensors and their places in longer ones."""
-        queries, keys = self.queries._replace(pieces=()), self.keys._replace(pieces=())
-        return self._replace(build=lambda: None, queries=queries, keys=keys)
-
 
 class OtherResult(NamedTuple):
     """A normalised tensor that is no attention map over queries and keys; its kind is a noun phrase."""
@@ -176,8 +170,9 @@ class RepeatedPasses:
         self.is_repeat = self.is_plain = False
 
     def note_plain_call(self, call: ObservedCall) -> None:
-        """Keeps an attention call of the present pass for a pass that repeats it."""
-        self._calls.append(call.without_tensors)
+        """Keeps an attention call for a pass that repeats it: all but its tensors, and their places in longer ones."""
+        queries, keys = call.queries._replace(pieces=()), call.keys._replace(pieces=())
+        self._calls.append(call._replace(build=lambda: None, queries=queries, keys=keys))
 
     def next_call(self) -> ObservedCall:
         """Returns the next attention call of the pass that is repeated."""
