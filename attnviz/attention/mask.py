@@ -74,7 +74,7 @@ class Bias:
 class Mask:
     """The rules that decide which cells are visible, for any block of queries and keys.
 
-    A cell is visible if every rule allows it. Keys of the ``prefix`` are exempt from
+    A cell is visible if every rule allows it. Keys of the ``prefix``, and those from ``tail`` on, are exempt from
     ``causal``, ``window`` and ``chunk``, but not from ``padding`` or ``explicit``.
     """
 
@@ -82,6 +82,7 @@ class Mask:
     window: int | None = None  # a query sees keys less than this many tokens away (``None``: no limit)
     chunk: int | None = None  # a query sees only keys in its own chunk of this many tokens (``None``: no limit)
     prefix: int = 0  # number of first keys that every query sees
+    tail: int | None = None  # every query sees the keys from this one on, such as a sink; ``None``: no such keys
     offset: int = 0  # position of the first query, counted in keys; above 0 if earlier keys come from a cache
     padding: BoolArray | None = None  # ``(keys,)``, true where the key is real; ``None`` if all are
     # ``(queries, keys)``, true where a cell is visible; ``None`` if the other rules suffice
@@ -103,6 +104,8 @@ class Mask:
         cells = (columns >= starts[:, None]) & (columns < stops[:, None])
         if self.prefix > keys.start:
             cells |= columns < self.prefix
+        if self.tail is not None:
+            cells |= columns >= self.tail
         if self.padding is not None:
             cells &= self.padding[keys]
         if self.explicit is not None:
@@ -113,6 +116,8 @@ class Mask:
         """Returns True, element-wise, where a query sees a key; False for keys below 0."""
         starts, stops = self._spans_of_positions(queries + self.offset)
         is_visible = ((keys >= starts) & (keys < stops)) | (keys < self.prefix)
+        if self.tail is not None:
+            is_visible |= keys >= self.tail
         is_visible &= keys >= 0
         if self.padding is not None:
             is_visible &= self.padding[keys]
@@ -123,14 +128,18 @@ class Mask:
     def key_spans(self, queries: slice, keys: int) -> tuple[IntArray, IntArray]:
         """Returns start and end of the run of keys that causal, window and chunk allow each query, both ``(queries,)``.
 
-        Both are clipped to ``keys``, the number of keys; prefix, padding and explicit cells do not count here.
+        Both are clipped to ``keys``, the number of keys; prefix, tail, padding and explicit cells do not count here.
         """
         rows = np.arange(queries.start, queries.stop, dtype=np.int64) + self.offset
         start, stop = (np.asarray(np.clip(end, 0, keys)) for end in self._spans_of_positions(rows))
         return start, np.maximum(start, stop)
 
     def last_keys(self, queries: int, keys: int) -> IntArray:
-        """Returns the last key that each query sees, ``(queries,)``; -1 for none. Explicit cells do not count here."""
+        """Returns the last key before ``tail`` that each query sees, ``(queries,)``; -1 for none.
+
+        Explicit cells do not count here.
+        """
+        keys = keys if self.tail is None else min(self.tail, keys)
         starts, stops = self.key_spans(slice(0, queries), keys)
         real = np.arange(keys) if self.padding is None else np.where(self.padding[:keys], np.arange(keys), -1)
         last_real = np.append(np.maximum.accumulate(real), -1)  # up to each key; -1 before the first
@@ -140,11 +149,13 @@ class Mask:
     def reach(self, queries: slice, keys: int) -> slice:
         """Returns the shortest run of keys that contains each key that the rules allow any of these queries.
 
-        The rules are causal, window, chunk and prefix; padding and explicit cells do not count here.
+        The rules are causal, window, chunk, prefix and tail; padding and explicit cells do not count here.
         """
         first_start, _ = self._span_of_position(queries.start + self.offset)
         _, last_stop = self._span_of_position(queries.stop - 1 + self.offset)
         start, stop = (min(max(end, 0), keys) for end in (first_start, last_stop))
+        if self.tail is not None and self.tail < keys:
+            return slice(0 if self.prefix else min(start, self.tail), keys)
         if self.prefix:
             return slice(0, min(max(stop, self.prefix), keys))
         return slice(start, max(start, stop))
@@ -160,15 +171,19 @@ class Mask:
         last_start, last_stop = self._span_of_position(queries.stop - 1 + self.offset)
         # starts and stops never decrease from query to query, so the first and the last query decide
         all_see_block = last_start <= keys.start and first_stop >= keys.stop
-        if all_see_block or keys.stop <= self.prefix:
+        in_tail = self.tail is not None and keys.start >= self.tail
+        if all_see_block or keys.stop <= self.prefix or in_tail:
             return True
+        if self.tail is not None and keys.stop > self.tail:
+            return None
         none_sees_block = first_start >= keys.stop or last_stop <= keys.start
         return False if none_sees_block and self.prefix <= keys.start else None
 
     @property
     def depends_on_distance(self) -> bool:
         """True if visibility depends only on the distance key − query, so blocks on a diagonal are equal."""
-        return self.chunk is None and not self.prefix and self.padding is None and self.explicit is None
+        other_rules = (self.chunk, self.tail, self.padding, self.explicit)
+        return not self.prefix and all(rule is None for rule in other_rules)
 
     def counts(self, rows: IntArray, columns: IntArray) -> IntArray:
         """Returns the number of visible cells in each block, ``(blocks of rows, blocks of columns)``.
@@ -191,13 +206,16 @@ class Mask:
         keys = int(columns[-1])
         is_real = np.ones(keys, dtype=bool) if self.padding is None else self.padding[:keys]
         real_before = np.concatenate([[0], np.cumsum(is_real)])  # real keys before each key: (keys + 1,)
-        prefix = min(self.prefix, keys)
-        spans = self.key_spans(slice(int(rows[0]), int(rows[-1])), keys)
+        tail = keys if self.tail is None else min(self.tail, keys)
+        prefix = min(self.prefix, tail)
+        spans = self.key_spans(slice(int(rows[0]), int(rows[-1])), tail)
         start_sums, stop_sums = (  # sums over the queries of each block: the real keys before a column and a span's end
             _capped_sums(real_before[np.maximum(ends, prefix)], rows - rows[0], real_before[columns]) for ends in spans
         )
         prefix_counts = np.minimum(real_before[columns], real_before[prefix]) * np.diff(rows)[:, None]
-        cells_before = stop_sums - start_sums + prefix_counts  # visible cells of each block of rows before each column
+        tail_counts = (real_before[np.maximum(columns, tail)] - real_before[tail]) * np.diff(rows)[:, None]
+        # The visible cells of each block of rows before each column.
+        cells_before = stop_sums - start_sums + prefix_counts + tail_counts
         return np.asarray(np.diff(cells_before, axis=1))
 
     def _span_of_position(self, position: int) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, or_list
@@ -12,7 +11,6 @@ from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
 from attnviz.capture.assembly.output_path import quantized_part
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
-from attnviz.capture.calls.attention_call import SINK
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
@@ -23,6 +21,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, refuse_missing
+from attnviz.text.tokens import SINK_LABEL, ends_with_sink
 from attnviz.version import __version__
 
 
@@ -132,6 +131,7 @@ class ForwardPass:
                 *labels.remarks(),
                 *self._remarks_on_missing(),
                 *_remarks_on_calls(calls),
+                *_remarks_on_sinks(maps),
                 *_remarks_on_blocks(maps),
                 *window_remarks(calls, self.runs.texts_of),
             ),
@@ -252,16 +252,7 @@ def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:
         if call.note:
             layers_of_notes.setdefault(call.note, set()).add(call.site.layer)
     for note, layers in layers_of_notes.items():
-        sums = [
-            fields["weights"].sum(-1)
-            for call in calls
-            if call.note == note == SINK
-            for fields in call.fields
-            if call.map_type is DenseMaps
-        ]
-        rows = np.concatenate(sums, axis=None) if sums else np.zeros(0)
-        share = f": {1 - rows[rows > 0].mean():.0%} of all weight" if (rows > 0).any() else ""
-        yield f"In layer {number_ranges(layers)} {note}{share}."
+        yield f"In layer {number_ranges(layers)} {note}."
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if modules:
         times = 1 + max(call.site.call for call in calls)
@@ -269,6 +260,30 @@ def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:
             f"Up to {times} calls in one pass by {_and_others(modules)}: the numbers of their heads go on from call "
             "to call; each call may have different tokens."
         )
+
+
+def _remarks_on_sinks(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
+    """Yields a sentence on the layers whose last key is a sink, with its share where all cells are in memory."""
+    maps_with_sink = [maps for maps in all_maps if ends_with_sink(maps.key_tokens)]
+    if not maps_with_sink:
+        return
+    shares: dict[str, list[float]] = {}  # of the sink in each text, by head
+    for maps in maps_with_sink:
+        if isinstance(maps, DenseMaps):
+            for head, share in zip(maps.heads, maps.weights[..., -1].mean(axis=-1).tolist(), strict=True):
+                shares.setdefault(f"{maps.layer}.{head}", []).append(share)
+    share_text = ""
+    if shares:
+        means = {head: sum(of_texts) / len(of_texts) for head, of_texts in shares.items()}
+        least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+        share_text = f", {sum(means.values()) / len(means):.0%} of all weight"
+        if least != most:
+            share_text += f" (from {means[least]:.0%} in {least} to {means[most]:.0%} in {most})"
+    layers = number_ranges({maps.layer for maps in maps_with_sink})
+    yield (
+        f"In layer {layers} the key “{SINK_LABEL}” has no token: a score in the softmax takes a share of each row"
+        f"{share_text}. Metrics count the tokens alone."
+    )
 
 
 def _remarks_on_blocks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:

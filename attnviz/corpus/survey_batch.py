@@ -24,6 +24,7 @@ from attnviz.corpus.texts_grid import CachedGrids, TextBatch
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
 from attnviz.maps.recording import Recording
+from attnviz.maps.sink import without_sink
 from attnviz.metrics.grid import Columns
 from attnviz.metrics.metrics import Metric, measure_queries, metrics_of_queries
 from attnviz.models.reading.example import Example
@@ -233,7 +234,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
 
 def self_attention(recording: Recording) -> list[CellMaps]:
     """Returns the maps over tokens of all calls of self-attention."""
-    calls = [cell_maps(maps.over_tokens) for maps in recording.maps if maps.kind == "self"]
+    calls = [without_sink(cell_maps(maps.over_tokens)) for maps in recording.maps if maps.kind == "self"]
     if not calls:
         raise AttnvizError("the model has no self-attention over a picture; use a vision model")
     return calls

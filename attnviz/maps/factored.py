@@ -121,7 +121,8 @@ class FactoredMaps(CellMaps):
             "distances": 0 if factors.bias.relative is None else factors.bias.relative.shape[1],
             "origin": factors.bias.origin,
             "softcap": factors.softcap,
-            "mask": {name: getattr(factors.mask, name) for name in MASK_RULES},
+            "mask": {name: getattr(factors.mask, name) for name in MASK_RULES}
+            | ({} if factors.mask.tail is None else {"tail": factors.mask.tail}),
             "arrays": sorted(optional_arrays),
         }
         return MapTensors(self.saved_as, header, arrays | optional_arrays)
@@ -157,7 +158,9 @@ class FactoredMaps(CellMaps):
         }
         bias_arrays = {name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}
         rules = entry.entry("mask")
-        limits = {name: None if rules.value.get(name) is None else rules.count(name) for name in ("window", "chunk")}
+        limits = {
+            name: None if rules.value.get(name) is None else rules.count(name) for name in ("window", "chunk", "tail")
+        }
         factors = Factors(
             queries=_read_factor(entry, "queries", dtype, (heads, queries, features)),
             keys=_read_factor(entry, "keys", dtype, (1 + max(key_heads), keys, features)),

@@ -16,6 +16,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, Window
+from attnviz.maps.sink import without_sink
 from attnviz.streaming.overview import bands_of_queries
 
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB for a matrix in float64; three are in memory at once
@@ -100,6 +101,7 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
     product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
     """
+    heads = [(without_sink(maps), head) for maps, head in heads]  # a sink mixes nothing into a token
     maps, last_maps = heads[0][0], heads[-1][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         raise AttnvizError(

@@ -1,5 +1,7 @@
 """Computes metrics of attention weights, per query and per head; each is a function and a line of the table `METRICS`.
 
+A sink, which is a key without a token, is no token of a metric: the rows that metrics read lack its share.
+
 There are three kinds of metrics:
 
 - A metric of cells is a function of `Grid` that selects visible cells. Its number for a query is the weight on these
@@ -28,6 +30,7 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.maps.heads import captured_metrics_of
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
+from attnviz.maps.sink import without_sink
 from attnviz.metrics.grid import NEAR, Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import ONE_AXIS, Measure, Need
 from attnviz.metrics.patches import (
@@ -391,7 +394,7 @@ def measure(
     source, metrics = maps.over_tokens, captured_metrics_of(maps)
     indices: Iterable[int] = range(len(heads))
     if metrics is None:
-        metrics = _measured_metrics(cell_maps(source), names, heads, stride)
+        metrics = _measured_metrics(without_sink(cell_maps(source)), names, heads, stride)
     else:
         indices = source.head_indices(heads)
     head_numbers = []

@@ -80,8 +80,8 @@ def prefers_kernel(factors: DeviceFactors) -> bool:
 def kernel_supports(factors: DeviceFactors) -> bool:
     """True if the kernel can compute these weights.
 
-    The mask may be full or causal, with a prefix, and with padding at the ends of the keys; a sink is allowed. Not
-    allowed are a bias, soft cap, window, chunk, explicit mask, a scale of 0 or below, and mixed dtypes.
+    The mask may be full or causal, with a prefix and a tail, and with padding at the ends of the keys; a sink is
+    allowed. Not allowed are a bias, soft cap, window, chunk, explicit mask, a scale of 0 or below, and mixed dtypes.
     """
     mask = factors.mask
     changes_scores = bool(factors.bias) or factors.softcap is not None
@@ -151,7 +151,7 @@ class _PassPlan:
         reachable_keys = mask.reach(queries, self.key_count)
         first = max(unpadded_keys.start, reachable_keys.start)
         stop = min(unpadded_keys.stop, reachable_keys.stop)
-        edges = {first, stop, *self.chunks, mask.prefix, queries.start + mask.offset}
+        edges = {first, stop, *self.chunks, mask.prefix, mask.tail or 0, queries.start + mask.offset}
         piece_edges = sorted(edge for edge in edges if first <= edge <= stop)
         return (slice(*ends) for ends in pairwise(piece_edges))
 

@@ -32,6 +32,7 @@ BYTE_BLANKS = {"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"}  # the signs for w
 BLANK_SIGNS = ("▁", *BYTE_BLANKS)
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
+SINK_LABEL = "sink"  # of a key without a token, to which a softmax gives a share of each row
 MAX_LABEL_CHARACTERS = 200  # a longer label is cut in the middle; the text keeps the whole token
 MAX_QUOTED_CHARACTERS = 40  # of a text in a refusal
 BYTES_PER_CHARACTER = 350  # that a tokenizer needs for a text with a token for each second character
@@ -178,21 +179,22 @@ class Tokens:
         If there are ``count`` tokens or more, returns them unchanged.
         """
         padding = count - len(self)
-        if padding <= 0:
-            return self
-        no_ids = np.full(padding, -1, dtype=np.int64)  # -1 is also the medium of a token without a place
-        size = self.places.shape[1]
-        return self.joined(
-            replace(
-                self,
-                labels=(PADDING_LABEL,) * padding,
-                ids=no_ids,
-                special=np.ones(padding, dtype=bool),
-                medium=no_ids,
-                places=np.full((padding, size), len(self.text), dtype=np.int64),
-                groups={name: Groups(np.full(padding, NO_GROUP.get(name, -1))) for name in self.groups},
-            )
+        return self if padding <= 0 else self.followed_by((PADDING_LABEL,) * padding)
+
+    def followed_by(self, labels: tuple[str, ...]) -> Self:
+        """Returns the tokens, then special tokens with these labels, which have no id and no place."""
+        count, size = len(labels), self.places.shape[1]
+        no_ids = np.full(count, -1, dtype=np.int64)  # -1 is also the medium of a token without a place
+        further_tokens = replace(
+            self,
+            labels=labels,
+            ids=no_ids,
+            special=np.ones(count, dtype=bool),
+            medium=no_ids,
+            places=np.full((count, size), len(self.text), dtype=np.int64),
+            groups={name: Groups(np.full(count, NO_GROUP.get(name, -1))) for name in self.groups},
         )
+        return self.joined(further_tokens)
 
     def shortened(self, count: int) -> Self:
         """Returns ``count`` tokens: the special ones at the end, as far as they fit, and the first ones before them."""
@@ -466,6 +468,12 @@ def word_numbers(text: str, offsets: IntArray, owners: IntArray | None = None) -
 def is_padding(tokens: Tokens, index: int) -> bool:
     """True if the token at an index is padding, which makes all texts of a batch equally long."""
     return bool(tokens.special[index]) and tokens.labels[index] == PADDING_LABEL
+
+
+def ends_with_sink(tokens: Tokens) -> bool:
+    """True if the last token is a sink, which is a key without a token."""
+    has_label = tokens.labels[-1:] == (SINK_LABEL,)
+    return has_label and bool(tokens.special[-1]) and tokens.ids[-1] < 0 and tokens.medium[-1] < 0
 
 
 def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[Tokens]:

@@ -56,6 +56,7 @@ def masks(draw: st.DrawFn) -> Mask:
         window=draw(st.none() | st.integers(1, 9)),
         chunk=draw(st.none() | st.integers(1, 9)),
         prefix=draw(st.integers(0, 4)),
+        tail=draw(st.none() | st.integers(0, KEYS)),
         offset=draw(st.integers(0, 6)),
         padding=draw(st.sampled_from([None, random.random(KEYS) > 0.3])),
         explicit=draw(st.sampled_from([None, None, random.random((QUERIES, KEYS)) > 0.3])),
@@ -67,7 +68,8 @@ def visible_by_hand(mask: Mask, query: int, key: int) -> bool:
     position = query + mask.offset
     near = mask.window is None or abs(position - key) < mask.window
     same = mask.chunk is None or position // mask.chunk == key // mask.chunk
-    allowed = key < mask.prefix or ((not mask.causal or key <= position) and near and same)
+    is_in_tail = mask.tail is not None and key >= mask.tail
+    allowed = key < mask.prefix or is_in_tail or ((not mask.causal or key <= position) and near and same)
     allowed = allowed and (mask.padding is None or bool(mask.padding[key]))
     return allowed and (mask.explicit is None or bool(mask.explicit[query, key]))
 

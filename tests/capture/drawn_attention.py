@@ -724,6 +724,10 @@ def _truth(
         highest = np.maximum(highest, 0) if _has_sink(case) else highest
         powers = np.where(seen, np.exp(np.where(seen, scores, 0) - highest), 0)
         weights = powers / (powers.sum(-1, keepdims=True) + (np.exp(-highest) if _has_sink(case) else 0))
+        if _has_sink(case):  # the last key: a score of 0 without a token, which every query sees
+            shares = np.exp(-highest) / (powers.sum(-1, keepdims=True) + np.exp(-highest))
+            weights, scores = np.append(weights, shares, -1), np.append(scores, np.zeros_like(shares), -1)
+            seen = np.append(seen, np.ones_like(shares, dtype=bool), -1)
     return Truth(layer, "cross" if kind == "cross" else "self", weights, scores, seen)
 
 

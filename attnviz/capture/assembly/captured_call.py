@@ -18,7 +18,7 @@ from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
 from attnviz.capture.assembly.output_path import OutputPath
 from attnviz.capture.calls.attention_call import (
     AVERAGED,
-    SINK,
+    MISSING_SINK,
     AttentionCall,
     DenseCall,
     FactoredCall,
@@ -29,6 +29,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, Window, is_long
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
+from attnviz.maps.sink import with_sink
 from attnviz.maps.visibility import last_visible_keys, position_of_first_query, shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
 from attnviz.streaming.factors import Factors, ScoreFactors
@@ -72,6 +73,8 @@ class CapturedCall:
     fields: list[dict[str, Any]]  # the fields of this class for each text of the batch
     marks: KeyMarks | None = None  # the marks of its keys; ``None`` if they are unknown
     note: str = ""  # a remark on its maps; empty for none
+    # ``(heads, queries)`` for each text, the scores of a key without a token, which its maps get; ``None`` for none
+    sinks: list[FloatArray] | None = None
     first_item: int = 0  # the number of its first text in the recording
     passes: int = 1  # the number of forward passes that its rows come from
     # The rows of the first pass if each later one added a row; ``None`` if nothing was written step by step
@@ -143,6 +146,10 @@ def capture_call(
     batch, _, queries, keys = call.shape
     prefers_factors = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
     factors = factors_of(call, call_heads) if prefers_factors and site.head is None else None
+    if factors is not None and factors.sinks is not None:
+        by_distance = any(bias.by_distance for bias in factors.position_biases)
+        if factors.softcap is not None or by_distance or not bool(factors.sinks.isfinite().all()):
+            factors = None  # no feature of queries and keys gives the score of the sink
     rules = None if factors is None else position_rules(factors, call_heads)
     source = call if rules is None or factors is None else factors
     map_type: type[LayerMaps] = FactoredMaps
@@ -154,7 +161,11 @@ def capture_call(
     if kernel_call is not None and kernel_call.shape == call.shape and kernel_call.keys.shape[1] < call.shape[1]:
         key_heads = tuple(_key_heads_of(kernel_call, call_heads))
     notes = [call.note or source.note, AVERAGED if call.averages_hidden_keys() else ""]
-    notes += [SINK] if kernel_call is not None and kernel_call.sinks is not None else []
+    sinks = None
+    if call.sinks is not None:
+        notes += [MISSING_SINK] if map_type is PooledMaps else []
+        scores_of_sink = call.sinks if call.sinks.dim() > 1 else call.sinks[None, :, None].expand(batch, -1, queries)
+        sinks = None if map_type is PooledMaps else list(_to_numpy(scores_of_sink[:, call_heads]))
     call_of_fields = partial(
         CapturedCall,
         site=site,
@@ -164,6 +175,7 @@ def capture_call(
         map_type=map_type,
         marks=key_marks(call),
         note="; ".join(dict.fromkeys(filter(None, notes))),
+        sinks=sinks,
         key_heads=key_heads,
         ids=ids,
     )
@@ -204,8 +216,10 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "pools_queries": first_call.site.pools_queries,
         "fidelity": largest_known(call.fidelity[item] for call in calls),
     }
+    sinks = [call.sinks[item] for call in calls if call.sinks is not None]
     if first_call.map_type is FactoredMaps:
-        return FactoredMaps(**common_fields, **first_call.fields_of(item))
+        factored_maps = FactoredMaps(**common_fields, **first_call.fields_of(item))
+        return with_sink(factored_maps, sinks[0]) if sinks else factored_maps
     common_fields["scale"] = first_call.scale
     if first_call.map_type is DenseMaps and len(calls) == 1:
         common_fields["key_heads"] = first_call.key_heads
@@ -226,7 +240,8 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
                 )
     if fields.get("metrics") is not None:
         fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
-    return first_call.map_type(**common_fields, **fields)
+    maps = first_call.map_type(**common_fields, **fields)
+    return with_sink(maps, np.concatenate(sinks)) if len(sinks) == len(calls) else maps
 
 
 def position_of_queries(call: CapturedCall, item: int) -> int:

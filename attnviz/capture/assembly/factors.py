@@ -36,6 +36,7 @@ from attnviz.capture.calls.attention_call import (
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # errors that rounding explains, absolute
 SCORE_TOLERANCE = 1e-5  # in float32, relative to 1 + |score|
+SINK_TOLERANCE = 1e-3  # of a score that follows from what a row lacks to 1
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
 SPACED_QUERIES, LAST_QUERIES = 48, 16  # queries to which scale and biases are fitted
 # Conjugate gradients stop at this relative squared residual; the limit of steps is rarely reached.
@@ -142,6 +143,7 @@ def _candidate_factors(
         output=call.output,
         scale=_rounded_scale(mean_scale, features, rounding),
         mask=visible,
+        sinks=_constant_sinks(call),
         position_biases=tuple(biases),
     )
     yield with_shared_scale
@@ -153,6 +155,16 @@ def _candidate_factors(
         )
         queries = product.queries * head_scales.to(product.queries)[:, None, None]
         yield replace(with_shared_scale, queries=queries, scale=1.0, note=SCALE_PER_HEAD)
+
+
+def _constant_sinks(call: DenseCall) -> Tensor | None:
+    """Returns the score of each head's sink, ``(heads,)``; ``None`` if there is none, or if it differs among rows."""
+    if call.sinks is None:
+        return None
+    scores = call.sinks.transpose(0, 1).flatten(1)
+    sinks = scores.nanmedian(-1).values
+    differs = (scores - sinks[:, None]).abs() > SINK_TOLERANCE * (1 + sinks.abs())[:, None]
+    return None if bool(differs.any() | sinks.isnan().any()) else sinks
 
 
 def _rounded_scale(scale: float, features: int, rounding: float) -> float:

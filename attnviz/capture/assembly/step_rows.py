@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.base.arrays import IntArray
+from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.capture.assembly.captured_call import CapturedCall, joined_cells, largest_known
 from attnviz.capture.assembly.key_marks import KeyMarks
 from attnviz.maps.dense import DenseMaps
@@ -264,8 +264,22 @@ class StepRows:
             prompt=first_rows if later_rows and set(later_rows) == {1} else None,
             fields=[self._fields(text) for text in range(self.texts)],
             norms=None,  # they are in the fields
+            sinks=self._sinks(),
             ids=ids,
         )
+
+    def _sinks(self) -> list[FloatArray] | None:
+        """Returns the scores of a sink in all rows of each text; ``None`` unless all calls have one."""
+        heads, sinks = len(self.parts[-1].call.heads), []
+        for text in range(self.texts):
+            scores = np.full((heads, self.end - self.start), -np.inf, dtype=np.float32)
+            for part in self.parts:
+                if part.call.sinks is None:
+                    return None
+                first_row = part.place.position - self.start
+                scores[:, first_row : first_row + part.rows] = part.call.sinks[part.texts[text]][:, : part.rows]
+            sinks.append(scores)
+        return sinks
 
     def _fields(self, text: int) -> dict[str, Any]:
         heads = len(self.parts[-1].call.heads)

@@ -77,15 +77,18 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
         bool(fields["weights"][:, rows >= 0][..., columns < 0].any())
         for fields, rows, columns in zip(call.fields, windows.queries, windows.keys, strict=True)
     )
-    fields = []
+    fields, sinks = [], []
     for text in range(texts):
-        parts = []
+        parts, scores_of_sink = [], np.full((len(call.heads), queries), -np.inf, dtype=np.float32)
         for window in np.flatnonzero(windows.texts == text).tolist():
             rows, columns = windows.queries[window], windows.keys[window]
             is_row, is_column = rows >= 0, columns >= 0  # without padding
             arrays = (call.fields[window][name] for name in ("scores", "weights", "visible"))
             cells = Window(*(array[..., is_row, :][..., is_column] for array in arrays))
             parts.append((np.ix_(rows[is_row], columns[is_column]), cells))
+            if call.sinks is not None:
+                scores_of_sink[:, rows[is_row]] = call.sinks[window][:, is_row]
+        sinks.append(scores_of_sink)
         fields.append(joined_cells((len(call.heads), queries, keys), parts))
     return replace(
         call,
@@ -95,6 +98,7 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
             for text in range(texts)
         ],
         fields=fields,
+        sinks=None if call.sinks is None else sinks,
         marks=None,
         note=call.note or (PADDED_WINDOWS if is_padding_seen else ""),
         windows=int((windows.texts == 0).sum()),  # the windows of the first text

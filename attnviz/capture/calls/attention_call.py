@@ -19,7 +19,7 @@ MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no sc
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 AVERAGED = "some queries see no key; the model averages the values of all keys there, which is not shown"
-SINK = "a learned sink, which is a key without a token, takes what each row lacks to 1"
+MISSING_SINK = "a score without a key, which is not shown, takes what each row lacks to 1"
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
 
@@ -82,6 +82,9 @@ class AttentionCall(ABC):
     # heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``
     postprocess: Callable[[Tensor, slice], Tensor] | None = None
     note: str = ""  # a remark for readers of the maps; completes a sentence that begins with the layer
+    # ``(heads,)`` or ``(batch, heads, queries)``, the score of an extra key that takes a share of each row and has no
+    # value; −inf for a row without it
+    sinks: Tensor | None = None
 
     @property
     @abstractmethod
@@ -174,8 +177,6 @@ class FactoredCall(AttentionCall):
     causal: bool = False  # True if a query sees only keys up to its own position
     window: int | None = None  # a query sees keys less than this many tokens away
     softcap: float | None = None  # scores become ``softcap * tanh(scores / softcap)``
-    # ``(heads,)``, the score of an extra key that takes a share of each row and has no value
-    sinks: Tensor | None = None
     # Biases by position that are added to visible scores and not part of the mask
     position_biases: tuple[PositionBias, ...] = ()
     # ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see no key
@@ -374,7 +375,10 @@ class DenseCall(AttentionCall):
 
     def of_texts(self, texts: slice) -> "DenseCall":
         """Returns this call restricted to some texts of the batch, with its maps and note alone."""
-        return DenseCall(logits=self.logits[texts], probabilities=self.probabilities[texts], note=self.note)
+        sinks = None if self.sinks is None else self.sinks[texts]
+        return DenseCall(
+            logits=self.logits[texts], probabilities=self.probabilities[texts], note=self.note, sinks=sinks
+        )
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""

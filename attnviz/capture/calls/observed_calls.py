@@ -10,7 +10,6 @@ from torch import Tensor
 
 from attnviz.capture.calls.attention_call import (
     MAX_CHECKED_QUERIES,
-    SINK,
     AttentionCall,
     DenseCall,
     Dropout,
@@ -36,7 +35,6 @@ WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as 
 STATISTIC_TOLERANCE = 1e-3  # relative, of the sum, extremes and norm of all weights, also in half precision
 HALF_SUM_TOLERANCE = 0.1  # of row sums in half precision, where each exponential is off by a few hundredths
 PARTIAL_SHARE = 1e-3  # smaller shares that go to no key are not reported: models add them so that no sum is 0
-PARTIAL = "a share of some rows goes to no key, so their weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 NOISY = "the softmax adds noise to the scores (Gumbel), and the scores with it are unknown"
 RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of the factor by which dropout scales weights
@@ -157,6 +155,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     logits, probabilities = (
         fold(tensor, layout.weights, ("queries", "keys")) for tensor in (candidate.logits, candidate.probabilities)
     )
+    sinks = None
     if not candidate.by_one_function:
         logits = logits.masked_fill(probabilities == 0, -math.inf)
         if not _is_softmax(logits, probabilities):
@@ -164,7 +163,10 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         # A row of sum 0 sees no key; any other that sums to clearly less than 1 gives a share to no key.
         sums = probabilities.float().sum(-1)
         smallest_sum = 1 - (PARTIAL_SHARE if are_exact(probabilities) else HALF_SUM_TOLERANCE)
-        note = PARTIAL if bool(((sums < smallest_sum) & (sums > 0)).any()) else ""
+        note = ""
+        if bool(((sums < smallest_sum) & (sums > 0)).any()):
+            shares = torch.where(sums < smallest_sum, 1 - sums, math.nan)  # too small a share has no exact score
+            sinks = logits.float().logsumexp(-1) + torch.log(shares / sums)  # NaN for a row that sees no key
     elif candidate.normaliser == "sigmoid":
         note = SIGMOIDS
     elif candidate.normaliser == "gumbel_softmax":
@@ -181,8 +183,8 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
             and _equals_softmax(operand, probabilities[..., -keys:])
         )
         keys_with_values = slice(-keys, None) if uses_last_keys else slice(keys)
+        sinks = logits[..., slice(-keys) if uses_last_keys else slice(keys, None)].float().logsumexp(-1)
         logits, probabilities = logits[..., keys_with_values], probabilities[..., keys_with_values]
-        note = note or SINK
     is_unchanged = (
         _equals_softmax(operand, probabilities)
         if operand is not None
@@ -206,6 +208,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         product=None if operands is None else operands.product(logits.shape),
         dropout=None if factor is None or operand is None else Dropout(operand, factor),
         note=note,
+        sinks=sinks,
     )
     if operands is None:
         return call

@@ -114,6 +114,7 @@ def _with_rows_placed(call: AttentionCall, queries: PlacedRows | None, keys: Pla
         output=output,
         logits=placed_cells(call.logits, -inf),
         probabilities=placed_cells(call.probabilities, 0.0),
+        sinks=None if call.sinks is None else _placed(call.sinks[..., None], queries, filling=-inf)[..., 0],
         factors=None,
         product=product and Product(_placed(product.queries, queries), _placed(product.keys, keys)),
         dropout=dropout and Dropout(placed_cells(dropout.weights, 0.0), dropout.factor),

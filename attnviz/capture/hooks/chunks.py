@@ -152,6 +152,7 @@ def _joined_queries(calls: Sequence[AttentionCall]) -> AttentionCall:
         values=values,
         logits=torch.cat([call.logits for call in dense_calls], dim=2),
         probabilities=torch.cat([call.probabilities for call in dense_calls], dim=2),
+        sinks=_joined([call.sinks for call in dense_calls]),
         product=None if product_queries is None or product_keys is None else Product(product_queries, product_keys),
         factors=None,
         dropout=dropout,

@@ -187,9 +187,12 @@ def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> At
     call = build_observed()
     if call is None:
         return build_kernel_call()
-    if isinstance(call, DenseCall) and isinstance(factors := build_kernel_call(), FactoredCall):
-        return replace(call, factors=factors)
-    return call
+    if not isinstance(call, DenseCall) or not isinstance(factors := build_kernel_call(), FactoredCall):
+        return call
+    if call.sinks is not None and factors.sinks is not None:  # the largest score of the row was subtracted from all
+        sinks = factors.sinks.to(call.sinks)[:, None].expand_as(call.sinks)
+        call = replace(call, logits=call.logits + (sinks - call.sinks)[..., None].to(call.logits), sinks=sinks)
+    return replace(call, factors=factors)
 
 
 def _factored_call(arguments: _KernelArguments, result: Any) -> FactoredCall | None:

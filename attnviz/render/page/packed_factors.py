@@ -110,7 +110,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: K
         "softcap": factors.softcap,
         "parts": {name: len(part) for name, part in present_parts.items()},
         # The rules of the mask, with the positions of the page's first query and first key.
-        "mask": {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
+        "mask": {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix", "tail")}
         | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start},
         "keys": keys_index,
     }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnviz.api.record import record
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from tests import room
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 90, 70, 8
@@ -174,16 +174,38 @@ def test_scores_that_the_product_does_not_explain_are_kept_whole(change: Change)
     assert {type(maps) for maps in recorded(ByHand(plain, change))} == {DenseMaps}
 
 
-def test_a_softmax_with_a_sink_is_kept_whole() -> None:
+def joined_sink(scores: Tensor) -> Tensor:
+    return torch.cat([scores, torch.ones(*scores.shape[:-1], 1)], dim=-1).softmax(-1)[..., :-1]
+
+
+def e_more(scores: Tensor) -> Tensor:
+    return scores.exp() / (math.e + scores.exp().sum(-1, keepdim=True))
+
+
+def sink_of_each_row(scores: Tensor) -> Tensor:
+    return torch.cat([scores, scores[..., :1]], dim=-1).softmax(-1)[..., :-1]
+
+
+@pytest.mark.parametrize(
+    ("normalised", "kind"), [(joined_sink, FactoredMaps), (e_more, FactoredMaps), (sink_of_each_row, DenseMaps)]
+)
+def test_a_softmax_with_a_sink_is_kept_as_factors_if_its_score_is_the_same_in_all_rows(
+    normalised: Change, kind: type[CellMaps]
+) -> None:
     class Sunk(ByHand):
         def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-            scores = plain(queries, keys)
-            weights = torch.cat([scores, torch.ones(*scores.shape[:-1], 1)], dim=-1).softmax(-1)[..., :-1]
-            return weights @ keys
+            scores = quarter(plain(queries, keys))
+            self.weights = normalised(scores)
+            return self.weights @ keys
 
-    (maps, _) = recorded(Sunk(plain, quarter))
-    assert isinstance(maps, DenseMaps)
-    assert (maps.weights.sum(-1) < 0.999).any()
+    model = Sunk(plain, quarter)
+    recording = recorded(model)
+    for maps, expected in zip(map(cell_maps, recording), model.weights.double().numpy(), strict=True):
+        assert isinstance(maps, kind)
+        window = maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS + 1))
+        np.testing.assert_allclose(window.weights[..., :-1], expected, atol=1e-6)
+        np.testing.assert_allclose(window.weights[..., -1], 1 - expected.sum(-1), atol=1e-6)
+        assert window.visible[..., -1].all()
 
 
 def test_scores_in_the_thousands_are_factors_to_the_rounding_of_float32() -> None:

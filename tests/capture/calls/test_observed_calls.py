@@ -11,6 +11,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.observed_calls import dropout_factor, restored_softmax
+from attnviz.maps.layer_maps import cell_maps
 from tests.conftest import cells
 
 HEADS, KEY_HEADS, FEATURES, TOKENS, WIDTH = 4, 2, 4, 6, 16
@@ -76,16 +77,13 @@ def in_half_precision(queries: Tensor, keys: Tensor, values: Tensor, sink: Tenso
     return weights.float().view(-1, HEADS, TOKENS, TOKENS), result.view(-1, HEADS, TOKENS, FEATURES)
 
 
-PARTIAL = "In layer 0 a share of some rows goes to no key, so their weights sum to less than 1."
-SINK = (
-    "In layer 0 a learned sink, which is a key without a token, takes what each row lacks to 1: {:.0%} of all weight."
-)
+SINK = "In layer 0 the key “sink” has no token: a score in the softmax takes a share of each row, {:.0%} of all weight"
 WAYS = {
-    "one more": (one_more, PARTIAL),
-    "one more, shifted": (one_more_shifted, PARTIAL),
-    "by distance": (by_distance, ""),
-    "grouped sinks": (grouped_sinks, SINK),
-    "half precision": (in_half_precision, ""),
+    "one more": (one_more, True),
+    "one more, shifted": (one_more_shifted, True),
+    "by distance": (by_distance, False),
+    "grouped sinks": (grouped_sinks, True),
+    "half precision": (in_half_precision, False),
 }
 
 
@@ -94,13 +92,23 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_weights_are_those_that_multiply_the_values(name: str, batch: int) -> None:
     torch.manual_seed(0)
-    attend, remark = WAYS[name]
+    attend, has_sink = WAYS[name]
     model = Attention(attend)
     with attnviz.record(model) as recording:
         model(torch.randn(batch, TOKENS, WIDTH))
     check(recording, model.weights)
-    share = 1 - float(model.weights.sum(-1).mean())
-    assert recording.remarks == ((remark.format(share),) if remark else ())
+    if not has_sink:
+        assert recording.remarks == ()
+        return
+    [remark] = recording.remarks
+    assert remark.startswith(SINK.format(1 - float(model.weights.sum(-1).mean())))
+    for maps, weights in zip(recording.maps, model.weights.double(), strict=True):
+        window = cell_maps(maps).window(maps.heads, slice(0, TOKENS), slice(0, TOKENS + 1))
+        np.testing.assert_allclose(window.weights[..., -1], 1 - weights.sum(-1), atol=1e-6)
+        powers = np.exp(window.scores)  # the softmax over all keys and the sink
+        np.testing.assert_allclose(window.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
+        assert maps.key_tokens.labels[-1] == "sink"
+        assert maps.key_tokens.special[-1]
 
 
 def check(recording: attnviz.Recording, weights: Tensor) -> None:

@@ -43,6 +43,8 @@ function multiply(one, place, others, first, second, third, fourth, features) {
 export function factorsOf({ queries, keys, features, unit, rounding, softcap, mask, sums: logSums, relative, byKey, real, moved }) {
   const [rows, columns] = [queries.length / features, keys.length / features];
   const prefix = Math.max(0, Math.min(columns, mask.prefix - mask.firstKey)); // keys that every query may see
+  const tail = Math.max(prefix, Math.min(columns, (mask.tail ?? Infinity) - mask.firstKey)); // and those from here on
+  const isOpen = (/** @type {number} */ column) => column < prefix || column >= tail;
 
   /** The run of keys that causal, window and chunk leave a query. @param {number} row */
   function spanOf(row) {
@@ -62,7 +64,7 @@ export function factorsOf({ queries, keys, features, unit, rounding, softcap, ma
   /** True if the query may look at the key. @param {number} row @param {number} column */
   function sees(row, column) {
     const [start, stop] = spanOf(row);
-    return ((column >= start && column < stop) || column < prefix) && (!real || real[column] > 0);
+    return ((column >= start && column < stop) || isOpen(column)) && (!real || real[column] > 0);
   }
 
   /** @param {number} row @param {number} column */
@@ -117,7 +119,7 @@ export function factorsOf({ queries, keys, features, unit, rounding, softcap, ma
   function rowAt(row) {
     const line = new Float32Array(columns).fill(ABSENT);
     const [start, stop] = spanOf(row);
-    for (const [first, last] of [[0, prefix], [Math.max(start, prefix), stop]]) {
+    for (const [first, last] of [[0, prefix], [Math.max(start, prefix), Math.min(stop, tail)], [tail, columns]]) {
       multiplyAll(queries, row, keys, first, last, (product, column) => (line[column] = weightOf(product, row, column)));
     }
     return line;
@@ -138,8 +140,8 @@ export function factorsOf({ queries, keys, features, unit, rounding, softcap, ma
   /** The weights of a key. @param {number} column */
   function columnAt(column) {
     const line = new Float32Array(rows).fill(ABSENT);
-    const first = column < prefix ? 0 : firstRow((_, stop) => stop > column);
-    const last = column < prefix ? rows : firstRow((start) => start > column);
+    const first = isOpen(column) ? 0 : firstRow((_, stop) => stop > column);
+    const last = isOpen(column) ? rows : firstRow((start) => start > column);
     multiplyAll(keys, column, queries, first, last, (product, row) => (line[row] = weightOf(product, row, column)));
     return line;
   }
@@ -159,10 +161,11 @@ export function factorsOf({ queries, keys, features, unit, rounding, softcap, ma
     const last = Math.min(stop, Math.max(prefix, ...spans.map(([, end]) => end)));
     const [first1, second, third, fourth] = four.map((each) => each * features);
     out.fill(ABSENT);
-    for (let column = first; column < last; column++) {
+    const next = (/** @type {number} */ column) => (column + 1 < last ? column + 1 : Math.max(column + 1, tail));
+    for (let column = first < last ? first : Math.max(start, tail); column < stop; column = next(column)) {
       multiply(keys, column * features, queries, first1, second, third, fourth, features);
       for (let more = 0; more < ROWS; more++) {
-        const seen = (column >= spans[more][0] && column < spans[more][1]) || column < prefix;
+        const seen = (column >= spans[more][0] && column < spans[more][1]) || isOpen(column);
         if (seen) out[more * (stop - start) + column - start] = weightOf(sums[more], four[more], column);
       }
     }

@@ -212,6 +212,7 @@
  * @property {number | null} window
  * @property {number | null} chunk
  * @property {number} prefix
+ * @property {number | null} tail
  * @property {number} firstQuery
  * @property {number} firstKey
  */
