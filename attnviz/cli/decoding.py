@@ -51,8 +51,8 @@ def write_film_of_recordings(
 ) -> None:
     """Writes a film with the maps of several recordings, one recording after another."""
     look_names = look_of("a film")
-    film_options = ("text", "recordings", *vars(selection), *vars(grouping), *look_names, *declared_options(Output))
-    refuse_typed(film_options, "does not apply to a film; leave it out")
+    read_options = ("text", "recordings", *vars(selection), *vars(grouping), *look_names, *declared_options(Output))
+    refuse_typed(read_options, "does not apply to a film; leave it out")
     from attnviz.render.formats import FILMS
 
     if output.suffix not in FILMS:
