@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textual import events
+import pytest
+from textual import _wait, events
 from textual.app import App
 from textual.geometry import Region
 from textual.pilot import Pilot
@@ -24,6 +25,7 @@ from tests.patience import PATIENCE
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
 Application = TypeVar("Application", bound=App[Any])
+IDLE = 0.003  # seconds in which nothing is done after a key
 CHARACTER = 8, 16  # width and height in pixels
 KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
 KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "x", "escape", "c", "down"]
@@ -76,7 +78,10 @@ def after_play(
             await pilot.pause()
             await play(pilot, browser)
 
-    asyncio.run(run())
+    with pytest.MonkeyPatch.context() as patch:  # textual looks twice a key whether it has been idle for 20 ms
+        patch.setattr(_wait, "SLEEP_GRANULARITY", IDLE)
+        patch.setattr(_wait, "SLEEP_IDLE", IDLE / 10)
+        asyncio.run(run())
     return browser
 
 

@@ -309,8 +309,7 @@ def test_palette_outlives_any_size_of_the_terminal(recording: Recording, size: t
         await pilot.press("up", "x", "escape")
         await pilot.press("ctrl+p", "up")
         await pilot.resize_terminal(80, 24)
-        await pilot.pause()
-        assert len(strips(browser)) == 24
+        await until(pilot, lambda: len(strips(browser)) == 24)
 
     played(recording, play)
 
