@@ -94,6 +94,7 @@ class Capture:
             if self.failure is not None or self.options.attention not in (None, part):
                 return
             with _without_autocast():
+                # The call may be the next chunk of one that waits for it.
                 is_added = self.chunks is not None and self.chunks.add(observed_call)
                 if self.chunks is not None and (self.chunks.is_complete or not is_added):
                     self._end_chunks()
@@ -103,6 +104,7 @@ class Capture:
                 if is_added:
                     return
 
+                # Else it is a call of its own, with its layer, head and run.
                 site = self.numbering.next_site(caller, observed_call.is_single_head, queries.depth)
                 if site.call:  # the module has made a call before in this run
                     refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
@@ -113,7 +115,8 @@ class Capture:
                 call = observed_call.build() if is_chosen or observed_call.may_be_part else None
                 site = site if call is None else self.loops.with_turn(site, queries.pieces, call.shape)
                 self.head_counts.setdefault(site, 0)
-                # A call that may be the first chunk of its queries waits for the next one.
+
+                # It waits if it may be the first chunk of its queries.
                 self.chunks = None
                 if call is not None and self.joins_chunks:
                     self.chunks = Chunks.begin(site, call, observed_call)
@@ -159,7 +162,7 @@ class Capture:
 
         Hands an error to `on_failure`, which may end the forward pass.
         """
-        if not self.modules.contains(module):
+        if id(module) not in self.modules.names:
             return
         try:
             if self.runs.begins_pass(module):
@@ -346,6 +349,7 @@ class Capture:
             self.options.receive(site, heads, call, first_head)
         elif heads:
             ids = self.runs.ids_of(call.shape[0], call.shape[2])
+            # Maps of windows are joined to the maps of their texts.
             captured_call = capture_call(
                 site, heads, call, self.options.dense, first_head, self._tokens_so_far, self.options.factors, ids
             )
@@ -354,6 +358,8 @@ class Capture:
             if joined_call is None:
                 windows = None
             kept_call = captured_call if joined_call is None else joined_call
+
+            # The norms of its values follow when the model reaches the output projection.
             if self.search is not None and not (windows is not None and windows.overlap):
                 norms = expected_norms(self.search, call, [head - first_head for head in heads], windows)
                 kept_call = replace(kept_call, norms=norms)

@@ -87,6 +87,7 @@ class RunCounter:
 
         The first call within each top-level module also notes the shapes of its inputs.
         """
+        # The shapes of the inputs of each top-level module, from its first call
         self.was_called = True
         top_module = self.modules[id(module)].partition(".")[0]
         if top_module not in self.batches:
@@ -102,6 +103,8 @@ class RunCounter:
                 self.batches[top_module] = max(shape[0] for shape in shapes)
                 # The second axis comes first: a pair is texts and tokens if an input with features has tokens first.
                 self.second_axes[top_module] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}
+
+        # The modules that run
         if not self.running or module is self.model:
             if self.begins_pass(module):
                 self._attended.clear()
@@ -110,6 +113,8 @@ class RunCounter:
             self._outermost = id(module)
         parent = self.running[-1] if self.running else None
         self.running.append(module)
+
+        # The ids that the pass looks up
         if self.reads_ids and self._expects_ids and isinstance(module, nn.Embedding):
             ids = next((value for value in inputs if isinstance(value, Tensor) and value.dim() in (1, 2)), None)
             # Tables with fewer features, such as those of relative positions, hold no tokens.

@@ -47,9 +47,9 @@ class HeadRow:
     item: int | None = field(default=0, compare=False)
 
     @classmethod
-    def of(cls, maps: "LayerMaps", head: int) -> Self:
-        """Returns the row of a head of these maps, without patterns."""
-        return cls((HeadName(maps.layer, head, maps.part or ""),), maps.kind, maps.module, item=maps.item)
+    def of(cls, maps: "LayerMaps", head: int, patterns: tuple[Pattern, ...] = ()) -> Self:
+        """Returns the row of a head of these maps."""
+        return cls((HeadName(maps.layer, head, maps.part or ""),), maps.kind, maps.module, patterns, item=maps.item)
 
     @property
     def name(self) -> str:

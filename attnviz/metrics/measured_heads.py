@@ -28,7 +28,9 @@ def measured_frame(
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
     head_numbers = measure_heads(heads, names, stride)
-    rows = (_head_row(maps, numbers) for (maps, _), numbers in zip(heads, head_numbers, strict=True))
+    rows = (
+        HeadRow.of(maps, numbers.head, numbers.patterns) for (maps, _), numbers in zip(heads, head_numbers, strict=True)
+    )
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
     values = [[numbers.values[measure.name] for measure in measures] for numbers in head_numbers]
     return HeadFrame(rows=tuple(rows), measures=measures, values=_number_array(values, len(measures)), stride=stride)
@@ -49,7 +51,7 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
     spreads = [[head_spreads[name] for name in names] for _, head_spreads in means_and_spreads]
     return HeadFrame(
         rows=tuple(
-            replace(_head_row(maps, means), item=maps.item if texts == 1 else None)
+            replace(HeadRow.of(maps, means.head, means.patterns), item=maps.item if texts == 1 else None)
             for maps, (means, _) in zip(maps_by_head.values(), means_and_spreads, strict=True)
         ),
         measures=tuple(METRICS[name] for name in names),
@@ -116,10 +118,6 @@ def block_stride(heads: Iterable[tuple[LayerMaps, int]], max_cells: int) -> int:
     """Returns the stride over blocks of queries at which about ``max_cells`` cells of all heads are measured."""
     cells = sum(len(maps.query_tokens) * len(maps.key_tokens) for maps, _ in heads)
     return max(1, math.ceil(cells / max_cells))
-
-
-def _head_row(maps: LayerMaps, numbers: HeadNumbers) -> HeadRow:
-    return replace(HeadRow.of(maps, numbers.head), patterns=numbers.patterns)
 
 
 def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:

@@ -142,6 +142,7 @@ def capture_call(
     Factors are queries and keys that give the scores; blocks are maps with fewer, larger cells. A call has no factors
     if no queries and keys give its scores, if its heads see different cells, or if each head is a module of its own.
     """
+    # Which kind of maps the call becomes
     call_heads = [head - first_head for head in heads]
     batch, _, queries, keys = call.shape
     prefers_factors = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
@@ -156,6 +157,8 @@ def capture_call(
     if rules is None:
         map_type = PooledMaps if is_long(queries, keys) and not dense else DenseMaps
     _refuse_size(source, len(call_heads), map_type, site)
+
+    # What readers of any maps are told of it
     kernel_call = call if isinstance(call, FactoredCall) else call.factors if isinstance(call, DenseCall) else None
     key_heads = None
     if kernel_call is not None and kernel_call.shape == call.shape and kernel_call.keys.shape[1] < call.shape[1]:
@@ -179,6 +182,8 @@ def capture_call(
         key_heads=key_heads,
         ids=ids,
     )
+
+    # The numbers themselves, text by text
     if rules is not None:
         fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
     elif map_type is PooledMaps:

@@ -165,6 +165,8 @@ def _projection_of(
         match = _find_columns(path.output, matrix)
         path.end("" if match is not None else path.end_of(place.operand))
         return None if match is None else OutputProjection(place.weight(), bias, matrix, place.result(result), *match)
+
+    # Which element of the output enters each element of the operand, times which factor, by the terms of the path
     batch, heads, queries, features = path.output.shape
     columns = torch.full((heads, features), -1, device=matrix.device)
     factors = torch.zeros(batch * queries, heads, features, device=matrix.device)
@@ -183,8 +185,10 @@ def _projection_of(
         if len(numbers) == len(entered) and bool((columns[head, feature] < 0).all()):
             columns[head, feature] = used
             factors[:, head, feature], entered[:, head, feature] = term_factors[:, used], numbers[:, used]
+
+    # The product is the projection if each element enters in its own row, in one order of texts and queries.
     every_number = torch.arange(1, path.output.numel() + 1, device=matrix.device).view(path.output.shape)
-    for order in ((0, 2, 1, 3), (2, 0, 1, 3)):  # texts first, or queries first
+    for order in ((0, 2, 1, 3), (2, 0, 1, 3)):
         if torch.equal(every_number.permute(order).flatten(0, 1), entered):
             sizes = every_number.permute(order).shape
             factors = factors.view(sizes).permute([order.index(axis) for axis in range(len(order))])

@@ -152,6 +152,8 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     candidate, product = use.candidate, use.product
     if candidate.logits is None or candidate.probabilities is None:
         return None
+
+    # The input and the output of the softmax, which several functions may have computed, or later ones overwritten
     logits, probabilities = (
         fold(tensor, layout.weights, ("queries", "keys")) for tensor in (candidate.logits, candidate.probabilities)
     )
@@ -174,6 +176,8 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         logits = logits.masked_fill(~hidden_cells(logits), math.nan)
     else:
         logits, probabilities, note = restored_softmax(logits, probabilities)
+
+    # The weights as they multiply the values: some keys may have none, and dropout or other functions may lie between
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
     keys = product.left.shape[product.left_letters.index(product.summed_letters)]
     if keys != probabilities.shape[-1]:  # only the first or the last keys have values
@@ -191,14 +195,16 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         else _may_be_permutation(product.left, candidate.probabilities)
     )
     factor = None if is_unchanged or operand is None else dropout_factor(probabilities, operand)
+    if not note and not is_unchanged and factor is None:
+        note = MIXED if candidate.mixed else CHANGED
+
+    # Values and output, and the queries and keys whose product gave the scores
     values = output = None
     if operand is not None and layout.values is not None and layout.output is not None:
         values = fold_values(product.right, layout.values, *probabilities.shape[:2])
         output = fold(use.result, layout.output, ("queries", "features"))
         if output.shape[:3] != probabilities.shape[:3]:
             output = None
-    if not note and not is_unchanged and factor is None:
-        note = MIXED if candidate.mixed else CHANGED
     operands = None if candidate.scores is None else _operands_of(candidate.scores, layout.score_roles)
     call = DenseCall(
         logits=logits,

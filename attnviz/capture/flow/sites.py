@@ -305,6 +305,7 @@ class LayerNumbering:
         layers. But a module without weights that its parent calls several times, each time on input of the same depth,
         is a function of the parent: its calls are further heads.
         """
+        # The block around the call, and the modules around it that are counted
         single_head_match = SINGLE_HEAD_NAME.match(caller.name) if is_single_head else None
         path = caller.name if single_head_match is None else single_head_match[1]
         block = self.modules.block_of(path, type(caller.module))
@@ -313,6 +314,8 @@ class LayerNumbering:
         if is_deeper:  # the outermost called module from the block to the attention module
             parts = (prefix for prefix in prefixes(caller.name) if len(prefix) >= len(block.path))
             enclosing_path = next((part for part in parts if self.start_counts.get(part)), block.path)
+
+        # Which of them have run before in this pass, and if that is another text or further layers
         enclosing_paths = prefixes(enclosing_path)
         starts = {prefix: self.start_counts.get(prefix, 0) for prefix in enclosing_paths}
         if not is_deeper:
@@ -325,6 +328,7 @@ class LayerNumbering:
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
 
+        # The layer's number: the block's own, or the next one if the block has run before
         stack = (block.stack, caller.part, run)
         key = (*stack, block.path, repeats)
         if key not in self.layers:
