@@ -23,10 +23,10 @@ from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
-from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, prefixes
+from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, is_within, prefixes
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
-from attnviz.capture.hooks.compiled import is_within, refuse_merged, unobserved_modules
+from attnviz.capture.hooks.compiled import refuse_merged, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED, Finding, ObservedCall, Observer, StopForward, UnreadableCall
 from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions

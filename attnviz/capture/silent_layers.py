@@ -5,8 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from torch import nn
 
-from attnviz.capture.flow.sites import ModuleIndex, prefixes
-from attnviz.capture.hooks.compiled import is_within
+from attnviz.capture.flow.sites import ModuleIndex, is_within, prefixes
 
 # What the field calls a part, by the end of its class's name, from models of transformers and the libraries of their
 # authors; the first that fits counts. Where a name has no version of Mamba, the code of the class says which one it is.

@@ -26,7 +26,7 @@ from attnviz.capture.capture import Capture
 from attnviz.capture.capture_block import PATCHES, refuse_opaque
 from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.products import PRODUCTS, contraction
-from attnviz.capture.flow.sites import CallSite, ModuleIndex
+from attnviz.capture.flow.sites import CallSite, ModuleIndex, is_within
 from attnviz.capture.hooks.observing_mode import Patch, Patches, add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer
 from attnviz.capture.options import CaptureOptions
@@ -280,7 +280,7 @@ class SiteFinder(Capture):
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
         """Counts the heads of an attention call, and searches for the product that projects its output."""
-        if self.module is not None and not f"{site.module}.".startswith(f"{self.module}."):
+        if self.module is not None and not is_within(site.module, self.module):
             return
         self.sites_without_projection[site] = None
         if call is None or call.output is None:

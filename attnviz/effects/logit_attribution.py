@@ -18,7 +18,7 @@ from attnviz.capture.assembly.output_projection import OperandPlace, OutputProje
 from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
 from attnviz.capture.capture_block import refuse_opaque
 from attnviz.capture.flow.functions import TorchCall, tensors_in
-from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.flow.sites import CallSite, is_within
 from attnviz.capture.runs import arguments_of
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, restore_afterwards, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
@@ -286,7 +286,7 @@ def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
         site = heads[0].site
         caller = finder.modules.modules.get(site.module)
         block = "" if caller is None else finder.modules.block_of(site.module, type(caller)).path
-        if block and (path == block or path.startswith(f"{block}.")):
+        if block and is_within(path, block):
             layer = site.layer
             break
     component = match[2] or ""

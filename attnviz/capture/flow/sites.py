@@ -218,9 +218,7 @@ class ModuleIndex:
         for inner_path, module in self.modules[path].named_modules(prefix=path):
             if type(module) is attention:
                 attention_paths.append(inner_path)
-            is_attention = any(
-                inner_path == known_path or inner_path.startswith(f"{known_path}.") for known_path in attention_paths
-            )
+            is_attention = any(is_within(inner_path, known_path) for known_path in attention_paths)
             if not is_attention and any(weight.dim() >= MATRIX_AXES for weight in module.parameters(recurse=False)):
                 return True
         return False
@@ -354,3 +352,8 @@ def prefixes(path: str) -> list[str]:
     """Returns the paths of all modules around the one at a path, the outermost first, and the path itself."""
     names = path.split(".")
     return [".".join(names[:length]) for length in range(1, len(names) + 1)]
+
+
+def is_within(path: str, outer_path: str) -> bool:
+    """True if a path is that of the outer module, or of one inside it; the path of the model itself is ""."""
+    return not outer_path or path == outer_path or path.startswith(f"{outer_path}.")

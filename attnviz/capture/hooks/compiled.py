@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.flow.sites import is_within
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
@@ -83,8 +84,3 @@ def _is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or any(
         getattr(entry_point, "_is_torch_compile", False) for entry_point in entry_points if entry_point
     )
-
-
-def is_within(path: str, outer_path: str) -> bool:
-    """True if a path is that of the outer module, or of one inside it; the path of the model itself is ""."""
-    return not outer_path or path == outer_path or path.startswith(f"{outer_path}.")
