@@ -68,6 +68,43 @@ class Capture:
         self.may_get_chunk = False  # True if calls of the last forward pass wait for the first call of this one
         self.search = self.observer.search = ProjectionSearch() if options.values else None
 
+    # A module is called, and may begin another pass.
+
+    def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
+        """Notes that the thread calls a module, by which another pass may begin; ignores modules of other models.
+
+        Hands an error to `on_failure`, which may end the forward pass.
+        """
+        if id(module) not in self.modules.names:
+            return
+        try:
+            if self.runs.begins_pass(module):
+                self._begin_pass()
+            self.start(module, self.runs.enter(module, inputs))
+        except Exception as error:
+            self.on_failure(error)
+        if self.options.stop and self.may_stop and id(module) in self._vocabulary_layers:
+            self._stop_before(module)
+
+    def start(self, module: nn.Module, parent: nn.Module | None = None) -> None:
+        """Counts a run of a module, which its parent called, in the numbering of layers."""
+        with self.lock:
+            self.numbering.start(module, parent)
+
+    def _begin_pass(self) -> None:
+        """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0."""
+        with hidden_from_run():
+            self.observer.flush()
+            self.may_get_chunk = self.chunks is not None
+            self.observer.passes.begin_pass(may_repeat=not self.may_get_chunk)
+            if not self.may_get_chunk:
+                self._deliver()
+        self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces(self.observer.flow.node)
+        self.observer.gathered_rows = GatheredRows()  # rows that a cache gathered are those of later passes as they are
+        self.loops = TextLoops(self.runs)
+
+    # A call is found: it gets its place, and its chosen heads are kept.
+
     def receive(self, finding: Finding) -> None:
         """Receives an attention call, a description of another result, or the kind of unreadable tensors."""
         if isinstance(finding, ObservedCall):
@@ -125,116 +162,6 @@ class Capture:
                         self._keep(site, call, observed_call.shape)
                     self._stop_after(site)
 
-    def _keep_other(self, other: OtherCall) -> None:
-        """Keeps a description, unless one of the same module, `is_attention`, kind and shape is kept already."""
-        self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
-
-    def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
-        """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
-        return self.runs.shapes_of(caller.name, queries.pieces)
-
-    def _has_namesakes_to_come(self, site: CallSite) -> bool:
-        """True if an attention module has not run that may have the layer's number: beside it, or in another stack."""
-        if self.options.attention is not None:
-            return False
-        stacks, modules = ({getattr(seen, name) for seen in self.head_counts} for name in ("stack", "module"))
-        block = re.match(rf"{re.escape(site.stack)}(\.\d+)?", site.module)
-        return any(
-            not any(is_within(module, path) or is_within(path, module) for module in modules)
-            and (not any(is_within(path, stack) for stack in stacks) or (block and is_within(path, block[0])))
-            for path in self._attention_paths
-        )
-
-    @cached_property
-    def _attention_paths(self) -> tuple[str, ...]:
-        """The paths of the innermost modules that are attention by the name of their class."""
-        paths = [path for path, module in self.model.named_modules() if "attention" in type(module).__name__.lower()]
-        return tuple(path for path in paths if not any(is_within(other, path) for other in paths if other != path))
-
-    def on_failure(self, error: Exception) -> None:
-        """Keeps the first error that observing raised; raises StopForward if the forward pass may end early."""
-        self.failure = self.failure or error
-        if self.options.stop and self.may_stop:
-            raise StopForward(self)
-
-    def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that the thread calls a module, by which another pass may begin; ignores modules of other models.
-
-        Hands an error to `on_failure`, which may end the forward pass.
-        """
-        if id(module) not in self.modules.names:
-            return
-        try:
-            if self.runs.begins_pass(module):
-                self._begin_pass()
-            self.start(module, self.runs.enter(module, inputs))
-        except Exception as error:
-            self.on_failure(error)
-        if self.options.stop and self.may_stop and id(module) in self._vocabulary_layers:
-            self._stop_before(module)
-
-    @cached_property
-    def _vocabulary_layers(self) -> dict[int, list[str]]:
-        """The paths of the embeddings that have a row for each output of a linear layer, by the id of that layer."""
-        modules = self.modules.modules
-        tables = {path: len(module.weight) for path, module in modules.items() if isinstance(module, nn.Embedding)}
-        paths_of_tables = {
-            id(layer): [path for path, rows in tables.items() if rows == layer.out_features]
-            for layer in modules.values()
-            if isinstance(layer, nn.Linear)
-        }
-        return {layer: paths for layer, paths in paths_of_tables.items() if paths}
-
-    def _stop_before(self, layer: nn.Module) -> None:
-        """Raises StopForward before a layer that maps to the vocabulary, if every attention module has attended.
-
-        A layer may have as many outputs as an embedding has rows by chance. It maps to the vocabulary if the smallest
-        part of the model that holds both it and an attention module also holds the embedding, which thus is outside of
-        the blocks of layers. A single attention module outside of blocks may be called again, as in a loop, so there
-        the layer must share the embedding's weights.
-        """
-        attended = {site.module for site in self.head_counts}
-        classes = {type(self.modules.modules.get(path)) for path in attended}
-        if not attended or any(
-            type(module) in classes and path not in attended for path, module in self.modules.modules.items()
-        ):
-            return
-        parts = ["", *prefixes(self.modules.names[id(layer)])]
-        common_part = [part for part in parts if any(is_within(path, part) for path in attended)][-1]
-        tables = [
-            self.modules.modules[path]
-            for path in self._vocabulary_layers[id(layer)]
-            if is_within(path, common_part) and not any(is_within(path, module) for module in attended)
-        ]
-        may_loop = len(attended) == 1 and not any(
-            self.modules.sibling_number(prefix) is not None for path in attended for prefix in prefixes(path)
-        )
-        is_shared = any(table.weight is layer.weight for table in tables)
-        misses_projections = self.search is not None and bool(self.search.pending)
-        if not tables or (may_loop and not is_shared) or misses_projections:
-            return
-        with self.observer.guarded():
-            self.observer.flush()
-        raise StopForward(self)
-
-    def start(self, module: nn.Module, parent: nn.Module | None = None) -> None:
-        """Counts a run of a module, which its parent called, in the numbering of layers."""
-        with self.lock:
-            self.numbering.start(module, parent)
-
-    @property
-    def joins_chunks(self) -> bool:
-        """True if calls over chunks of queries are joined; False if norms of values are recorded.
-
-        The norms need the projection of each chunk, which may run before the last chunk is known.
-        """
-        return self.search is None
-
-    @property
-    def has_run(self) -> bool:
-        """True if a module of the model was called or attended."""
-        return bool(self.runs.was_called or self.head_counts or self.unreadable)
-
     def _end_chunks(self) -> None:
         """Ends the waiting chunks, and keeps the call that they form if its layer is chosen."""
         chunks, self.chunks = self.chunks, None
@@ -244,94 +171,6 @@ class Capture:
             self._keep(chunks.site, chunks.joined(), chunks.shape)
         if chunks.is_complete:
             self._stop_after(chunks.site)
-
-    def finish(self) -> None:
-        """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`."""
-        with self._own_faults():
-            self._end_chunks()
-
-    def keep_copies(self, target: torch.Tensor) -> None:
-        """Copies what waiting chunks hold of the memory of a tensor that will be overwritten, such as a cache."""
-        if self.chunks is not None:
-            self.chunks.keep_copies(target)
-
-    def begin_verification(self) -> None:
-        """Notes that the model verifies drafts from now on: its passes may take back rows of the pass before."""
-        self.texts.is_verifying = True
-
-    def end_verification(self, tokens: int | None) -> None:
-        """Leaves out rejected drafts at the end, given the number of tokens that the model has read and kept."""
-        with hidden_from_run():
-            self._deliver()
-            self.texts.end_verification(tokens)
-
-    def recording(self) -> Recording:
-        """Returns the recording of all calls that were kept."""
-        with self._own_faults():
-            self._end_chunks()
-            self.texts.end(self.calls)
-        with hidden_from_run():
-            return ForwardPass(
-                self.model,
-                self.modules,
-                self.options,
-                self.runs,
-                self.head_counts,
-                self.texts,
-                list(self.others.values()),
-                self.parts,
-                self.unreadable,
-                self.silent_layers,
-            ).recording()
-
-    @property
-    def silent_layers(self) -> dict[int, str]:
-        """What each layer computes in which nothing attends, by its number."""
-
-        def explained() -> set[str]:
-            # An unused softmax may be that of a router of experts, which attends to nothing.
-            other_attention = (other for other in self.others.values() if other.is_attention and other.kind != UNUSED)
-            paths = {other.module for other in other_attention} | self.unreadable.keys()
-            return paths | set(unobserved_modules(self.modules.modules, self.attending | paths))
-
-        return silent_layers(self.modules, self.attending, explained)
-
-    @contextmanager
-    def _own_faults(self) -> Iterator[None]:
-        """Raises the error that observing raised, or one of the block, as a fault of this package unless it is none."""
-        try:
-            if self.failure is not None:
-                raise self.failure
-            with hidden_from_run():
-                yield
-        except Exception as error:
-            if isinstance(error, AttnvizError) or is_out_of_memory(error):
-                raise
-            *_, (frame, line) = walk_tb(error.__traceback__)
-            first_line = next(iter(str(error).splitlines()), "")
-            raise AttnvizError(
-                f"the attention of {type(self.model).__name__} could not be read because of a fault in attnviz: "
-                f"{type(error).__name__}: {first_line} ({Path(frame.f_code.co_filename).name}:{line}); "
-                "the model itself did not fail; please report this"
-            ) from error
-
-    def _begin_pass(self) -> None:
-        """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0."""
-        with hidden_from_run():
-            self.observer.flush()
-            self.may_get_chunk = self.chunks is not None
-            self.observer.passes.begin_pass(may_repeat=not self.may_get_chunk)
-            if not self.may_get_chunk:
-                self._deliver()
-        self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces(self.observer.flow.node)
-        self.observer.gathered_rows = GatheredRows()  # rows that a cache gathered are those of later passes as they are
-        self.loops = TextLoops(self.runs)
-
-    def _deliver(self) -> None:
-        self._end_chunks()
-        self.texts.add(self.calls)
-        self.calls, self.may_get_chunk = [], False
-        self.map_shapes.clear()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site."""
@@ -376,6 +215,24 @@ class Capture:
             return site.head or 0
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
+    def _keep_other(self, other: OtherCall) -> None:
+        """Keeps a description, unless one of the same module, `is_attention`, kind and shape is kept already."""
+        self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
+
+    @property
+    def joins_chunks(self) -> bool:
+        """True if calls over chunks of queries are joined; False if norms of values are recorded.
+
+        The norms need the projection of each chunk, which may run before the last chunk is known.
+        """
+        return self.search is None
+
+    def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
+        """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
+        return self.runs.shapes_of(caller.name, queries.pieces)
+
+    # The pass may end early.
+
     def _stop_after(self, site: CallSite) -> None:
         """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed."""
         chosen_layers = self.options.selection.chosen_layers
@@ -392,6 +249,159 @@ class Capture:
                 self.observer.stops_after_search = True
                 return
             raise StopForward(self)
+
+    def _has_namesakes_to_come(self, site: CallSite) -> bool:
+        """True if an attention module has not run that may have the layer's number: beside it, or in another stack."""
+        if self.options.attention is not None:
+            return False
+        stacks, modules = ({getattr(seen, name) for seen in self.head_counts} for name in ("stack", "module"))
+        block = re.match(rf"{re.escape(site.stack)}(\.\d+)?", site.module)
+        return any(
+            not any(is_within(module, path) or is_within(path, module) for module in modules)
+            and (not any(is_within(path, stack) for stack in stacks) or (block and is_within(path, block[0])))
+            for path in self._attention_paths
+        )
+
+    @cached_property
+    def _attention_paths(self) -> tuple[str, ...]:
+        """The paths of the innermost modules that are attention by the name of their class."""
+        paths = [path for path, module in self.model.named_modules() if "attention" in type(module).__name__.lower()]
+        return tuple(path for path in paths if not any(is_within(other, path) for other in paths if other != path))
+
+    def _stop_before(self, layer: nn.Module) -> None:
+        """Raises StopForward before a layer that maps to the vocabulary, if every attention module has attended.
+
+        A layer may have as many outputs as an embedding has rows by chance. It maps to the vocabulary if the smallest
+        part of the model that holds both it and an attention module also holds the embedding, which thus is outside of
+        the blocks of layers. A single attention module outside of blocks may be called again, as in a loop, so there
+        the layer must share the embedding's weights.
+        """
+        attended = {site.module for site in self.head_counts}
+        classes = {type(self.modules.modules.get(path)) for path in attended}
+        if not attended or any(
+            type(module) in classes and path not in attended for path, module in self.modules.modules.items()
+        ):
+            return
+        parts = ["", *prefixes(self.modules.names[id(layer)])]
+        common_part = [part for part in parts if any(is_within(path, part) for path in attended)][-1]
+        tables = [
+            self.modules.modules[path]
+            for path in self._vocabulary_layers[id(layer)]
+            if is_within(path, common_part) and not any(is_within(path, module) for module in attended)
+        ]
+        may_loop = len(attended) == 1 and not any(
+            self.modules.sibling_number(prefix) is not None for path in attended for prefix in prefixes(path)
+        )
+        is_shared = any(table.weight is layer.weight for table in tables)
+        misses_projections = self.search is not None and bool(self.search.pending)
+        if not tables or (may_loop and not is_shared) or misses_projections:
+            return
+        with self.observer.guarded():
+            self.observer.flush()
+        raise StopForward(self)
+
+    @cached_property
+    def _vocabulary_layers(self) -> dict[int, list[str]]:
+        """The paths of the embeddings that have a row for each output of a linear layer, by the id of that layer."""
+        modules = self.modules.modules
+        tables = {path: len(module.weight) for path, module in modules.items() if isinstance(module, nn.Embedding)}
+        paths_of_tables = {
+            id(layer): [path for path, rows in tables.items() if rows == layer.out_features]
+            for layer in modules.values()
+            if isinstance(layer, nn.Linear)
+        }
+        return {layer: paths for layer, paths in paths_of_tables.items() if paths}
+
+    # The model overwrites a tensor, verifies drafts, or an observer fails.
+
+    def keep_copies(self, target: torch.Tensor) -> None:
+        """Copies what waiting chunks hold of the memory of a tensor that will be overwritten, such as a cache."""
+        if self.chunks is not None:
+            self.chunks.keep_copies(target)
+
+    def begin_verification(self) -> None:
+        """Notes that the model verifies drafts from now on: its passes may take back rows of the pass before."""
+        self.texts.is_verifying = True
+
+    def end_verification(self, tokens: int | None) -> None:
+        """Leaves out rejected drafts at the end, given the number of tokens that the model has read and kept."""
+        with hidden_from_run():
+            self._deliver()
+            self.texts.end_verification(tokens)
+
+    def on_failure(self, error: Exception) -> None:
+        """Keeps the first error that observing raised; raises StopForward if the forward pass may end early."""
+        self.failure = self.failure or error
+        if self.options.stop and self.may_stop:
+            raise StopForward(self)
+
+    # The calls of a pass go to the texts, and all of them become the recording.
+
+    def _deliver(self) -> None:
+        self._end_chunks()
+        self.texts.add(self.calls)
+        self.calls, self.may_get_chunk = [], False
+        self.map_shapes.clear()
+
+    def finish(self) -> None:
+        """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`."""
+        with self._own_faults():
+            self._end_chunks()
+
+    def recording(self) -> Recording:
+        """Returns the recording of all calls that were kept."""
+        with self._own_faults():
+            self._end_chunks()
+            self.texts.end(self.calls)
+        with hidden_from_run():
+            return ForwardPass(
+                self.model,
+                self.modules,
+                self.options,
+                self.runs,
+                self.head_counts,
+                self.texts,
+                list(self.others.values()),
+                self.parts,
+                self.unreadable,
+                self.silent_layers,
+            ).recording()
+
+    @contextmanager
+    def _own_faults(self) -> Iterator[None]:
+        """Raises the error that observing raised, or one of the block, as a fault of this package unless it is none."""
+        try:
+            if self.failure is not None:
+                raise self.failure
+            with hidden_from_run():
+                yield
+        except Exception as error:
+            if isinstance(error, AttnvizError) or is_out_of_memory(error):
+                raise
+            *_, (frame, line) = walk_tb(error.__traceback__)
+            first_line = next(iter(str(error).splitlines()), "")
+            raise AttnvizError(
+                f"the attention of {type(self.model).__name__} could not be read because of a fault in attnviz: "
+                f"{type(error).__name__}: {first_line} ({Path(frame.f_code.co_filename).name}:{line}); "
+                "the model itself did not fail; please report this"
+            ) from error
+
+    @property
+    def has_run(self) -> bool:
+        """True if a module of the model was called or attended."""
+        return bool(self.runs.was_called or self.head_counts or self.unreadable)
+
+    @property
+    def silent_layers(self) -> dict[int, str]:
+        """What each layer computes in which nothing attends, by its number."""
+
+        def explained() -> set[str]:
+            # An unused softmax may be that of a router of experts, which attends to nothing.
+            other_attention = (other for other in self.others.values() if other.is_attention and other.kind != UNUSED)
+            paths = {other.module for other in other_attention} | self.unreadable.keys()
+            return paths | set(unobserved_modules(self.modules.modules, self.attending | paths))
+
+        return silent_layers(self.modules, self.attending, explained)
 
 
 @contextmanager

@@ -220,17 +220,7 @@ class Observer:
         self.kernel_functions: list[TorchCall] = []  # what that kernel computes after a call, such as a gate
         self.closed = False  # True if the observer must see no further calls
 
-    def guarded(self) -> "_ObservationGuard":
-        """Returns a context manager for observing: its errors go to the receiver instead of the run."""
-        return _ObservationGuard(self.receiver)
-
-    def report(self, finding: Finding | None) -> None:
-        """Hands a finding to the receiver; inside a kernel, whose arguments decide, calls alone are collected."""
-        if self.kernel_calls is None:
-            if finding is not None:
-                self.receiver.receive(finding)
-        elif isinstance(finding, ObservedCall):
-            self.kernel_calls.append(finding)
+    # Each function that the thread calls
 
     def observe(self, call: TorchCall) -> None:
         """Observes a call of a torch function: as attention, and in the flow of tokens, data, rows and projections.
@@ -275,84 +265,19 @@ class Observer:
                 if not is_projection:
                     self.search.follow(call)
 
-    def end_kernel(self) -> None:
-        """Follows what a kernel has computed after its attention, which is reported only now."""
-        functions, self.kernel_functions = self.kernel_functions, []
-        for call in functions:
-            if self.search is not None:
-                self.search.follow(call)
+    def guarded(self) -> "_ObservationGuard":
+        """Returns a context manager for observing: its errors go to the receiver instead of the run."""
+        return _ObservationGuard(self.receiver)
 
-    def _report_flow(self) -> None:
-        """Reports the products and the unused softmaxes that the dataflow has found since the last report."""
-        findings, self.flow.findings = self.flow.findings, []
-        for finding in findings:
-            with self.guarded():
-                self.report(self._used(finding) if isinstance(finding, Use) else self._unused(finding))
+    def report(self, finding: Finding | None) -> None:
+        """Hands a finding to the receiver; inside a kernel, whose arguments decide, calls alone are collected."""
+        if self.kernel_calls is None:
+            if finding is not None:
+                self.receiver.receive(finding)
+        elif isinstance(finding, ObservedCall):
+            self.kernel_calls.append(finding)
 
-    def _gatherable_axes(self, tensor: Tensor) -> list[int]:
-        """Returns the axes along which rows may be gathered: all that are larger than 1 and not features."""
-        node = self.flow.node(tensor)
-        if node.constant or tensor.dim() < MIN_AXES:
-            return []
-        sizes = tensor.shape[:-1] if node.is_unobserved else tensor.shape
-        return [axis for axis, size in enumerate(sizes) if size > 1 and not is_all(node.axes[axis], FEATURES)]
-
-    def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
-        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
-        gather = OperandGathers(caller.module, self.gathered_rows.of(queries), self.gathered_rows.of(keys))
-        return gather if gather.queries is not None or gather.keys is not None else None
-
-    def flush(self) -> None:
-        """Drops the normalised tensors that no product used, and reports the softmaxes among them."""
-        self.flow.flush()
-        self._report_flow()
-
-    def running_module(self) -> CallingModule | None:
-        """Returns the module whose ``forward`` runs now, with its kind; ``None`` if none does."""
-        return self.modules.running(self.cross)
-
-    def _unused(self, candidate: WeightsCandidate) -> Finding | None:
-        """Returns a softmax that no product used; ``None`` for another normalised tensor, and for one over features."""
-        kind = unreadable_kind(candidate.logits, candidate.probabilities)
-        if kind is not None:
-            return UnreadableCall(candidate.caller, kind)
-        if candidate.is_over_features or candidate.normaliser != "softmax":
-            return None
-        return OtherResult(candidate.caller, candidate.shape, UNUSED, is_attention=True)
-
-    def _used(self, use: Use) -> Finding:
-        """Returns a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
-        self.passes.is_plain = False
-        candidate, scores = use.candidate, use.candidate.scores
-        caller = candidate.caller
-        if self.cross is None and scores is not None and scores.have_separate_inputs:
-            caller = self.modules.describe(caller.module, cross=True)
-        if use.refusal is not None:
-            is_attention = scores is not None or not candidate.is_over_features
-            return OtherResult(caller, candidate.shape, use.refusal, is_attention)
-        kind = unreadable_kind(candidate.logits, candidate.probabilities, use.product.right, use.result)
-        if kind is not None:
-            return UnreadableCall(caller, kind)
-        queries = candidate.lineage if scores is None else scores.left_lineage
-        layout = layout_of_use(use, self.modules.head_count(caller), self.receiver.batches_of(caller, queries))
-        if layout is None:
-            return OtherResult(caller, candidate.shape, OTHER_HEADS, is_attention=True)
-        product = None if scores is None else scores.product
-        if product is not None and product.left_letters.endswith(product.summed_letters):
-            is_transposed = not product.right_letters.endswith(product.summed_letters)
-            self._find_windows(product.left, product.right, is_transposed=is_transposed)
-        else:
-            self._find_windows(None, None)
-        gather = None if product is None else self._gathers_of(caller, product.left, product.right)
-        return ObservedCall(
-            caller,
-            partial(use_call, use, layout, gather),
-            candidate.shape,
-            layout.is_single_head,
-            queries,
-            NOTHING if scores is None else scores.right_lineage,
-            is_additive=scores is None and candidate.from_token_pairs,
-        )
+    # Attention that is one function
 
     def _dot_product(self, call: TorchCall) -> Finding | None:
         """Returns a call of ``scaled_dot_product_attention``; ``None`` outside the model's modules."""
@@ -419,12 +344,88 @@ class Observer:
         lineage = NOTHING if source.is_nested else self.flow.node(source).lineage
         return ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage)
 
+    # Attention that the dataflow finds
+
+    def _report_flow(self) -> None:
+        """Reports the products and the unused softmaxes that the dataflow has found since the last report."""
+        findings, self.flow.findings = self.flow.findings, []
+        for finding in findings:
+            with self.guarded():
+                self.report(self._used(finding) if isinstance(finding, Use) else self._unused(finding))
+
+    def _used(self, use: Use) -> Finding:
+        """Returns a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
+        self.passes.is_plain = False
+        candidate, scores = use.candidate, use.candidate.scores
+        caller = candidate.caller
+        if self.cross is None and scores is not None and scores.have_separate_inputs:
+            caller = self.modules.describe(caller.module, cross=True)
+        if use.refusal is not None:
+            is_attention = scores is not None or not candidate.is_over_features
+            return OtherResult(caller, candidate.shape, use.refusal, is_attention)
+        kind = unreadable_kind(candidate.logits, candidate.probabilities, use.product.right, use.result)
+        if kind is not None:
+            return UnreadableCall(caller, kind)
+        queries = candidate.lineage if scores is None else scores.left_lineage
+        layout = layout_of_use(use, self.modules.head_count(caller), self.receiver.batches_of(caller, queries))
+        if layout is None:
+            return OtherResult(caller, candidate.shape, OTHER_HEADS, is_attention=True)
+        product = None if scores is None else scores.product
+        if product is not None and product.left_letters.endswith(product.summed_letters):
+            is_transposed = not product.right_letters.endswith(product.summed_letters)
+            self._find_windows(product.left, product.right, is_transposed=is_transposed)
+        else:
+            self._find_windows(None, None)
+        gather = None if product is None else self._gathers_of(caller, product.left, product.right)
+        return ObservedCall(
+            caller,
+            partial(use_call, use, layout, gather),
+            candidate.shape,
+            layout.is_single_head,
+            queries,
+            NOTHING if scores is None else scores.right_lineage,
+            is_additive=scores is None and candidate.from_token_pairs,
+        )
+
+    def _unused(self, candidate: WeightsCandidate) -> Finding | None:
+        """Returns a softmax that no product used; ``None`` for another normalised tensor, and for one over features."""
+        kind = unreadable_kind(candidate.logits, candidate.probabilities)
+        if kind is not None:
+            return UnreadableCall(candidate.caller, kind)
+        if candidate.is_over_features or candidate.normaliser != "softmax":
+            return None
+        return OtherResult(candidate.caller, candidate.shape, UNUSED, is_attention=True)
+
+    def flush(self) -> None:
+        """Drops the normalised tensors that no product used, and reports the softmaxes among them."""
+        self.flow.flush()
+        self._report_flow()
+
+    # What all of them ask
+
+    def running_module(self) -> CallingModule | None:
+        """Returns the module whose ``forward`` runs now, with its kind; ``None`` if none does."""
+        return self.modules.running(self.cross)
+
     def have_different_inputs(self, queries: Tensor, keys: Tensor) -> bool:
         """True if queries and keys, before their projections, differ and were computed from no common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
         query_roots, key_roots = (self.flow.node(tensor).lineage.roots for tensor in (queries, keys))
         return not query_roots & key_roots
+
+    def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
+        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
+        gather = OperandGathers(caller.module, self.gathered_rows.of(queries), self.gathered_rows.of(keys))
+        return gather if gather.queries is not None or gather.keys is not None else None
+
+    def _gatherable_axes(self, tensor: Tensor) -> list[int]:
+        """Returns the axes along which rows may be gathered: all that are larger than 1 and not features."""
+        node = self.flow.node(tensor)
+        if node.constant or tensor.dim() < MIN_AXES:
+            return []
+        sizes = tensor.shape[:-1] if node.is_unobserved else tensor.shape
+        return [axis for axis, size in enumerate(sizes) if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, is_transposed: bool = False) -> None:
         """Sets `windows` to the windows of a call, or to ``None`` if it has none."""
@@ -437,6 +438,13 @@ class Observer:
             self.windows = attention_windows(origins[0], origins[1]._replace(numbers=key_numbers))
         if self.windows is None:
             self.token_places.stop()
+
+    def end_kernel(self) -> None:
+        """Follows what a kernel has computed after its attention, which is reported only now."""
+        functions, self.kernel_functions = self.kernel_functions, []
+        for call in functions:
+            if self.search is not None:
+                self.search.follow(call)
 
 
 RECOGNIZERS: dict[str, Callable[[Observer, TorchCall], Finding | None]] = {
