@@ -134,6 +134,73 @@ class GivenLabels:
         # The name and the text of all labels that tokens have, and how many queries without labels come before them
         self.used: dict[tuple[str, int], int] = {}
 
+    def _axes_of(self, call: CapturedCall, item: int) -> list[_Axis]:
+        """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""
+        _, _, queries, keys = call.shape
+        extra = 1 if call.passes > 1 else 0
+        is_real = call.seen_keys(item)
+        ids = np.full(keys, -1)
+        query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
+        sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)
+        if call.site.pools_queries:
+            return [
+                _Axis(np.ones(queries, dtype=bool), np.full(queries, -1), slice(0), 0, ()),
+                _Axis(is_real, ids, slice(0), 0, sources),
+            ]
+        if call.site.kind == "self" and queries <= keys:
+            start = position_of_queries(call, item)
+            span = slice(start, start + queries)
+            ids[span] = query_ids
+            return [_Axis(is_real, ids, span, extra, sources)]
+        if call.site.kind == "self":
+            all_queries = np.ones(queries, dtype=bool)
+            return [
+                _Axis(all_queries, query_ids, slice(queries), extra, sources),
+                _Axis(is_real, ids, slice(0), 0, sources),
+            ]
+        axes_of_text = self.axes.get(call.text_number(item), [])
+        query_axis = next(
+            (axis for axis in axes_of_text if "tokens" in axis.sources and len(axis.ids) == queries), None
+        )
+        key_axis = next((axis for axis in axes_of_text if "context" in axis.sources and len(axis.ids) == keys), None)
+        return [
+            query_axis or _Axis(np.ones(queries, dtype=bool), query_ids, slice(queries), extra, ("tokens",)),
+            key_axis or _Axis(is_real, ids, slice(0), 0, ("context",)),
+        ]
+
+    def _labels_of_texts(self, name: str) -> Mapping[int, TextLabels | LabelsOfIds]:
+        """Returns the labels of each text that has any: a common list, or the text's own one."""
+        given, lists = self.given[name], _lists_of(self.given[name])
+        self.kinds[name] = ALL_KINDS
+        if lists is None:
+            return dict.fromkeys(self.axes, given)  # type: ignore[arg-type]
+        axes = {text: [axis for axis in axes if name in axis.sources] for text, axes in self.axes.items()}
+        own = {text: lists[text] for text in axes if text < len(lists)}
+        by_ids = {}
+        for text, text_axes in axes.items():
+            matches = [labels for labels in lists if any(axis.has_ids_of(labels) for axis in text_axes)]
+            if matches:
+                by_ids[text] = own[text] if any(own.get(text) is labels for labels in matches) else matches[0]
+        if by_ids.keys() == axes.keys():
+            return by_ids
+
+        for kind in ALL_KINDS:
+            if all(any(axis.kind_of(len(own[text]), [kind]) is not None for axis in axes[text]) for text in own):
+                self.kinds[name] = [kind]
+                return own | by_ids
+
+        # Perhaps the texts are a permutation of the lists, as `encode` sorts them by their lengths.
+        counts = Counter(map(len, lists))
+        for kind in ALL_KINDS:
+            lengths = {text: len(text_axes[0].kinds[kind]) for text, text_axes in axes.items() if text_axes}
+            if Counter(lengths.values()) == counts:
+                self.kinds[name] = [kind]
+                self.reordered.append(name)
+                list_of_length = {len(labels): labels for labels in lists if counts[len(labels)] == 1}
+                by_length = {text: list_of_length[count] for text, count in lengths.items() if count in list_of_length}
+                return by_length | by_ids
+        return own | by_ids
+
     def tokens_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of the queries and the keys of one text of a call; numbered ones without labels.
 
@@ -156,6 +223,21 @@ class GivenLabels:
         if call.prompt is not None and GENERATED not in query_tokens.groups:
             query_tokens = with_generated_from(query_tokens, call.prompt)
         return query_tokens, query_tokens if is_shared else key_tokens or Tokens.numbered(keys)
+
+    def _labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
+        """Returns the tokens of an axis with the first labels that fit: one object for the equal axes of all layers."""
+        span = axis.queries.start, axis.queries.stop
+        key = text, tuple(sources), axis.is_real.tobytes(), axis.ids.tobytes(), span, axis.extra
+        if key not in self.tokens_of_axes:
+            self.tokens_of_axes[key] = None
+            for name in sources:
+                labels = self.labels[name].get(text) if name in self.labels else None
+                labelled = None if labels is None else axis.labelled(labels, self.kinds[name])
+                if labelled is not None:
+                    self.tokens_of_axes[key], has_label = labelled
+                    self.used[name, text] = int(np.count_nonzero((axis.is_real & ~has_label)[axis.queries]))
+                    break
+        return self.tokens_of_axes[key]
 
     def remarks(self) -> Iterator[str]:
         """Yields sentences on labels that no token has, and on lists in another order than the texts."""
@@ -192,88 +274,6 @@ class GivenLabels:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
                 first_count = self.used[name, prefixed[0]]
                 yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
-
-    def _axes_of(self, call: CapturedCall, item: int) -> list[_Axis]:
-        """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""
-        _, _, queries, keys = call.shape
-        extra = 1 if call.passes > 1 else 0
-        is_real = call.seen_keys(item)
-        ids = np.full(keys, -1)
-        query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
-        sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)
-        if call.site.pools_queries:
-            return [
-                _Axis(np.ones(queries, dtype=bool), np.full(queries, -1), slice(0), 0, ()),
-                _Axis(is_real, ids, slice(0), 0, sources),
-            ]
-        if call.site.kind == "self" and queries <= keys:
-            start = position_of_queries(call, item)
-            span = slice(start, start + queries)
-            ids[span] = query_ids
-            return [_Axis(is_real, ids, span, extra, sources)]
-        if call.site.kind == "self":
-            all_queries = np.ones(queries, dtype=bool)
-            return [
-                _Axis(all_queries, query_ids, slice(queries), extra, sources),
-                _Axis(is_real, ids, slice(0), 0, sources),
-            ]
-        axes_of_text = self.axes.get(call.text_number(item), [])
-        query_axis = next(
-            (axis for axis in axes_of_text if "tokens" in axis.sources and len(axis.ids) == queries), None
-        )
-        key_axis = next((axis for axis in axes_of_text if "context" in axis.sources and len(axis.ids) == keys), None)
-        return [
-            query_axis or _Axis(np.ones(queries, dtype=bool), query_ids, slice(queries), extra, ("tokens",)),
-            key_axis or _Axis(is_real, ids, slice(0), 0, ("context",)),
-        ]
-
-    def _labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
-        """Returns the tokens of an axis with the first labels that fit: one object for the equal axes of all layers."""
-        span = axis.queries.start, axis.queries.stop
-        key = text, tuple(sources), axis.is_real.tobytes(), axis.ids.tobytes(), span, axis.extra
-        if key not in self.tokens_of_axes:
-            self.tokens_of_axes[key] = None
-            for name in sources:
-                labels = self.labels[name].get(text) if name in self.labels else None
-                labelled = None if labels is None else axis.labelled(labels, self.kinds[name])
-                if labelled is not None:
-                    self.tokens_of_axes[key], has_label = labelled
-                    self.used[name, text] = int(np.count_nonzero((axis.is_real & ~has_label)[axis.queries]))
-                    break
-        return self.tokens_of_axes[key]
-
-    def _labels_of_texts(self, name: str) -> Mapping[int, TextLabels | LabelsOfIds]:
-        """Returns the labels of each text that has any: a common list, or the text's own one."""
-        given, lists = self.given[name], _lists_of(self.given[name])
-        self.kinds[name] = ALL_KINDS
-        if lists is None:
-            return dict.fromkeys(self.axes, given)  # type: ignore[arg-type]
-        axes = {text: [axis for axis in axes if name in axis.sources] for text, axes in self.axes.items()}
-        own = {text: lists[text] for text in axes if text < len(lists)}
-        by_ids = {}
-        for text, text_axes in axes.items():
-            matches = [labels for labels in lists if any(axis.has_ids_of(labels) for axis in text_axes)]
-            if matches:
-                by_ids[text] = own[text] if any(own.get(text) is labels for labels in matches) else matches[0]
-        if by_ids.keys() == axes.keys():
-            return by_ids
-
-        for kind in ALL_KINDS:
-            if all(any(axis.kind_of(len(own[text]), [kind]) is not None for axis in axes[text]) for text in own):
-                self.kinds[name] = [kind]
-                return own | by_ids
-
-        # Perhaps the texts are a permutation of the lists, as `encode` sorts them by their lengths.
-        counts = Counter(map(len, lists))
-        for kind in ALL_KINDS:
-            lengths = {text: len(text_axes[0].kinds[kind]) for text, text_axes in axes.items() if text_axes}
-            if Counter(lengths.values()) == counts:
-                self.kinds[name] = [kind]
-                self.reordered.append(name)
-                list_of_length = {len(labels): labels for labels in lists if counts[len(labels)] == 1}
-                by_length = {text: list_of_length[count] for text, count in lengths.items() if count in list_of_length}
-                return by_length | by_ids
-        return own | by_ids
 
 
 def _lists_of(labels: object) -> Sequence[TextLabels] | None:

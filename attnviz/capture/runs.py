@@ -72,11 +72,6 @@ class RunCounter:
         self._outermost: int | None = None
         self._attended: set[int | None] = set()
 
-    def note_attention(self) -> None:
-        """Notes that the current pass made an attention call."""
-        self._attended.add(self._outermost)
-        self._expects_ids = True
-
     def begins_pass(self, module: nn.Module) -> bool:
         """True if another pass begins when a module is called now: it is outermost, or the model, and has attended."""
         # The modules of an interrupted pass may never have returned.
@@ -125,6 +120,16 @@ class RunCounter:
                     self._ids = np.atleast_2d(ids.detach().cpu().numpy())
         return parent
 
+    def leave(self, module: nn.Module) -> None:
+        """Notes that a module has returned or raised; ignores modules of other models."""
+        if id(module) in self.modules and self.running:  # a pass that began after an interrupted one is shorter
+            self.running.pop()
+
+    def note_attention(self) -> None:
+        """Notes that the current pass made an attention call."""
+        self._attended.add(self._outermost)
+        self._expects_ids = True
+
     def ids_of(self, texts: int, tokens: int) -> IntArray | None:
         """Returns the ids that the pass looked up for a batch of this size; ``None`` if they are unknown.
 
@@ -133,11 +138,6 @@ class RunCounter:
         if self._ids is None or len(self._ids) != texts or self._ids.shape[1] > tokens:
             return None
         return np.pad(self._ids, ((0, 0), (tokens - self._ids.shape[1], 0)), constant_values=-1)
-
-    def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned or raised; ignores modules of other models."""
-        if id(module) in self.modules and self.running:  # a pass that began after an interrupted one is shorter
-            self.running.pop()
 
     def texts_of(self, module: str) -> int | None:
         """Returns the number of texts that the model reads at once; ``None`` if it is unknown.

@@ -203,95 +203,18 @@ def capture_call(
     return call_of_fields(fidelity=call.fidelity(call_heads), fields=fields)
 
 
-def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-    return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
-
-
-def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
-    """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own."""
-    first_call = calls[0]
-    common_fields: dict[str, Any] = {
-        "layer": first_call.site.layer,
-        "module": first_call.site.module,
-        "kind": first_call.site.kind,
-        "heads": tuple(head for call in calls for head in call.heads),
-        "query_tokens": queries,
-        "key_tokens": keys,
-        "item": first_call.text_number(item),
-        "pools_queries": first_call.site.pools_queries,
-        "fidelity": largest_known(call.fidelity[item] for call in calls),
-    }
-    sinks = [call.sinks[item] for call in calls if call.sinks is not None]
-    if first_call.map_type is FactoredMaps:
-        factored_maps = FactoredMaps(**common_fields, **first_call.fields_of(item))
-        return with_sink(factored_maps, sinks[0]) if sinks else factored_maps
-    common_fields["scale"] = first_call.scale
-    if first_call.map_type is DenseMaps and len(calls) == 1:
-        common_fields["key_heads"] = first_call.key_heads
-    all_fields = [call.fields_of(item) for call in calls]
-    fields = dict(all_fields[0])
-    if len(calls) > 1:  # each head is a module of its own
-        for name in fields:
-            if name in HEAD_ARRAYS:
-                fields[name] = np.concatenate([call_fields[name] for call_fields in all_fields])
-            elif name in VISIBILITY_ARRAYS:
-                counts = [len(call.heads) for call in calls]
-                fields[name] = shared_or_per_head(
-                    [
-                        visible_to_heads(call_fields[name], [head])
-                        for call_fields, count in zip(all_fields, counts, strict=True)
-                        for head in range(count)
-                    ]
-                )
-    if fields.get("metrics") is not None:
-        fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
-    maps = first_call.map_type(**common_fields, **fields)
-    return with_sink(maps, np.concatenate(sinks)) if len(sinks) == len(calls) else maps
-
-
-def position_of_queries(call: CapturedCall, item: int) -> int:
-    """Returns the number of keys before the first query in a text of self-attention, such as those of a cache."""
-    _, _, queries, keys = call.shape
-    fields = call.fields[item] if call.fields else {}
-    if not fields or call.map_type is PooledMaps:
-        return keys - queries
-    mask = fields["factors"].mask if call.map_type is FactoredMaps else None
-    if mask is not None and mask.explicit is None:
-        return position_of_first_query(mask.last_keys(queries, keys), keys)
-    visible = fields["visible"].reshape(-1, queries, keys).any(axis=0) if mask is None else mask.explicit
-    return position_of_first_query(last_visible_keys(visible), keys)
-
-
-def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:
-    """Returns scores, weights and visible cells of whole maps, given rows, columns and cells of their parts."""
-    scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-    heads_differ = any(cells.visible.ndim == 3 for _, cells in parts)
-    visible = np.zeros(shape if heads_differ else shape[1:], dtype=bool)
-    for (rows, columns), cells in parts:
-        scores[:, rows, columns], weights[:, rows, columns] = cells.scores, cells.weights
-        visible[..., rows, columns] = cells.visible
-    return {"scores": scores, "weights": weights, "visible": visible}
-
-
-def _key_heads_of(call: FactoredCall, heads: Sequence[int]) -> list[int]:
-    heads_per_key_head = call.shape[1] // call.keys.shape[1]
-    return [head // heads_per_key_head for head in heads]
-
-
-def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of each text with its queries and keys as ``factors``, if the call has any."""
-    factors = factors_of(call, heads)
-    if factors is None:
-        return fields
-    key_heads_of_heads = _key_heads_of(factors, heads)
-    kept_key_heads = sorted(set(key_heads_of_heads))
-    queries = _to_numpy(pick_heads(factors.queries, heads, factors.shape[1]))
-    keys = _to_numpy(factors.keys[:, kept_key_heads])
-    key_heads = tuple(map(kept_key_heads.index, key_heads_of_heads))
-    return [
-        text | {"factors": ScoreFactors(queries=text_queries, keys=text_keys, key_heads=key_heads, scale=factors.scale)}
-        for text, text_queries, text_keys in zip(fields, queries, keys, strict=True)
-    ]
+def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
+    """Raises AttnvizError if the maps of a call do not fit into free memory; accepts maps of up to 16 MiB unchecked."""
+    batch, _, queries, keys = call.shape
+    cells = queries * keys
+    if map_type is FactoredMaps and isinstance(call, FactoredCall):
+        cells = (queries + keys) * call.queries.shape[-1]
+    heads_at_once = 1 if map_type is PooledMaps else heads
+    needed_bytes = ARRAYS_AT_ONCE * batch * heads_at_once * cells * FLOAT32_BYTES
+    if needed_bytes > MIN_CHECKED_BYTES:
+        plural = "s" if heads_at_once > 1 else ""
+        subject = f"{heads_at_once} head{plural} of layer {site.layer} over {queries} tokens"
+        refuse_without_memory(needed_bytes, subject, "use fewer layers, heads or tokens")
 
 
 def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
@@ -325,6 +248,26 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
     pooled_fields = pool_heads(weights_and_visible())
     text_metrics = map(concatenated_metrics, zip(*head_metrics, strict=True))
     return [text | {"metrics": metrics} for text, metrics in zip(pooled_fields, text_metrics, strict=True)]
+
+
+def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+    return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
+
+
+def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
+    """Returns the fields of each text with its queries and keys as ``factors``, if the call has any."""
+    factors = factors_of(call, heads)
+    if factors is None:
+        return fields
+    key_heads_of_heads = _key_heads_of(factors, heads)
+    kept_key_heads = sorted(set(key_heads_of_heads))
+    queries = _to_numpy(pick_heads(factors.queries, heads, factors.shape[1]))
+    keys = _to_numpy(factors.keys[:, kept_key_heads])
+    key_heads = tuple(map(kept_key_heads.index, key_heads_of_heads))
+    return [
+        text | {"factors": ScoreFactors(queries=text_queries, keys=text_keys, key_heads=key_heads, scale=factors.scale)}
+        for text, text_queries, text_keys in zip(fields, queries, keys, strict=True)
+    ]
 
 
 def _factored_fields(
@@ -417,23 +360,9 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     return replace(call, queries=queries, keys=keys, mask=mask, position_biases=biases, sinks=sinks)
 
 
-def largest_known(fidelities: Iterable[float | None]) -> float | None:
-    """Returns the largest of the fidelities that are known; ``None`` if none is known."""
-    return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)
-
-
-def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError if the maps of a call do not fit into free memory; accepts maps of up to 16 MiB unchecked."""
-    batch, _, queries, keys = call.shape
-    cells = queries * keys
-    if map_type is FactoredMaps and isinstance(call, FactoredCall):
-        cells = (queries + keys) * call.queries.shape[-1]
-    heads_at_once = 1 if map_type is PooledMaps else heads
-    needed_bytes = ARRAYS_AT_ONCE * batch * heads_at_once * cells * FLOAT32_BYTES
-    if needed_bytes > MIN_CHECKED_BYTES:
-        plural = "s" if heads_at_once > 1 else ""
-        subject = f"{heads_at_once} head{plural} of layer {site.layer} over {queries} tokens"
-        refuse_without_memory(needed_bytes, subject, "use fewer layers, heads or tokens")
+def _key_heads_of(call: FactoredCall, heads: Sequence[int]) -> list[int]:
+    heads_per_key_head = call.shape[1] // call.keys.shape[1]
+    return [head // heads_per_key_head for head in heads]
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
@@ -447,3 +376,74 @@ def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
 def _to_numpy(values: Tensor) -> FloatArray:
     numbers: FloatArray = values.detach().float().cpu().numpy()
     return numbers
+
+
+def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
+    """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own."""
+    first_call = calls[0]
+    common_fields: dict[str, Any] = {
+        "layer": first_call.site.layer,
+        "module": first_call.site.module,
+        "kind": first_call.site.kind,
+        "heads": tuple(head for call in calls for head in call.heads),
+        "query_tokens": queries,
+        "key_tokens": keys,
+        "item": first_call.text_number(item),
+        "pools_queries": first_call.site.pools_queries,
+        "fidelity": largest_known(call.fidelity[item] for call in calls),
+    }
+    sinks = [call.sinks[item] for call in calls if call.sinks is not None]
+    if first_call.map_type is FactoredMaps:
+        factored_maps = FactoredMaps(**common_fields, **first_call.fields_of(item))
+        return with_sink(factored_maps, sinks[0]) if sinks else factored_maps
+    common_fields["scale"] = first_call.scale
+    if first_call.map_type is DenseMaps and len(calls) == 1:
+        common_fields["key_heads"] = first_call.key_heads
+    all_fields = [call.fields_of(item) for call in calls]
+    fields = dict(all_fields[0])
+    if len(calls) > 1:  # each head is a module of its own
+        for name in fields:
+            if name in HEAD_ARRAYS:
+                fields[name] = np.concatenate([call_fields[name] for call_fields in all_fields])
+            elif name in VISIBILITY_ARRAYS:
+                counts = [len(call.heads) for call in calls]
+                fields[name] = shared_or_per_head(
+                    [
+                        visible_to_heads(call_fields[name], [head])
+                        for call_fields, count in zip(all_fields, counts, strict=True)
+                        for head in range(count)
+                    ]
+                )
+    if fields.get("metrics") is not None:
+        fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
+    maps = first_call.map_type(**common_fields, **fields)
+    return with_sink(maps, np.concatenate(sinks)) if len(sinks) == len(calls) else maps
+
+
+def position_of_queries(call: CapturedCall, item: int) -> int:
+    """Returns the number of keys before the first query in a text of self-attention, such as those of a cache."""
+    _, _, queries, keys = call.shape
+    fields = call.fields[item] if call.fields else {}
+    if not fields or call.map_type is PooledMaps:
+        return keys - queries
+    mask = fields["factors"].mask if call.map_type is FactoredMaps else None
+    if mask is not None and mask.explicit is None:
+        return position_of_first_query(mask.last_keys(queries, keys), keys)
+    visible = fields["visible"].reshape(-1, queries, keys).any(axis=0) if mask is None else mask.explicit
+    return position_of_first_query(last_visible_keys(visible), keys)
+
+
+def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:
+    """Returns scores, weights and visible cells of whole maps, given rows, columns and cells of their parts."""
+    scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+    heads_differ = any(cells.visible.ndim == 3 for _, cells in parts)
+    visible = np.zeros(shape if heads_differ else shape[1:], dtype=bool)
+    for (rows, columns), cells in parts:
+        scores[:, rows, columns], weights[:, rows, columns] = cells.scores, cells.weights
+        visible[..., rows, columns] = cells.visible
+    return {"scores": scores, "weights": weights, "visible": visible}
+
+
+def largest_known(fidelities: Iterable[float | None]) -> float | None:
+    """Returns the largest of the fidelities that are known; ``None`` if none is known."""
+    return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)

@@ -164,6 +164,50 @@ class TextCollector:
         self.latest = len(self.batches)
         self.batches.append(continued_batch)
 
+    def _continuation(self, calls: dict[Key, CapturedCall]) -> "tuple[int, _Continuation | None]":
+        """Returns the number of the batch that a pass continues, and how; ``None`` if it begins other texts."""
+        self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
+        has_cached_keys = any(call.past_keys > 0 for call in self_calls.values())
+        # It continues the batch whose last tokens it has cached, else the one of which it has cached most tokens.
+        number, best, is_too_long = 0, None, False
+        for way in (_Batch.continuation, _Batch.continuation_over_changed_cache):
+            for other in range(len(self.batches))[::-1][: None if has_cached_keys else 1]:
+                continuation = way(self.batches[other], calls)
+                if continuation is None:
+                    continue
+                rows, places = continuation.rows, continuation.places
+                if not all(rows[key].can_join(call, places[key]) for key, call in calls.items()):
+                    is_too_long = True
+                    continue
+                is_at_end = all(rows[key].end <= places[key].position for key in self_calls)
+                if best is None or is_at_end or (continuation.position or 0) > (best.position or 0):
+                    number, best = other, continuation
+                if is_at_end:
+                    break
+            if best is not None or not has_cached_keys:
+                break
+        if best is None and is_too_long:
+            self.long_passes.append(self.passes)
+        elif best is None and self.batches and has_cached_keys:
+            self._note_unplaced(calls)
+        return number, best
+
+    def _note_unplaced(self, calls: dict[Key, CapturedCall]) -> None:
+        """Notes a pass whose cached keys are unknown, and how many of them the last batch has."""
+        rows_so_far = self.batches[-1].rows
+        for key, call in calls.items():
+            rows, past_count = rows_so_far.get(key), call.past_keys
+            if key[0].kind != "self" or rows is None or rows.marks is None or call.marks is None:
+                continue
+            if past_count <= rows.start:
+                return
+            known = rows.marks.known_keys(call.marks, past_count)
+            if known < past_count or call.shape[0] != rows.texts:
+                if not self.unplaced_passes:
+                    self.unplaced_keys = f"{past_count - known} of {past_count} in pass {self.passes}"
+                self.unplaced_passes.append(self.passes)
+                return
+
     def end_verification(self, tokens: int | None) -> None:
         """Leaves out rejected drafts at the end of the last batch, given the number of tokens that were kept."""
         self.is_verifying = False
@@ -275,50 +319,6 @@ class TextCollector:
                     f"In {name}, layer {number_ranges(layers)} computed the last {rows.end - start} of {rows.end} rows."
                 )
         return remarks
-
-    def _continuation(self, calls: dict[Key, CapturedCall]) -> "tuple[int, _Continuation | None]":
-        """Returns the number of the batch that a pass continues, and how; ``None`` if it begins other texts."""
-        self_calls = {key: call for key, call in calls.items() if key[0].kind == "self"}
-        has_cached_keys = any(call.past_keys > 0 for call in self_calls.values())
-        # It continues the batch whose last tokens it has cached, else the one of which it has cached most tokens.
-        number, best, is_too_long = 0, None, False
-        for way in (_Batch.continuation, _Batch.continuation_over_changed_cache):
-            for other in range(len(self.batches))[::-1][: None if has_cached_keys else 1]:
-                continuation = way(self.batches[other], calls)
-                if continuation is None:
-                    continue
-                rows, places = continuation.rows, continuation.places
-                if not all(rows[key].can_join(call, places[key]) for key, call in calls.items()):
-                    is_too_long = True
-                    continue
-                is_at_end = all(rows[key].end <= places[key].position for key in self_calls)
-                if best is None or is_at_end or (continuation.position or 0) > (best.position or 0):
-                    number, best = other, continuation
-                if is_at_end:
-                    break
-            if best is not None or not has_cached_keys:
-                break
-        if best is None and is_too_long:
-            self.long_passes.append(self.passes)
-        elif best is None and self.batches and has_cached_keys:
-            self._note_unplaced(calls)
-        return number, best
-
-    def _note_unplaced(self, calls: dict[Key, CapturedCall]) -> None:
-        """Notes a pass whose cached keys are unknown, and how many of them the last batch has."""
-        rows_so_far = self.batches[-1].rows
-        for key, call in calls.items():
-            rows, past_count = rows_so_far.get(key), call.past_keys
-            if key[0].kind != "self" or rows is None or rows.marks is None or call.marks is None:
-                continue
-            if past_count <= rows.start:
-                return
-            known = rows.marks.known_keys(call.marks, past_count)
-            if known < past_count or call.shape[0] != rows.texts:
-                if not self.unplaced_passes:
-                    self.unplaced_keys = f"{past_count - known} of {past_count} in pass {self.passes}"
-                self.unplaced_passes.append(self.passes)
-                return
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,8 @@ class DataFlow:
         self.marks = count(1)  # the number of the next mark of a part
         self.roots = count()  # the number of the next input
 
+    # A function has returned: its results get nodes.
+
     def follow_call(self, call: TorchCall) -> None:
         """Follows a call of a torch function that has returned: keeps a node for each tensor in its result.
 
@@ -142,6 +144,17 @@ class DataFlow:
             if key is not None:
                 cache_node(key, self.node(output))
         return None
+
+    def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
+        """Gives a function's result the node of its only input if both would be equal; returns True if it did."""
+        if source.shape != result.shape or source.stride() != result.stride():
+            return False
+        node = self.node(source)
+        if node.is_unobserved or node.holds_tensors or not self._is_new(result, [source]):
+            return False
+        if result is not source:
+            self._keep_without_callback(result, node)
+        return True
 
     def _compute_nodes(self, call: TorchCall, inputs: list[Tensor], result: Any) -> None:
         """Computes and keeps the nodes of a function's results, and of the tensor that the function writes into."""
@@ -177,86 +190,43 @@ class DataFlow:
                     node.lineage = _lineage_of_result(call, node.lineage)
         return None
 
-    def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """Gives a function's result the node of its only input if both would be equal; returns True if it did."""
-        if source.shape != result.shape or source.stride() != result.stride():
-            return False
-        node = self.node(source)
-        if node.is_unobserved or node.holds_tensors or not self._is_new(result, [source]):
-            return False
-        if result is not source:
-            self._keep_without_callback(result, node)
-        return True
+    def _follow_normalisation(
+        self, logits: Tensor, probabilities: Tensor, axis: int | None, name: str, overwritten: Tensor | None
+    ) -> None:
+        """Follows a softmax or sigmoid, whose result is a candidate for attention weights."""
+        node = self.node(logits)
+        normaliser: Normaliser = "sigmoid" if name == "sigmoid" else GUMBEL if name == GUMBEL else "softmax"
+        normalised_axis = key_axis(node) if normaliser == "sigmoid" else axis
+        if normalised_axis is None or logits.dim() < 2 or not logits.is_floating_point():
+            return self._follow(FollowedCall(name, [logits], [node], probabilities, (), {}))
+        kept_logits = logits if overwritten is None else overwritten
+        return self._add_candidate(kept_logits, probabilities, normalised_axis, node, normaliser, by_one_function=True)
 
-    def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
-        """True if no inner function has given the output a node, or if the output is also an input."""
-        reference = self.references.get(id(output))
-        return reference is None or reference() is not output or any(output is tensor for tensor in inputs)
+    def _broadcast_product(self, source: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+        """Returns the contraction that a product by broadcasting and a sum over axes of it compute together."""
+        factors = self.node(source).broadcast_operands
+        dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if factors is None or dims is None:
+            return None
+        axes = [dims] if isinstance(dims, int) else list(dims)
+        keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+        product = elementwise_sum(*factors, axes, keepdim)
+        return product if has_own_axes(product, self.node(product.left), self.node(product.right)) else None
 
-    def node(self, tensor: Tensor) -> Node:
-        """Returns the node of a tensor; creates it if no observed function computed the tensor.
-
-        Parameters and buffers of the model get the node of a constant. A tensor that shares memory with an unused
-        softmax result is a view of it. Any other tensor is an input.
-        """
-        reference = self.references.get(id(tensor))
-        if reference is not None and reference() is tensor:
-            return reference.node
-        constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
-        node = None
-        for candidate in () if constant else self.unused_candidates():
-            weights = candidate.probabilities
-            if weights is not None and is_view(weights, tensor):  # made by code that cannot be observed
-                axes = axes_of_view(candidate.axes, weights.stride(), tensor.shape, tensor.stride())
-                node = Node(axes, self.node(weights).lineage, weights=(candidate,))
-                break
-        if node is None:
-            node = Node(
-                unknown_axes(tensor.shape),
-                NOTHING if constant else Lineage(1 << next(self.roots)),  # the next free bit stands for this input
-                constant,
-                is_unobserved=True,
+    def _follow(self, call: FollowedCall) -> None:
+        name, inputs, nodes, result, *_ = call
+        if not inputs or name in FILLING:  # what the user makes outside of the model is an input of it
+            if self.running_module() is not None:
+                self._keep(result, Node(unknown_axes(result.shape), constant=True))
+            return
+        node = node_after(call)
+        self._keep(result, node)
+        note_mixing(name, nodes, node)
+        node.steps = steps = steps_after(call)
+        if steps is not None and steps.stage == "softmax":
+            self._add_candidate(
+                steps.logits, result, steps.axis or 0, self.node(steps.logits), "softmax", by_one_function=False
             )
-        self._keep(tensor, node)
-        return node
-
-    def unused_candidates(self) -> Iterator[WeightsCandidate]:
-        """Yields the normalised tensors that no product has used."""
-        return (candidate for candidate in self.open_candidates if not candidate.used)
-
-    def note_attention(self, queries: Tensor, values: Tensor, result: Tensor) -> None:
-        """Follows a function that computes attention: its result has the queries' lineage, one attention call deeper.
-
-        The axes of the result are those of the queries, with the features of the values; they are unknown if the result
-        has another number of axes.
-        """
-        query_node, value_node = self.node(queries), self.node(values)
-        if result.dim() != queries.dim():
-            return self._keep(result, Node(unknown_axes(result.shape), query_node.lineage.after_attention))
-        axes = (*query_node.axes[:-1], resized_axis(value_node.axes[-1], result.shape[-1]))
-        return self._keep(result, Node(tuple(map(without_marks, axes)), query_node.lineage.after_attention))
-
-    def note_elementwise(self, source: Tensor, result: Tensor) -> None:
-        """Follows an element-wise function whose call was not observed: its result gets the node of its source."""
-        self._keep(result, self.node(source))
-
-    def _keep(self, tensor: Tensor, node: Node) -> None:
-        reference = _NodeReference(tensor, self._forget)
-        reference.key, reference.node = id(tensor), node
-        self.references[reference.key] = reference
-
-    def _keep_without_callback(self, tensor: Tensor, node: Node) -> None:
-        """Keeps a node that holds no tensors, without a callback; dead references are swept later."""
-        reference = _NodeReference(tensor)
-        reference.key, reference.node = id(tensor), node
-        self.references[reference.key] = reference
-        if len(self.references) > self.sweep_size:
-            self.references = {key: entry for key, entry in self.references.items() if entry() is not None}
-            self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
-
-    def _forget(self, reference: ref[Tensor]) -> None:
-        if isinstance(reference, _NodeReference) and self.references.get(reference.key) is reference:
-            del self.references[reference.key]
 
     def _merge_written(self, target: Tensor, value: object) -> None:
         """Merges the node of a value into the node of the tensor that it was written to, such as a cache of keys."""
@@ -278,17 +248,23 @@ class DataFlow:
                 )
                 self._keep(tensor, merged_node)
 
-    def _follow_normalisation(
-        self, logits: Tensor, probabilities: Tensor, axis: int | None, name: str, overwritten: Tensor | None
-    ) -> None:
-        """Follows a softmax or sigmoid, whose result is a candidate for attention weights."""
-        node = self.node(logits)
-        normaliser: Normaliser = "sigmoid" if name == "sigmoid" else GUMBEL if name == GUMBEL else "softmax"
-        normalised_axis = key_axis(node) if normaliser == "sigmoid" else axis
-        if normalised_axis is None or logits.dim() < 2 or not logits.is_floating_point():
-            return self._follow(FollowedCall(name, [logits], [node], probabilities, (), {}))
-        kept_logits = logits if overwritten is None else overwritten
-        return self._add_candidate(kept_logits, probabilities, normalised_axis, node, normaliser, by_one_function=True)
+    def note_attention(self, queries: Tensor, values: Tensor, result: Tensor) -> None:
+        """Follows a function that computes attention: its result has the queries' lineage, one attention call deeper.
+
+        The axes of the result are those of the queries, with the features of the values; they are unknown if the result
+        has another number of axes.
+        """
+        query_node, value_node = self.node(queries), self.node(values)
+        if result.dim() != queries.dim():
+            return self._keep(result, Node(unknown_axes(result.shape), query_node.lineage.after_attention))
+        axes = (*query_node.axes[:-1], resized_axis(value_node.axes[-1], result.shape[-1]))
+        return self._keep(result, Node(tuple(map(without_marks, axes)), query_node.lineage.after_attention))
+
+    def note_elementwise(self, source: Tensor, result: Tensor) -> None:
+        """Follows an element-wise function whose call was not observed: its result gets the node of its source."""
+        self._keep(result, self.node(source))
+
+    # Candidates wait for the product that uses them.
 
     def _add_candidate(
         self,
@@ -331,6 +307,18 @@ class DataFlow:
         if len(self.open_candidates) > MAX_OPEN:
             self._give_up(self.open_candidates.pop(0))
 
+    def _with_new_marks(self, axis: Axis) -> Axis:
+        return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
+
+    def unused_candidates(self) -> Iterator[WeightsCandidate]:
+        """Yields the normalised tensors that no product has used."""
+        return (candidate for candidate in self.open_candidates if not candidate.used)
+
+    def _drop_tensors(self, candidate: WeightsCandidate) -> None:
+        """Frees the tensors of a candidate and marks it as used, so that no later product counts as its use."""
+        candidate.logits = candidate.probabilities = candidate.scores = None
+        candidate.used = True
+
     def flush(self) -> None:
         """Drops all normalised tensors that no product used, and reports those that were not added to others."""
         for candidate in self.unused_candidates():
@@ -343,39 +331,57 @@ class DataFlow:
             self.findings.append(replace(candidate))
         self._drop_tensors(candidate)
 
-    def _drop_tensors(self, candidate: WeightsCandidate) -> None:
-        """Frees the tensors of a candidate and marks it as used, so that no later product counts as its use."""
-        candidate.logits = candidate.probabilities = candidate.scores = None
-        candidate.used = True
+    # Each tensor has a node while it lives.
 
-    def _with_new_marks(self, axis: Axis) -> Axis:
-        return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
+    def node(self, tensor: Tensor) -> Node:
+        """Returns the node of a tensor; creates it if no observed function computed the tensor.
 
-    def _broadcast_product(self, source: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-        """Returns the contraction that a product by broadcasting and a sum over axes of it compute together."""
-        factors = self.node(source).broadcast_operands
-        dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if factors is None or dims is None:
-            return None
-        axes = [dims] if isinstance(dims, int) else list(dims)
-        keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
-        product = elementwise_sum(*factors, axes, keepdim)
-        return product if has_own_axes(product, self.node(product.left), self.node(product.right)) else None
-
-    def _follow(self, call: FollowedCall) -> None:
-        name, inputs, nodes, result, *_ = call
-        if not inputs or name in FILLING:  # what the user makes outside of the model is an input of it
-            if self.running_module() is not None:
-                self._keep(result, Node(unknown_axes(result.shape), constant=True))
-            return
-        node = node_after(call)
-        self._keep(result, node)
-        note_mixing(name, nodes, node)
-        node.steps = steps = steps_after(call)
-        if steps is not None and steps.stage == "softmax":
-            self._add_candidate(
-                steps.logits, result, steps.axis or 0, self.node(steps.logits), "softmax", by_one_function=False
+        Parameters and buffers of the model get the node of a constant. A tensor that shares memory with an unused
+        softmax result is a view of it. Any other tensor is an input.
+        """
+        reference = self.references.get(id(tensor))
+        if reference is not None and reference() is tensor:
+            return reference.node
+        constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
+        node = None
+        for candidate in () if constant else self.unused_candidates():
+            weights = candidate.probabilities
+            if weights is not None and is_view(weights, tensor):  # made by code that cannot be observed
+                axes = axes_of_view(candidate.axes, weights.stride(), tensor.shape, tensor.stride())
+                node = Node(axes, self.node(weights).lineage, weights=(candidate,))
+                break
+        if node is None:
+            node = Node(
+                unknown_axes(tensor.shape),
+                NOTHING if constant else Lineage(1 << next(self.roots)),  # the next free bit stands for this input
+                constant,
+                is_unobserved=True,
             )
+        self._keep(tensor, node)
+        return node
+
+    def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
+        """True if no inner function has given the output a node, or if the output is also an input."""
+        reference = self.references.get(id(output))
+        return reference is None or reference() is not output or any(output is tensor for tensor in inputs)
+
+    def _keep(self, tensor: Tensor, node: Node) -> None:
+        reference = _NodeReference(tensor, self._forget)
+        reference.key, reference.node = id(tensor), node
+        self.references[reference.key] = reference
+
+    def _keep_without_callback(self, tensor: Tensor, node: Node) -> None:
+        """Keeps a node that holds no tensors, without a callback; dead references are swept later."""
+        reference = _NodeReference(tensor)
+        reference.key, reference.node = id(tensor), node
+        self.references[reference.key] = reference
+        if len(self.references) > self.sweep_size:
+            self.references = {key: entry for key, entry in self.references.items() if entry() is not None}
+            self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
+
+    def _forget(self, reference: ref[Tensor]) -> None:
+        if isinstance(reference, _NodeReference) and self.references.get(reference.key) is reference:
+            del self.references[reference.key]
 
 
 def _lineage_of_result(call: TorchCall, lineage: Lineage) -> Lineage:

@@ -152,15 +152,15 @@ class HuggingFaceReader(FolderReader):
         return model
 
     @property
-    def tower(self) -> str:
-        """The tower for text if the model has one for pictures too; else ""."""
-        return TEXT_TOWER if hasattr(self.loaded[0].config, "vision_config") else ""
-
-    @property
     def module(self) -> "nn.Module":
         """The part of the model that reads text; for the texts of a corpus only the encoder of an encoder-decoder."""
         encodes = self.use == "texts" and self.text_model.config.is_encoder_decoder
         return self.text_model.get_encoder() if encodes else self.text_model
+
+    @property
+    def tower(self) -> str:
+        """The tower for text if the model has one for pictures too; else ""."""
+        return TEXT_TOWER if hasattr(self.loaded[0].config, "vision_config") else ""
 
     @cached_property
     def limit(self) -> int | None:
@@ -178,49 +178,11 @@ class HuggingFaceReader(FolderReader):
         return inspect.signature(self.module.forward).parameters
 
     @property
-    def origins(self) -> tuple[str, ...]:
-        """Remarks on weights that are not those of the model's files, but dequantized or merged."""
-        if self.is_live:
-            return ()
-        remarks = []
-        types = () if self.folder.is_dir() else read_gguf(self.folder, self.settings.model).types
-        if rounded := ", ".join(name for name in types if not name.startswith(FLOATS)):
-            remarks.append(
-                f"The file's weights are rounded ({rounded}); they were dequantized to {self.settings.dtype}."
-            )
-        base, adapter = split_adapter(self.settings.model)
-        if adapter is not None:
-            remarks.append(f"The adapter {self.name} was merged into {describe_name(base)}.")
-        return tuple(remarks)
-
-    @property
     def known_counts(self) -> tuple[int | None, int | None]:
         """The largest numbers of layers and heads in the folder's configuration, if there is a folder."""
         return (None, None) if self.is_live else known_counts(self.folder)
 
-    def tokenize(self, text: str) -> "Tokens":
-        """Splits a text with the model's tokenizer."""
-        from attnviz.models.huggingface.tokens import tokenize_text
-
-        return tokenize_text(self.loaded[1], text)
-
-    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the keyword arguments of the forward pass: ids, the mask if the module takes one, and no cache."""
-        inputs: dict[str, Any] = {"input_ids": ids}
-        if attention_mask is not None and "attention_mask" in self.parameters:
-            inputs["attention_mask"] = attention_mask
-        if "use_cache" in self.parameters:
-            inputs["use_cache"] = False
-        return inputs
-
-    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids, a mask of the visible tokens, and the positions of all tokens if the module takes them."""
-        if "attention_mask" not in self.parameters or self.text_model.config.is_encoder_decoder:
-            return super().inputs_without(tokens, hidden)
-        inputs = self.inputs_of(self.tensor(tokens.ids[None]), self.tensor((~hidden)[None].astype(np.int64)))
-        if "position_ids" in self.parameters:
-            inputs["position_ids"] = self.tensor(np.arange(len(tokens))[None])
-        return inputs
+    # An example becomes the inputs of the model.
 
     def read(self, example: Example) -> Prepared:
         """Prepares an example for the forward pass.
@@ -260,66 +222,6 @@ class HuggingFaceReader(FolderReader):
             inputs["token_type_ids"] = self.tensor(np.array([types]))
         title = example.text if example.answer is None else prepared.tokens.text
         return replace(prepared, inputs=inputs, title=title, remarks=(*self.origins, *prepared.remarks))
-
-    def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """Splits each text into windows of tokens.
-
-        A slow tokenizer gives one window for each text, or none if the text has more tokens than allowed.
-        """
-        from attnviz.models.huggingface.tokens import tokenize_windows
-        from attnviz.text.tokens import windows_of
-
-        if self.loaded[1].is_fast:
-            return tokenize_windows(self.loaded[1], texts, window, self.limit)
-        return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
-
-    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
-        """Returns a token of the vocabulary, as `single_token` finds it."""
-        from attnviz.models.huggingface.tokens import single_token
-
-        return single_token(self.loaded[1], label)
-
-    def ordinary_ids(self) -> "IntArray":
-        """Returns the ids that both embedding and tokenizer have, except special tokens."""
-        table: Any = self.text_model.get_input_embeddings()
-        count = min(table.num_embeddings, len(self.loaded[1]))
-        return np.setdiff1d(np.arange(count), self.loaded[1].all_special_ids)
-
-    def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns a remark if many tokens of the text are unknown to the tokenizer, else nothing."""
-        from attnviz.models.huggingface.tokens import unknown_remark
-
-        with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
-            return unknown_remark(self.loaded[1], tokens)
-
-    def _refuse_unreadable(self, prepared: Prepared, can_be_cut: bool) -> None:
-        """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
-        rows, name = vocabulary_size(self.text_model), self.settings.model
-        for setting in PLACEHOLDERS:
-            token_id = getattr(self.loaded[0].config, setting, None)
-            if isinstance(token_id, int) and token_id in prepared.tokens.ids:
-                label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
-                advice = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
-                raise AttnvizError(
-                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {advice}, or in "
-                    "Python attnviz.record(model) records any input"
-                )
-        for tokens in filter(None, (prepared.tokens, prepared.context)):
-            self._refuse_long(tokens, can_be_cut and prepared.context is None and not self.settings.generate)
-            max_id = int(tokens.ids.max())
-            if rows is not None and max_id >= rows:
-                raise AttnvizError(
-                    f"the tokenizer of {name} gives the token id {max_id}, but the model has only {rows} tokens: they "
-                    "do not belong together; copy both from one model"
-                )
-
-    def _refuse_long(self, tokens: "Tokens", can_be_cut: bool) -> None:
-        """Raises AttnvizError if the text has more tokens than the model has positions."""
-        if self.limit is not None and len(tokens) > self.limit:
-            advice = f"cut it with {option('truncate', True)}" if can_be_cut else "use a shorter text"
-            raise AttnvizError(
-                f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; {advice}"
-            )
 
     def _model_input(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
@@ -393,6 +295,108 @@ class HuggingFaceReader(FolderReader):
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
         return Prepared({}, tokens, context, attention, remarks=remarks)
+
+    def _refuse_unreadable(self, prepared: Prepared, can_be_cut: bool) -> None:
+        """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
+        rows, name = vocabulary_size(self.text_model), self.settings.model
+        for setting in PLACEHOLDERS:
+            token_id = getattr(self.loaded[0].config, setting, None)
+            if isinstance(token_id, int) and token_id in prepared.tokens.ids:
+                label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
+                advice = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
+                raise AttnvizError(
+                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {advice}, or in "
+                    "Python attnviz.record(model) records any input"
+                )
+        for tokens in filter(None, (prepared.tokens, prepared.context)):
+            self._refuse_long(tokens, can_be_cut and prepared.context is None and not self.settings.generate)
+            max_id = int(tokens.ids.max())
+            if rows is not None and max_id >= rows:
+                raise AttnvizError(
+                    f"the tokenizer of {name} gives the token id {max_id}, but the model has only {rows} tokens: they "
+                    "do not belong together; copy both from one model"
+                )
+
+    def _refuse_long(self, tokens: "Tokens", can_be_cut: bool) -> None:
+        """Raises AttnvizError if the text has more tokens than the model has positions."""
+        if self.limit is not None and len(tokens) > self.limit:
+            advice = f"cut it with {option('truncate', True)}" if can_be_cut else "use a shorter text"
+            raise AttnvizError(
+                f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; {advice}"
+            )
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Remarks on weights that are not those of the model's files, but dequantized or merged."""
+        if self.is_live:
+            return ()
+        remarks = []
+        types = () if self.folder.is_dir() else read_gguf(self.folder, self.settings.model).types
+        if rounded := ", ".join(name for name in types if not name.startswith(FLOATS)):
+            remarks.append(
+                f"The file's weights are rounded ({rounded}); they were dequantized to {self.settings.dtype}."
+            )
+        base, adapter = split_adapter(self.settings.model)
+        if adapter is not None:
+            remarks.append(f"The adapter {self.name} was merged into {describe_name(base)}.")
+        return tuple(remarks)
+
+    def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
+        """Returns a remark if many tokens of the text are unknown to the tokenizer, else nothing."""
+        from attnviz.models.huggingface.tokens import unknown_remark
+
+        with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
+            return unknown_remark(self.loaded[1], tokens)
+
+    # Texts and ids
+
+    def tokenize(self, text: str) -> "Tokens":
+        """Splits a text with the model's tokenizer."""
+        from attnviz.models.huggingface.tokens import tokenize_text
+
+        return tokenize_text(self.loaded[1], text)
+
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
+        """Returns the keyword arguments of the forward pass: ids, the mask if the module takes one, and no cache."""
+        inputs: dict[str, Any] = {"input_ids": ids}
+        if attention_mask is not None and "attention_mask" in self.parameters:
+            inputs["attention_mask"] = attention_mask
+        if "use_cache" in self.parameters:
+            inputs["use_cache"] = False
+        return inputs
+
+    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
+        """Returns the ids, a mask of the visible tokens, and the positions of all tokens if the module takes them."""
+        if "attention_mask" not in self.parameters or self.text_model.config.is_encoder_decoder:
+            return super().inputs_without(tokens, hidden)
+        inputs = self.inputs_of(self.tensor(tokens.ids[None]), self.tensor((~hidden)[None].astype(np.int64)))
+        if "position_ids" in self.parameters:
+            inputs["position_ids"] = self.tensor(np.arange(len(tokens))[None])
+        return inputs
+
+    def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
+        """Splits each text into windows of tokens.
+
+        A slow tokenizer gives one window for each text, or none if the text has more tokens than allowed.
+        """
+        from attnviz.models.huggingface.tokens import tokenize_windows
+        from attnviz.text.tokens import windows_of
+
+        if self.loaded[1].is_fast:
+            return tokenize_windows(self.loaded[1], texts, window, self.limit)
+        return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
+
+    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
+        """Returns a token of the vocabulary, as `single_token` finds it."""
+        from attnviz.models.huggingface.tokens import single_token
+
+        return single_token(self.loaded[1], label)
+
+    def ordinary_ids(self) -> "IntArray":
+        """Returns the ids that both embedding and tokenizer have, except special tokens."""
+        table: Any = self.text_model.get_input_embeddings()
+        count = min(table.num_embeddings, len(self.loaded[1]))
+        return np.setdiff1d(np.arange(count), self.loaded[1].all_special_ids)
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:

@@ -46,6 +46,8 @@ class Reader(ABC):
         self.settings, self.built_in, self.use = settings, built_in, use
         self.keeps_factors = False
 
+    # What each source defines
+
     @property
     @abstractmethod
     def module(self) -> "nn.Module":
@@ -71,6 +73,8 @@ class Reader(ABC):
             attention_mask: ``(texts, tokens)``, 1 for tokens, 0 for padding, which comes last; ``None`` for no padding.
         """
 
+    # What a source may know better
+
     @property
     def limit(self) -> int | None:
         """The largest number of tokens that the model reads; ``None`` for any number."""
@@ -82,17 +86,6 @@ class Reader(ABC):
         return 0
 
     @property
-    def device(self) -> "torch.device":
-        """The device of the module's first weights."""
-        return next(self.module.parameters()).device
-
-    @property
-    def input_device(self) -> "torch.device | str":
-        """The device of the module's inputs."""
-        # With device_map, weights on disk have the device "meta"; accelerate then moves the inputs by itself.
-        return "cpu" if self.device.type == "meta" else self.device
-
-    @property
     def failure(self) -> str:
         """The begin of the refusal of an example on which the model fails without the capture too; "" for none."""
         return ""
@@ -102,9 +95,27 @@ class Reader(ABC):
         """The tower whose heads are recorded, ``text`` or ``picture``; "" for a model without both towers."""
         return ""
 
+    @property
+    def known_counts(self) -> tuple[int | None, int | None]:
+        """The largest numbers of layers and heads, as far as they are known before the model is loaded."""
+        return None, None
+
+    @property
+    def ablated_module(self) -> str | None:
+        """The path of the part of the module whose heads are ablated; ``None`` for all heads."""
+        return None
+
     def running(self) -> AbstractContextManager[None]:
         """Returns the context in which the module runs; a subclass silences the module's library in it."""
         return nullcontext()
+
+    def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
+        """Returns remarks on the tokens of a text, which are shown with its maps; none unless a subclass has some."""
+        return ()
+
+    def recorded_part(self, prepared_input: "Prepared") -> "tuple[nn.Module, Prepared]":
+        """Returns the module and its inputs; a subclass may return a part of the module with the part's inputs."""
+        return self.module, prepared_input
 
     def read(self, example: "Example") -> "Prepared":
         """Returns a text as inputs of the module, with the tokens of its maps."""
@@ -118,25 +129,17 @@ class Reader(ABC):
             )
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
-    def refuse_parts(self, example: "Example") -> None:
-        """Raises AttnvizError if the example has a part that the model does not read."""
-        unread_part = next((part for part in example.parts if part not in self.reads), None)
-        if unread_part == "messages":
-            raise AttnvizError(
-                f"{self.name} has no chat template for messages; choose a chat model with {option('model')}"
-            )
-        if unread_part == "answer":
-            raise AttnvizError(
-                f"{self.name} reads texts, not the token ids of a server's answer; give the folder of the model that "
-                f"wrote it, such as {option('model', './llama')}"
-            )
-        if unread_part is not None:
-            name, *names = ("image" if part == "images" else part for part in (unread_part, *self.reads))
-            raise AttnvizError(f"{self.name} does not read {option(name)}; give {or_list(dict.fromkeys(names))}")
-
     def built_in_example(self) -> "Prepared":
         """Returns the model's built-in example, for commands without a text."""
         raise AttnvizError(f"{self.settings.model} needs a text; see attnviz info samples")
+
+    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
+        """Returns the module's keyword arguments for one text in which some tokens are hidden from later tokens.
+
+        Args:
+            hidden: ``(tokens,)``, true for the tokens that no later one sees; their places stay the same.
+        """
+        raise AttnvizError(f"{self.name} takes no mask of keys, so {option('check')} cannot hide a unit; leave it out")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Returns a list of windows of tokens for each text; the list of a text that does not fit is empty.
@@ -148,32 +151,6 @@ class Reader(ABC):
 
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
-    def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
-        """Returns the module's keyword arguments for several texts, padded at the end."""
-        import numpy as np
-
-        width = max(map(len, texts))
-        ids = np.full((len(texts), width), self.padding_id, dtype=np.int64)
-        is_token = np.zeros_like(ids)
-        for row, tokens in enumerate(texts):
-            ids[row, : len(tokens)] = tokens.ids
-            is_token[row, : len(tokens)] = 1
-        return self.inputs_of(self.tensor(ids), self.tensor(is_token))
-
-    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the module's keyword arguments for one text in which some tokens are hidden from later tokens.
-
-        Args:
-            hidden: ``(tokens,)``, true for the tokens that no later one sees; their places stay the same.
-        """
-        raise AttnvizError(f"{self.name} takes no mask of keys, so {option('check')} cannot hide a unit; leave it out")
-
-    def tensor(self, numbers: "IntArray") -> "torch.Tensor":
-        """Returns an integer array as a tensor on the device of the module's inputs."""
-        import torch
-
-        return torch.tensor(numbers).to(self.input_device)
-
     def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
         """Returns the first token of a text that has this label, else one that has it with spaces around it."""
         from attnviz.models.reading.example import FoundToken
@@ -183,19 +160,6 @@ class Reader(ABC):
         if not positions:
             raise AttnvizError(f"no token {label!r} in the text; {self.name} knows only the text's tokens: give one")
         return FoundToken(int(tokens.ids[positions[0]]), tokens.labels[positions[0]])
-
-    def vocabulary(self) -> "Vocabulary":
-        """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text."""
-        import numpy as np
-
-        from attnviz.models.reading.example import Vocabulary
-
-        frame = self.tokenize(FRAME_TEXT)
-        text_positions = np.flatnonzero(~frame.special)
-        ordinary_ids = np.setdiff1d(self.ordinary_ids(), frame.ids[frame.special])
-        return Vocabulary(
-            ordinary_ids, frame.ids[: text_positions[0]].copy(), frame.ids[text_positions[-1] + 1 :].copy()
-        )
 
     def ordinary_ids(self) -> "IntArray":
         """Returns every id of the model's first embedding; subclasses that know special tokens leave them out."""
@@ -216,41 +180,11 @@ class Reader(ABC):
         """
         return None
 
-    def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns remarks on the tokens of a text, which are shown with its maps; none unless a subclass has some."""
-        return ()
+    def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
+        """Returns one recording of several examples, run as one batch."""
+        raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
-    @property
-    def known_counts(self) -> tuple[int | None, int | None]:
-        """The largest numbers of layers and heads, as far as they are known before the model is loaded."""
-        return None, None
-
-    def refuse_absent(self, selection: "Selection") -> None:
-        """Raises AttnvizError if a selected layer or head is beyond the known counts."""
-        from attnviz.text.selection import refuse_missing
-
-        layers, heads = self.known_counts
-        if layers is not None:
-            refuse_missing(selection.chosen_layers, tuple(range(layers)), "layer")
-        if heads is not None:
-            for layer in selection.chosen_layers or (0,):
-                refuse_missing(selection.heads_of(layer), tuple(range(heads)), "head")
-
-    @property
-    def ablated_module(self) -> str | None:
-        """The path of the part of the module whose heads are ablated; ``None`` for all heads."""
-        return None
-
-    def recorded_part(self, prepared_input: "Prepared") -> "tuple[nn.Module, Prepared]":
-        """Returns the module and its inputs; a subclass may return a part of the module with the part's inputs."""
-        return self.module, prepared_input
-
-    def answered(self, example: "Example") -> "Example":
-        """Returns the example with the ids that the model generates after it, so that every run reads these."""
-        if not self.settings.generate:
-            return example
-        with self.running():
-            return replace(example, generated_ids=self.read(example).generated_ids)
+    # What every command does with it
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
         """Returns the recording of one example, with the model's name, its settings and all remarks."""
@@ -280,10 +214,6 @@ class Reader(ABC):
             remarks=(*prepared_input.remarks, *doubts, *recording.remarks),
         )
 
-    def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
-        """Returns one recording of several examples, run as one batch."""
-        raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
-
     def compute(self, example: "Example", layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer; arrays not captured are empty."""
         from attnviz.text.selection import Selection
@@ -293,3 +223,79 @@ class Reader(ABC):
 
         module, prepared_input = self.recorded_part(self.read(example))
         return computation_of(module, prepared_input, layer, self.name)
+
+    def answered(self, example: "Example") -> "Example":
+        """Returns the example with the ids that the model generates after it, so that every run reads these."""
+        if not self.settings.generate:
+            return example
+        with self.running():
+            return replace(example, generated_ids=self.read(example).generated_ids)
+
+    def refuse_parts(self, example: "Example") -> None:
+        """Raises AttnvizError if the example has a part that the model does not read."""
+        unread_part = next((part for part in example.parts if part not in self.reads), None)
+        if unread_part == "messages":
+            raise AttnvizError(
+                f"{self.name} has no chat template for messages; choose a chat model with {option('model')}"
+            )
+        if unread_part == "answer":
+            raise AttnvizError(
+                f"{self.name} reads texts, not the token ids of a server's answer; give the folder of the model that "
+                f"wrote it, such as {option('model', './llama')}"
+            )
+        if unread_part is not None:
+            name, *names = ("image" if part == "images" else part for part in (unread_part, *self.reads))
+            raise AttnvizError(f"{self.name} does not read {option(name)}; give {or_list(dict.fromkeys(names))}")
+
+    def refuse_absent(self, selection: "Selection") -> None:
+        """Raises AttnvizError if a selected layer or head is beyond the known counts."""
+        from attnviz.text.selection import refuse_missing
+
+        layers, heads = self.known_counts
+        if layers is not None:
+            refuse_missing(selection.chosen_layers, tuple(range(layers)), "layer")
+        if heads is not None:
+            for layer in selection.chosen_layers or (0,):
+                refuse_missing(selection.heads_of(layer), tuple(range(heads)), "head")
+
+    def vocabulary(self) -> "Vocabulary":
+        """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text."""
+        import numpy as np
+
+        from attnviz.models.reading.example import Vocabulary
+
+        frame = self.tokenize(FRAME_TEXT)
+        text_positions = np.flatnonzero(~frame.special)
+        ordinary_ids = np.setdiff1d(self.ordinary_ids(), frame.ids[frame.special])
+        return Vocabulary(
+            ordinary_ids, frame.ids[: text_positions[0]].copy(), frame.ids[text_positions[-1] + 1 :].copy()
+        )
+
+    def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
+        """Returns the module's keyword arguments for several texts, padded at the end."""
+        import numpy as np
+
+        width = max(map(len, texts))
+        ids = np.full((len(texts), width), self.padding_id, dtype=np.int64)
+        is_token = np.zeros_like(ids)
+        for row, tokens in enumerate(texts):
+            ids[row, : len(tokens)] = tokens.ids
+            is_token[row, : len(tokens)] = 1
+        return self.inputs_of(self.tensor(ids), self.tensor(is_token))
+
+    def tensor(self, numbers: "IntArray") -> "torch.Tensor":
+        """Returns an integer array as a tensor on the device of the module's inputs."""
+        import torch
+
+        return torch.tensor(numbers).to(self.input_device)
+
+    @property
+    def device(self) -> "torch.device":
+        """The device of the module's first weights."""
+        return next(self.module.parameters()).device
+
+    @property
+    def input_device(self) -> "torch.device | str":
+        """The device of the module's inputs."""
+        # With device_map, weights on disk have the device "meta"; accelerate then moves the inputs by itself.
+        return "cpu" if self.device.type == "meta" else self.device
