@@ -3,11 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import lens_heads, open_map_pane, tiles
 from attnviz.browse.process.application import refuse_picture, save_report
+from attnviz.browse.session.blocks import TokenRow
 from attnviz.browse.session.state import State, View
 from attnviz.browse.view.lens import lay_out_lens
 from attnviz.render.formats import FORMATS
@@ -72,7 +71,7 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
     while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
     lens = lay_out_lens(screen, state)
-    rows = [row for head in lens.heads if (row := lens.rows.get(head)) is not None]
+    block = TokenRow.stacked([row for head in lens.heads if (row := lens.rows.get(head)) is not None])
     names = tuple(session.names[head] for head in lens.heads)
     labels = lens.units[1].labels
     first_names: tuple[Mark, ...] = ()  # of each layer, where not every row has space for its name
@@ -81,8 +80,8 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
         first_names = tuple((row, names[row]) for row, head in enumerate(lens.heads) if head in first_heads)
     return Panel(
         heading=Heading(lens.title),
-        values=np.stack([row.values for row in rows]),
-        visible=np.stack([row.visible for row in rows]),
+        values=block.values,
+        visible=block.visible,
         rows=Axis("heads", names, tuple(range(len(names) + 1)), first_names, dense=True),
         columns=Axis(
             "keys" if state.direction == "to" else "queries", labels, tuple(range(len(labels) + 1)), across=True

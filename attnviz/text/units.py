@@ -84,6 +84,15 @@ class Units(Groups):
         return len(self) == len(self.tokens)
 
     @cached_property
+    def remainder(self) -> int:
+        """The unit of what belongs to no turn or passage, such as the signs of a chat template; -1 if there is none."""
+        groups = [self.tokens.groups[name] for name in REMAINDER_LABELS if name in self.tokens.groups]
+        if not groups or (self.sizes == 1).all():
+            return -1
+        outside = np.flatnonzero(((groups[0].numbers < 0) | self.tokens.special) & (self.numbers >= 0))
+        return int(self.numbers[outside[0]]) if len(outside) else -1
+
+    @cached_property
     def label_width(self) -> int:
         """The width of the widest label in terminal columns; 1 if there are no labels."""
         width_of = len if "".join(self.labels).isascii() else cell_len

@@ -263,7 +263,7 @@ def test_copied_text_is_given_to_the_terminal(recording: Recording) -> None:
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         setattr(browser, "copy_to_clipboard", copied.append)  # noqa: B010
-        await pilot.press("enter", "down", "y", "p")
+        await pilot.press("enter", "home", "down", "y", "p")
         assert "copied #head=0.0&query=q1&key=k0" in shown(browser)
         await pilot.press("y", "escape", "y", "l")
         assert "copied attnviz show" in shown(browser)

@@ -27,7 +27,7 @@ def rows(text: str) -> list[list[str]]:
 
 def test_cell_and_row_have_weights_and_scores(recording: Recording) -> None:
     screen = screen_of(recording)
-    state = after(screen, "enter", "down", "right", "right")
+    state = after(screen, "enter", "home", "down", "right", "right")
     maps = dense_maps(0)
     assert rows(clipboard_text(screen, state, "cell")[0])[1] == [
         *("0.0", "1", "q1", "2", "k2"),
@@ -99,7 +99,7 @@ def test_line_has_the_filter_and_the_part_that_is_seen() -> None:
     screen = file_screen(wide_recording(2, 2, 300))
     state = filter_heads(screen, State(), "layer:1  -head:0")
     assert "--filter 'layer:1 -head:0'" in figure_command(screen, state)[0]
-    line, _ = figure_command(screen, after(screen, "enter", "plus", "plus", "plus"))
+    line, _ = figure_command(screen, after(screen, "enter", "home", "plus", "plus", "plus"))
     assert "--queries 0:" in line
     assert "--keys 0:" in line
 

@@ -13,7 +13,8 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.place import start_state
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import Size
+from attnviz.browse.view.screen import draw
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
@@ -21,7 +22,7 @@ from attnviz.report.picture.look import Look
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
-from tests.browse.examples import shown_text
+from tests.browse.examples import after, shown_text
 from tests.conftest import dense_maps
 from tests.metrics.examples import maps_of
 from tests.streams import Streams
@@ -82,7 +83,7 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
     monkeypatch.setattr(browse, "browse", lambda recording, *rest: len(shown.__iadd__([recording])) - 1)
     assert main(["browse", str(tmp_path / "run.safetensors"), "--of", "contributions"]) == 0
     screen = Screen(Session(shown[0]), Size(80, 24), 2**24)
-    text = shown_text(screen, press(screen, press(screen, State(), "enter"), "right"))
+    text = shown_text(screen, after(screen, "enter", "home", "right"))
     assert f"contribution {dense_maps(0).weights[0, 0, 1] * 2:.4f}" in text
     assert "contributions" in text.split("\n")[0]
 
@@ -135,6 +136,24 @@ def test_title_of_an_open_head_names_the_turns_and_their_key() -> None:
     by_tokens = press(screen, state, "w")
     assert "turns" not in shown_text(screen, by_tokens).split("\n")[0]
     assert press(screen, by_tokens, "w").view == state.view
+
+
+def test_chat_opens_at_its_last_turn_and_no_sign_of_the_template_is_an_answer() -> None:
+    weights = np.tri(6) / 6
+    weights[4:] = [[0.5, 0.1, 0.05, 0.05, 0.3, 0], [0.5, 0.1, 0.05, 0.05, 0.2, 0.1]]  # most on the sign at 0
+    turns = Groups(np.array([-1, 0, 0, 1, 2, 2]), ("1 user", "2 model", "3 user"))
+    tokens = replace(Tokens.numbered(6, "t"), groups={"turns": turns})
+    recording = Recording(maps=(maps_of(weights[None], tokens, np.tri(6, dtype=bool)),), model="m")
+    screen = Screen(Session(recording, unit_name="turns", begins_joined=True), Size(80, 24, text_lines=2), 0)
+    state = start_state(screen)
+    shown = shown_text(screen, state)
+    assert "shades: what 3 user looks at in head 0.0, 0% to 50%: 3 user 30.0%, 1 user 15.0%" in shown
+    opened = press(screen, state, "enter")
+    rows, keys = (units.labels for units in screen.session.units(0, state.view))
+    assert (rows[opened.query], keys[opened.key]) == ("3 user", "3 user")
+    side = draw(screen, opened).side
+    assert side is not None
+    assert [line[-1].text.strip() for line in side.keys.lines] == ["3 user", "1 user", "2 model", "marks"]
 
 
 def test_place_that_is_none_is_refused_before_the_terminal_is_taken(recording: Recording) -> None:

@@ -31,7 +31,7 @@ QUESTIONS: dict[str, tuple[Recording, list[str | tuple[str, str]], list[str], in
     "the mean of named heads": (DENSE, [("slash", "1.0 1.1 1.2"), "m"], ["mean of heads 1.0, 1.1, 1.2"], 0),
     "a token among 512": (wide_recording(1, 1, 512), ["enter", ("slash", "t401")], ["query 401 t401"], 1),
     "a link or a command": (DENSE, ["enter", "y", "l"], ["copied attnviz show run.safetensors --heads 0.0"], 1),
-    "why a weight is what it is": (DENSE, ["enter", "x"], ["why “q0” → “k0”"], 1),
+    "why a weight is what it is": (DENSE, ["enter", "x"], ["why “q0” → "], 1),
     "some of the heads": (DENSE, [("f", "layer:1")], ["3 of 6 heads"], 0),
 }
 

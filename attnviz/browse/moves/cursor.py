@@ -79,7 +79,8 @@ def _with_cursor_in_map(session: Session, state: State) -> State:
 def first_state(screen: Screen) -> State:
     """Returns the first state: the overview, or an open head if part of the recording's only head is selected."""
     session = screen.session
-    state = State(view=View(words=session.begins_joined), theme=session.theme)
+    view = View(words=session.begins_joined)
+    state = State(view=view, theme=session.theme, query=max(0, session.asked(0, view)))
     opens_only_head = len(session.heads) == 1 and session.selected_spans(0, state.view) is not None
     if not screen.size.is_large_enough:
         return state
@@ -119,7 +120,7 @@ def open_head(screen: Screen, state: State) -> State:
 def ranked_keys(screen: Screen, state: State) -> list[int]:
     """Returns the visible keys of the cursor's query in descending order of value, or of absolute change."""
     view = screen.session.view_of(state.head, state.view)
-    return screen.session.row(state.head, view, state.query).strongest_keys(view)
+    return screen.session.row(state.head, view, state.query).shown(view).strongest_units
 
 
 def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
@@ -182,8 +183,15 @@ def move(screen: Screen, state: State, key: str) -> State:
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step."""
-    return zoom(screen, state, "plus") if state.has_open_head else open_head(screen, state)
+    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step.
+
+    Where no key was chosen, as it is in the lens, the cursor is at the strongest key of its query.
+    """
+    if state.has_open_head:
+        return zoom(screen, state, "plus")
+    opened = open_head(screen, state)
+    keys = [] if state.lens or screen.session.selected_spans(state.head, state.view) else ranked_keys(screen, opened)
+    return replace(opened, key=keys[0]) if keys else opened
 
 
 def leave(screen: Screen, state: State, key: str) -> State:

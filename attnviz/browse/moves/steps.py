@@ -23,9 +23,10 @@ NEXT, PREVIOUS = "full_stop", "comma"
 def step(screen: Screen, state: State, key: str) -> State:
     """Returns the state at the next or the previous step: at the row from which the model decided a written token.
 
-    The first press shows the step that the cursor is at, if any. In the overview the chosen head opens. The cursor's
-    key is the strongest one outside of the sink, and the message names what the row looks at. At the ends, and if no
-    token was written from left to right, only adds a message and stops playing.
+    The first press shows the step that the cursor is at, if any; in the overview it opens the chosen head at the first
+    step, or the last one, and playing never begins at the end. The cursor's key is the strongest one outside of the
+    sink, and the message names what the row looks at. At the ends, and if no token was written from left to right, only
+    adds a message and stops playing.
     """
     maps, _ = screen.session.heads[state.head]
     try:
@@ -36,8 +37,10 @@ def step(screen: Screen, state: State, key: str) -> State:
     step_rows = np.unique([row_units.unit_of(query) for query in steps.tolist()])
     goes_forward = key == NEXT
     candidates = step_rows[step_rows > state.query] if goes_forward else step_rows[step_rows < state.query]
-    if not state.steps and state.query in step_rows:
-        candidates = np.array([state.query])  # the first press shows the step that the cursor is at
+    if not (state.has_open_head or state.lens) or (state.playing and not state.steps and not len(candidates)):
+        candidates = step_rows
+    elif not state.steps and state.query in step_rows:
+        candidates = np.array([state.query])
     if not len(candidates):
         return replace(state, message=f"this is the {'last' if goes_forward else 'first'} step", playing=False)
     row = int(candidates[0] if goes_forward else candidates[-1])

@@ -1,6 +1,6 @@
 """Computes the cells of a block of one head, one for each pair of units or for several pairs, and caches results."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -179,6 +179,57 @@ class RefinedBlock:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenRow:
+    """The row of a query or the column of a key in one head, ``(units,)``: values, and False where they are masked."""
+
+    values: FloatArray
+    visible: BoolArray
+    remainder: int = -1  # the unit that `Units.remainder` is
+    is_change: bool = False
+
+    @classmethod
+    def mean(cls, rows: CellBlock, remainder: int) -> "TokenRow":
+        """Returns the mean of the rows of a block, over those that see each unit; a unit that none sees is masked."""
+        counts = rows.visible.sum(axis=0)
+        totals = np.where(rows.visible, rows.values, 0).sum(axis=0)
+        return cls((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0, remainder)
+
+    @staticmethod
+    def stacked(rows: "Sequence[TokenRow]") -> CellBlock:
+        """Returns a block of the rows, the first at the top."""
+        return CellBlock(np.stack([row.values for row in rows]), np.stack([row.visible for row in rows]))
+
+    @cached_property
+    def strengths(self) -> FloatArray:
+        """The numbers by which units are ranked: of a change its size; what belongs to no turn comes after all others.
+
+        Masked units come last.
+        """
+        numbers = np.abs(self.values) if self.is_change else self.values
+        strengths = np.where(self.visible, np.nan_to_num(numbers), -np.inf)
+        if self.remainder >= 0 and self.visible[self.remainder]:
+            strengths[self.remainder] = np.finfo(np.float32).min
+        return strengths
+
+    @cached_property
+    def strongest_unit(self) -> int:
+        """The strongest unit; the first one if every cell is masked."""
+        return int(np.argmax(self.strengths))
+
+    @cached_property
+    def strongest_units(self) -> list[int]:
+        """The visible units, the strongest first."""
+        order = np.argsort(-self.strengths, kind="stable")
+        units: list[int] = order[self.visible[order]].tolist()
+        return units
+
+    @cached_property
+    def largest_value(self) -> float:
+        """The largest absolute value among the visible ones; 0 if every cell is masked."""
+        return float(np.max(np.abs(np.nan_to_num(self.values)), where=self.visible, initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
 class QueryRow:
     """The numbers of one query, one for each key, ``(keys,)`` in units."""
 
@@ -186,39 +237,13 @@ class QueryRow:
     scores: FloatArray  # before the mask
     change: FloatArray | None  # the other recording's weights minus these, if there is one
     visible: BoolArray  # False for masked keys
+    remainder: int = -1  # the key that `Units.remainder` is
 
-    def numbers(self, view: View) -> FloatArray:
+    def shown(self, view: View) -> TokenRow:
         """Returns the numbers that the view shows: changes, scores or weights; no changes without another recording."""
         if view.difference and self.change is not None:
-            return self.change
-        return self.scores if view.scores else self.weights
-
-    def strongest_keys(self, view: View) -> list[int]:
-        """Returns the visible keys by the number that the view shows, or the absolute change, largest first."""
-        numbers = self.numbers(view)
-        values = np.where(self.visible, np.abs(numbers) if view.difference else numbers, -np.inf)
-        order = np.argsort(-values, kind="stable")
-        keys: list[int] = order[self.visible[order]].tolist()
-        return keys
-
-
-@dataclass(frozen=True, eq=False)
-class TokenRow:
-    """The row of a query or the column of a key in one head, ``(units,)``: values, and False where they are masked."""
-
-    values: FloatArray
-    visible: BoolArray
-
-    @cached_property
-    def strongest_unit(self) -> int:
-        """The visible unit with the largest absolute value; the first unit if every cell is masked."""
-        return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
-
-    @cached_property
-    def largest_value(self) -> float:
-        """The largest absolute value among the visible ones; 0 if every cell is masked."""
-        unit = self.strongest_unit
-        return float(np.abs(np.nan_to_num(self.values[unit]))) if self.visible[unit] else 0.0
+            return TokenRow(self.change, self.visible, self.remainder, is_change=True)
+        return TokenRow(self.scores if view.scores else self.weights, self.visible, self.remainder)
 
 
 class LruCache(Generic[Value]):

@@ -34,9 +34,10 @@ from attnviz.media.sound import Sound
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, ColorScale, on_paper
 from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
 from attnviz.report.picture.scales import shared_scale
-from attnviz.report.picture.structure import LeftOutKeys, Phrase, left_out_keys
+from attnviz.report.picture.structure import LeftOutKeys, Phrase, asked_query, left_out_keys
 from attnviz.streaming.overview import block_edges
 from attnviz.text.head_name import parse_head_name
+from attnviz.text.named_groups import TURNS
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens, is_padding
 from attnviz.text.units import Units
@@ -115,7 +116,7 @@ class Session:
         self.phrases: tuple[Phrase, ...] = ()  # of the sentence on what stands out among all heads, once it is found
         self.unfinished_blocks: list[RefinedBlock] = []  # previews on the screen; emptied before each drawing
         self._query_rows = LruCache[QueryRow](MAX_KEPT_ROWS)
-        self._mean_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)
+        self._standing_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
 
@@ -333,7 +334,7 @@ class Session:
             change, partner = None, inspected_head.partner
             if partner is not None:
                 change = unit_values(partner, inspected_head.number, False, row_side, column_side).values[0] - weights
-            return QueryRow(weights, scores, change, window.visible[0])
+            return QueryRow(weights, scores, change, window.visible[0], columns.remainder)
 
         return self._query_rows.get((head, view.words, view.special, query), read)
 
@@ -342,21 +343,34 @@ class Session:
         """True if every map is small enough to read all its cells after each key press."""
         return all(len(maps.query_tokens) * len(maps.key_tokens) <= MAX_SPOKEN_CELLS for maps, _ in self.heads)
 
-    def mean_row(self, head: int, view: View) -> TokenRow:
-        """Returns the mean of a head's rows: for each key, over the queries that see it.
+    def asked(self, head: int, view: View) -> int:
+        """Returns the row that stands for a head where no query is chosen; -1 for the mean of all.
 
-        A key that no query sees is masked. It reads all cells of the head, so it suits short maps.
+        It is the last turn of a chat, and the row of `asked_query` of a causal text, a picture or a sound.
+        """
+        maps, (rows, _) = self.heads[head][0], self.units(head, view)
+        if view.words and self.unit_name == TURNS:
+            return len(rows) - 1
+        is_seen = any(isinstance(medium, Image | Sound) for medium in maps.key_tokens.media)
+        if not is_seen and (len(rows) == 1 or maps.visible_key_counts(self.heads[head][1], slice(0, 1))[0] != 1):
+            return -1
+        query = asked_query(maps.query_tokens, slice(0, len(maps.query_tokens)))
+        return -1 if query < 0 else rows.unit_of(query)
+
+    def standing_row(self, head: int, view: View) -> TokenRow:
+        """Returns the row that `asked` names, or the mean of a head's rows: for each key, over the queries that see it.
+
+        A key that no query sees is masked. It may read all cells of the head, so it suits short maps.
         """
 
-        def mean() -> TokenRow:
-            head_view = self.view_of(head, view)
-            sides = tuple((units, slice(0, len(units))) for units in self.units(head, head_view))
-            cells = unit_cells(self.inspected_head(head), head_view, *sides)
-            counts = cells.visible.sum(axis=0)
-            totals = np.where(cells.visible, cells.values, 0).sum(axis=0)
-            return TokenRow((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
+        def read() -> TokenRow:
+            head_view, asked = self.view_of(head, view), self.asked(head, view)
+            rows, keys = self.units(head, head_view)
+            shown_rows = slice(asked, asked + 1) if asked >= 0 else slice(0, len(rows))
+            cells = unit_cells(self.inspected_head(head), head_view, (rows, shown_rows), (keys, slice(0, len(keys))))
+            return TokenRow.mean(cells, keys.remainder)
 
-        return self._mean_rows.get((head, view.scores, view.difference, view.words, view.special), mean)
+        return self._standing_rows.get((head, view.scores, view.difference, view.words, view.special), read)
 
     def _computed_cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """Returns all cells of a block, computed now: one for each pair of units if they fit, otherwise pooled."""
@@ -399,7 +413,9 @@ class TokenRows:
             column_span = token_span if direction == "from" else slice(0, len(columns))
             head_view = self.heads.view_of(head, view)
             cells = unit_cells(self.heads.inspected_head(head), head_view, (rows, row_span), (columns, column_span))
-            self._cache.keep(cache_key, TokenRow(np.ravel(cells.values), np.ravel(cells.visible)))
+            remainder = (columns if direction == "to" else rows).remainder
+            row = TokenRow(np.ravel(cells.values), np.ravel(cells.visible), remainder, head_view.difference)
+            self._cache.keep(cache_key, row)
             computed_heads.append(head)
             if time.monotonic() > deadline:
                 break

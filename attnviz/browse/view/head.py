@@ -17,7 +17,7 @@ from attnviz.browse.moves.layout import (
     side_width,
     text_lines,
 )
-from attnviz.browse.session.blocks import CellBlock, QueryRow, pool
+from attnviz.browse.session.blocks import CellBlock, QueryRow, TokenRow, pool
 from attnviz.browse.session.session import pools_by_mean
 from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
@@ -52,7 +52,7 @@ class OpenHead:
     pane: MapPane
     whole_pane: MapPane  # at the first zoom level, which shows all of the map
     row: QueryRow  # of the cursor's query
-    strongest_keys: list[int]  # the visible keys of the cursor's query, the strongest first
+    shown: TokenRow  # what is shown of it
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def lay_out(screen: Screen, state: State) -> OpenHead:
         queries=queries,
         keys=keys,
         row=row,
-        strongest_keys=row.strongest_keys(view),
+        shown=row.shown(view),
         pane=open_map_pane(session, head_state, size, screen.colors),
         whole_pane=open_map_pane(session, replace(head_state, zoom=0, row=0, column=0), size, screen.colors),
     )
@@ -120,7 +120,7 @@ def head_parts(screen: Screen, state: State) -> Parts:
     elif pattern := session.ranking.description(state.head):
         title += f": {pattern}"
     # the keys, shaded by the cursor's row
-    view, values, scale = head.state.view, head.row.numbers(head.state.view), head.scale
+    view, values, scale = head.state.view, head.shown.values, head.scale
     if head.keys.tokens.image_indices and quantity is PERCENT:  # so many patches that no weight is far from 0
         block = CellBlock(values[None], head.row.visible[None])
         scale = session.scale(replace(view, own_scale=True), [block], state.theme)
@@ -274,7 +274,7 @@ def side_part(head: OpenHead) -> Side:
     if state.why:
         return Side(heads, why_lines(head, free_lines), Drawing([]), Drawing([]), legend_line)
 
-    numbers = head.row.numbers(state.view)
+    numbers, strongest_keys = head.shown.values, head.shown.strongest_units
     query, key = (f"{units.starts[unit]} {units.labels[unit]}" for units, unit in head.cursor)
     lines: list[Line] = [[words(f" query {query}", width, "bold")], [words(f" key {key}", width, "bold")]]
     if state.heads_beside:
@@ -283,17 +283,17 @@ def side_part(head: OpenHead) -> Side:
         for head_index in head.heads:
             row, text = session.row(head_index, state.view, state.query), "masked"
             if row.visible[state.key]:
-                text = quantity_text(quantity, float(row.numbers(state.view)[state.key]))
+                text = quantity_text(quantity, float(row.shown(state.view).values[state.key]))
             lines.append([words(f" {short_name(session.names[head_index], width - len(text) - 2):>6} {text}")])
     else:
-        heading = " strongest keys" if head.strongest_keys else " every key is masked"
+        heading = " strongest keys" if strongest_keys else " every key is masked"
         lines += [[words(text)] for text in _number_texts(head)]
     lines += [[], [words(heading, width, "dim")]]
-    lengths = np.abs(numbers[head.strongest_keys])
+    lengths = np.abs(numbers[strongest_keys])
     full_bar = 1.0 if quantity is PERCENT else float(lengths[np.isfinite(lengths)].max(initial=0)) or 1.0
-    has_space = free_lines - len(lines) - MINIMAP_LINES - 1 >= min(MIN_LISTED_KEYS, len(head.strongest_keys))
+    has_space = free_lines - len(lines) - MINIMAP_LINES - 1 >= min(MIN_LISTED_KEYS, len(strongest_keys))
     minimap = _minimap(head) if head.is_scrolled and has_space else Drawing([])
-    listed_keys = head.strongest_keys[: max(0, free_lines - len(lines) - len(minimap.lines))]
+    listed_keys = strongest_keys[: max(0, free_lines - len(lines) - len(minimap.lines))]
     key_lines: list[Line] = []
     for listed_key in listed_keys:
         key_number, has_cursor = f"{quantity_text(quantity, float(numbers[listed_key])):>6}", listed_key == state.key

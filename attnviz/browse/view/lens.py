@@ -62,6 +62,12 @@ class LaidOutLens:
         low = high * LOG_RANGE if view.steps == "log" else 0.0
         return replace(scale, high=high, low=low)
 
+    @property
+    def blank_row(self) -> TokenRow:
+        """The row of a head for which it is not computed yet: all masked."""
+        zeros = np.zeros(len(self.units[1]), dtype=np.float32)
+        return TokenRow(zeros, zeros > 0)
+
     def mean(self, heads: list[int]) -> TokenRow | None:
         """Returns the mean row of some heads, over those that see each cell; ``None`` if any row is not computed yet.
 
@@ -70,9 +76,7 @@ class LaidOutLens:
         rows = [self.rows[head] for head in heads if head in self.rows]
         if len(rows) < len(heads):
             return None
-        counts = np.sum([row.visible for row in rows], axis=0)
-        total = np.sum([np.where(row.visible, row.values, 0) for row in rows], axis=0)
-        return TokenRow((total / np.maximum(counts, 1)).astype(np.float32), counts > 0)
+        return TokenRow.mean(TokenRow.stacked(rows), self.units[1].remainder)
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
@@ -109,17 +113,15 @@ def lens_parts(screen: Screen, state: State) -> Parts:
         name = short_name(call_name, pane.label_width - len(before + after))
         labels.append([words(f"{before}{name}{after}", pane.label_width + 1, "dim")])
     rows = [lens.rows.get(head) for head in shown_heads] + [lens.mean(heads) for heads in pane.layers]
-    blank_row = TokenRow(*(np.zeros(len(lens.units[1]), kind) for kind in (np.float32, bool)))
-    values, visible = (
-        np.stack([getattr(row or blank_row, name)[axis.span] for row in rows]) for name in ("values", "visible")
-    )
+    all_cells = TokenRow.stacked([row or lens.blank_row for row in rows])
+    cells = CellBlock(all_cells.values[:, axis.span], all_cells.visible[:, axis.span])
     cursor_column = axis.cell_of(lens.state.other_token)
     cursor = shown_heads.index(lens.state.head), cursor_column
-    block = pool(CellBlock(values, visible), len(rows), axis.cells, mean=False)
+    block = pool(cells, len(rows), axis.cells, mean=False)
     cell_rows = cell_lines(Cells(block, lens.scale, pane.form.cell_width, cursor=cursor), screen.colors)
     strip_columns, number_columns = pane.width - pane.label_width - 1, size.width - pane.width
     lines: list[Line] = []
-    for label, row, cells in zip(labels, rows, cell_rows, strict=True):
+    for label, row, spans in zip(labels, rows, cell_rows, strict=True):
         if row is None:
             lines.append([*label, words("…", strip_columns, "dim")])
             continue
@@ -128,7 +130,7 @@ def lens_parts(screen: Screen, state: State) -> Parts:
         number = f" {_number_text(lens, row, unit):>6} "
         token = words(unique_label(lens.units[1], unit), max(1, number_columns - len(number)))
         lines.append(
-            [*label, *cells, words("", strip_columns - axis.cells * pane.form.cell_width), words(number), token]
+            [*label, *spans, words("", strip_columns - axis.cells * pane.form.cell_width), words(number), token]
         )
 
     token_label = lens.units[1].labels[lens.state.other_token]
@@ -163,8 +165,7 @@ def lens_parts(screen: Screen, state: State) -> Parts:
 def _row_text(lens: LaidOutLens) -> ShadedTokens:
     """Returns the tokens of the row, shaded by their numbers in the chosen head; all masked until it is computed."""
     state, units = lens.state, lens.units[1]
-    zeros = np.zeros(len(units), dtype=np.float32)
-    row = lens.rows.get(state.head) or TokenRow(zeros, zeros > 0)
+    row = lens.rows.get(state.head) or lens.blank_row
     description = f"{lens.title} in {lens.screen.session.title(state.head)}"
     caption = shades_caption(description, lens.quantity, lens.scale)
     tokens = ShadedTokens(units, row.values, row.visible, lens.scale, state.other_token, caption, axis=state.other_axis)

@@ -29,7 +29,6 @@ from attnviz.report.words.captions import model_name, text_title
 MIN_PATTERN_WIDTH = 9  # columns; with fewer a pattern is left out, since nobody could read it
 LEGEND_COLUMNS = 12
 MAX_LISTED_KEYS = 6  # of the chosen head
-MAX_ROUNDING = 1e-3  # of a sum of weights
 MAX_BLANK_COLUMNS = 12  # free columns of the title line that stay blank: nobody could read a name cut to them
 
 
@@ -185,7 +184,7 @@ def overview_parts(screen: Screen, state: State) -> Parts:
         head = shown_rows[row][column]
         return Hit({"head": head}, opens=head == state.head)
 
-    text = text_pane(_mean_row_text(screen, state), screen, grid.text_lines) if grid.text_lines else Drawing([])
+    text = text_pane(_standing_text(screen, state), screen, grid.text_lines) if grid.text_lines else Drawing([])
     listed_count = len(session.ranking.order(state.view))
     total = "" if listed_count == session.recorded_count else f" of {session.recorded_count}"
     marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
@@ -195,27 +194,25 @@ def overview_parts(screen: Screen, state: State) -> Parts:
     return Parts([words(title)], Drawing(lines, hit), text, _status(screen, state, grid, scale))
 
 
-def _mean_row_text(screen: Screen, state: State) -> ShadedTokens:
-    """Returns the keys shaded by the mean of the chosen head's rows; the caption lists the strongest ones that fit."""
+def _standing_text(screen: Screen, state: State) -> ShadedTokens:
+    """Returns the keys shaded by the row that stands for the chosen head; the caption lists the strongest that fit."""
     session = screen.session
-    row = session.mean_row(state.head, state.view)
-    _, keys = session.units(state.head, state.view)
+    row, asked = session.standing_row(state.head, state.view), session.asked(state.head, state.view)
+    queries, keys = session.units(state.head, state.view)
     block = CellBlock(row.values[None], row.visible[None])
     scale = session.scale(replace(state.view, own_scale=True), [block], state.theme)
     quantity = session.quantity(state.view)
-    strengths = np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)  # masked keys come last
-    strongest_keys = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
+    strongest_keys = row.strongest_units[:MAX_LISTED_KEYS]
     key_texts = [
         f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest_keys
     ]
-    caption = shades_caption(f"mean of all queries in head {session.names[state.head]}", quantity, scale)
+    subject = "mean of all queries" if asked < 0 else f"what {unique_label(queries, asked)} looks at"
+    caption = shades_caption(f"{subject} in head {session.names[state.head]}", quantity, scale)
     while key_texts and cell_len(f"{caption}: {', '.join(key_texts)}") > screen.size.width:
         key_texts.pop()
     caption += f": {', '.join(key_texts)}" if key_texts else ""
-    # Under a causal mask, the mean of each key is over other queries, so that their sums are no shares.
-    sums_to_shares = float(np.where(row.visible, np.nan_to_num(row.values), 0).sum()) <= 1 + MAX_ROUNDING
-    are_shares = quantity is PERCENT and sums_to_shares
-    return ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption, are_shares=are_shares)
+    tokens = ShadedTokens(keys, row.values, row.visible, scale, row.strongest_unit, caption)
+    return tokens if asked < 0 else replace(tokens, queries=queries, query=asked, are_shares=quantity is PERCENT)
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> list[Line]:

@@ -56,7 +56,7 @@ class ShadedTokens:
     axis: str = ""  # the field of the state that a click on a token changes; empty for none
     queries: Units | None = None  # None if the values are no row of a query
     query: int | None = None  # None for the mean of several
-    are_shares: bool = False  # the values are weights of a query, or of the mean query, which add up to 100 %
+    are_shares: bool = False  # the values are weights of a query, which add up to 100 %
 
     def hit(self, unit: int | None) -> Hit | None:
         """Returns the answer to a click on a unit; ``None`` without a unit, or if tokens do not answer clicks."""

@@ -31,7 +31,7 @@ def test_no_key_is_bound_twice() -> None:
     assert len(keys) == len(set(keys))
 
 
-ENTROPY = next(iter(METRICS))
+ENTROPY, STRONGEST = next(iter(METRICS)), int(dense_maps(0).weights[1, 0].argmax())
 # What keys do, and what a text that is found after them does, if there is one, in a recording: fields of the state.
 ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "right goes to the next head": ("dense", "right right", None, {"head": 2, "has_open_head": False}),
@@ -40,8 +40,9 @@ ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "heads end at the first": ("dense", "left", None, {"head": 0}),
     "End is the last head": ("dense", "end", None, {"head": 5}),
     "Enter opens a head": ("dense", "right enter", None, {"has_open_head": True, "head": 1}),
+    "at its strongest key": ("dense", "right enter", None, {"query": 0, "key": STRONGEST}),
     "Esc closes it": ("dense", "right enter escape", None, {"has_open_head": False, "head": 1}),
-    "arrows move over queries and keys": ("dense", "enter down down right right right", None, {"query": 2, "key": 3}),
+    "arrows move over queries and keys": ("dense", "enter home down down right right", None, {"query": 2, "key": 2}),
     "and end where the map does": ("dense", "enter" + " down" * 9 + " right" * 9, None, {"query": 4, "key": 6}),
     "Tab keeps the cursor": ("dense", "enter down tab", None, {"head": 1, "query": 1}),
     "the head before the first is the last": ("dense", "enter shift+tab", None, {"head": 5}),
@@ -55,10 +56,10 @@ ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "o acts on Tab": ("dense", "enter o", None, {"message": "Tab opens heads by entropy, the largest first"}),
     "r acts on Tab": ("dense", "enter o r", None, {"message": "the smallest first"}),
     "O acts on Tab": ("dense", "enter o O", None, {"message": "order of layers"}),
-    "words have no scores": ("words", "enter w right v", None, {"view.words": False, "view.scores": True, "key": 1}),
+    "words have no scores": ("words", "enter w home right v", None, {"view.words": False, "view.scores": True}),
     "and scores no words": (
         "words",
-        "enter v right right w",
+        "enter v home right right w",
         None,
         {"view.words": True, "view.scores": False, "key": 1},
     ),
@@ -67,7 +68,7 @@ ANSWERS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "g of all heads": ("dense", "g", None, {"message": "that is for an open head"}),
     "c of one token": ("dense", "a c", None, {"message": "all that is shown has one scale", "view.own_scale": False}),
     "p of single cells": ("dense", "enter p", None, {"message": "each cell is one query", "view.mean": False}),
-    "a part of a token is found": ("words", "enter slash", "s", {"query": 0, "key": 0}),
+    "a part of a token is found": ("words", "enter home slash", "s", {"query": 0, "key": 0}),
     "the start of a token comes first": ("words", "enter slash", "card", {"query": 3}),
     "keys are searched where no query is called so": ("dense", "enter slash", "k3", {"query": 0, "key": 3}),
     "a head is found by its name": ("dense", "slash", "1.2", {"head": 5}),
@@ -99,7 +100,7 @@ def test_metrics_are_gone_through_and_those_of_patterns_are_listed_first(recordi
 
 def test_words_keep_the_cursor_on_its_tokens() -> None:
     screen = screen_of(worded_recording())
-    state = after(screen, "enter", "right", "right", "right", "w")
+    state = after(screen, "enter", "home", "right", "right", "right", "w")
     assert state.view.words
     assert screen.session.units(0, state.view)[1].labels[state.key] == "cards"
     state = after(screen, "t", state=state)

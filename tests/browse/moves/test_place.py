@@ -24,7 +24,7 @@ screen_of = partial(examples.screen_of, width=120, height=40)
 @pytest.mark.parametrize(
     ("keys", "place"),
     [
-        (["right", "enter", "down", "right", "right"], "#head=0.1&query=q1&key=k2"),
+        (["right", "enter", "home", "down", "right", "right"], "#head=0.1&query=q1&key=k2"),
         (["a", "r"], "#key=k0&direction=from"),
         (["enter", "down", "a"], "#query=q1"),
         (["a", "right", "o"], "#query=q0&key=k1"),
@@ -127,7 +127,7 @@ def test_every_token_is_found_again_at_the_address_that_is_written_for_it(tokens
 
 def test_places_are_gone_back_to_and_forward_again_with_their_cursors(recording: Recording) -> None:
     screen = screen_of(recording)
-    state = after(screen, "right", "enter", "down", "tab", "right")
+    state = after(screen, "right", "enter", "home", "down", "tab", "right")
     assert (state.head, state.query, state.key) == (2, 1, 1)
     back = press(screen, state, "b")
     assert (back.has_open_head, back.head, back.query, back.key) == (True, 1, 1, 0)

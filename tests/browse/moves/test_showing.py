@@ -25,7 +25,7 @@ def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Reco
     head = lay_out(screen, state)
     assert screen.session.names[state.head] == "1.2 − 0.0"
     assert np.allclose(head.panel.values, expected[: len(head.panel.values), : head.panel.values.shape[1]])
-    assert np.allclose(head.row.numbers(head.state.view), expected[0])
+    assert np.allclose(head.shown.values, expected[0])
     assert head.scale.low == -head.scale.high
     shown = shown_text(screen, state)
     assert "change of weights" in shown

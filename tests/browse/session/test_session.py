@@ -59,7 +59,7 @@ def test_difference_is_the_other_minus_this(recording: Recording) -> None:
     change = dense_maps(1, seed=9).weights[2] - dense_maps(1).weights[2]
     assert np.allclose(session.cells(5, view, ROWS, COLUMNS, 9, 9).values, change)
     row = session.row(5, view, 2)
-    assert np.allclose(row.numbers(view), change[2])
+    assert np.allclose(row.shown(view).values, change[2])
     scale = session.panel(5, view, ROWS, COLUMNS, 9, 9).scale
     assert scale.low == -scale.high
 

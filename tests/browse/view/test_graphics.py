@@ -232,7 +232,7 @@ def test_only_changed_lines_are_drawn_again_and_none_under_the_palette(monkeypat
         before = drawn()
         painted: list[Region] = []
         monkeypatch.setattr(pane, "refresh", lambda *regions: painted.extend(regions))
-        await pilot.press("down")
+        await pilot.press("up")
         changed = {region.y for region in painted}
         assert before
         assert changed

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.cursor import Screen, settle
+from attnviz.browse.moves.cursor import Screen, first_state, settle
+from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.layout import text_lines
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
@@ -18,7 +19,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.alignment import with_spoken_words
 from attnviz.render.terminal.lines import Line
 from attnviz.render.terminal.media import FRAME as FRAME_COLOR
-from tests.browse.examples import TRUE_COLOR, shown_lines
+from tests.browse.examples import TRUE_COLOR, shown_lines, shown_text
 from tests.conftest import dense, random_maps
 from tests.metrics.sound_examples import FRAME, frames, heard_recording, planted_maps, text_tokens
 from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
@@ -162,11 +163,16 @@ def image_text(screen: Screen, state: State) -> list[str]:
     return ["".join(span.text for span in line) for line in image_of(screen, state)]
 
 
-def test_the_mean_of_a_causal_head_has_no_share_of_images() -> None:
+def test_all_heads_stand_over_the_shares_of_the_last_word_and_a_head_opens_at_its_strongest_patch() -> None:
     screen = screen_of(width=110, recording=words_and_images_recording())
-    text = " ".join(shown_lines(screen, settle(screen, State())))
-    assert "what is red" in " ".join(text.replace("▀", " ").split())
-    assert "on image" not in text
+    state = first_state(screen)
+    row = words_and_images_recording().maps[0].weights[0, 15]
+    text = " ".join(shown_text(screen, state).replace("▀", " ").split())
+    assert "shades: what red looks at in head 0.0" in text
+    assert f"{row[:6].sum():.0%} on image 1" in text
+    assert "what is red" in text
+    opened = press(screen, state, "enter")
+    assert (opened.query, opened.key) == (15, int(row.argmax()))
 
 
 SOUND_WIDTH = 102  # a frame a column, between blank ones

@@ -11,7 +11,6 @@ from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
-from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
 from tests.browse.examples import (
@@ -23,6 +22,7 @@ from tests.browse.examples import (
     worded_recording,
 )
 from tests.browse.player import after_play, no_save, played, shown, until
+from tests.conftest import dense_maps
 
 OVERVIEW = """\
  4 heads  weights . without "0", 50% (t)             a test
@@ -35,7 +35,7 @@ OVERVIEW = """\
 @@@ ..     ..
    @@@
 
- shades: mean of all queries in head 0.4, 0% to 50%: 6 50.0%
+ shades: what 7 looks at in head 0.4, 0% to 100%: 6 100.0%
  0 1 2 3 4 5 6 7
  head 0.4: previous token 1.00  0%   ---++###@@ 100%
 ? keys q quit enter open / find a in all heads o sort f filt"""
@@ -78,7 +78,7 @@ def screen() -> Screen:
 @pytest.mark.slow
 def test_screens_are_these(screen: Screen) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        for expected, keys in ((OVERVIEW, []), (HEAD, ["enter", "down", "down"])):
+        for expected, keys in ((OVERVIEW, []), (HEAD, ["enter", "home", *["up"] * 7, "down", "down"])):
             await pilot.press(*keys)
             await pilot.pause()
             assert [line.rstrip() for line in shown(browser).split("\n")] == expected.split("\n")
@@ -110,24 +110,25 @@ def test_a_chosen_head_shades_the_text_and_has_its_numbers_beside() -> None:
     state = replace(first_state(screen), head=1)
     shown = shown_text(screen, state).splitlines()
     [caption] = [line for line in shown if "shades" in line]
-    assert caption.startswith(" shades: mean of all queries in head 0.7, 0% to 100%: 0 100.0%"), (
-        "0.7 looks at the first"
-    )
+    assert caption.startswith(" shades: what 7 looks at in head 0.7, 0% to 100%: 0 100.0%"), "0.7 looks at the first"
     assert shown[shown.index(caption) + 1].split() == list("01234567")
     small = Screen(session, Size(60, 24, text_lines=None), colors=2**24)
     assert "shades" not in shown_text(small, state), "no space for it was asked for"
 
 
-def test_the_mean_row_of_a_head_is_over_the_queries_that_see_the_key(causal_recording: Recording) -> None:
-    session = Session(causal_recording)
-    maps = causal_recording.maps[0]
-    window = cell_maps(maps).window((1,), slice(0, 5), slice(0, 7))
-    row = session.mean_row(1, State().view)
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_last_word_stands_for_a_causal_head_and_for_others_the_mean_of_queries_that_see_the_key(
+    causal: bool,
+) -> None:
+    visible = np.tri(5, 7, k=0 if causal else 2, dtype=bool)  # of the others, the first query sees three keys
+    weights = np.where(visible, dense_maps(0).weights, 0)
+    recording = Recording(maps=(replace(dense_maps(0), weights=weights, visible=visible),), model="a test")
+    row = Session(recording).standing_row(1, State().view)
     for key in range(7):
-        seen = window.visible[:, key]
-        assert row.visible[key] == seen.any()
-        if seen.any():
-            assert row.values[key] == pytest.approx(window.weights[0, seen, key].mean(), abs=1e-6)
+        queries = [4] if causal else [query for query in range(5) if visible[query, key]]
+        assert row.visible[key] == visible[queries, key].any()
+        if row.visible[key]:
+            assert row.values[key] == pytest.approx(weights[1, queries, key].mean(), abs=1e-6)
 
 
 def test_a_long_head_is_not_read_whole_when_it_is_chosen() -> None:
