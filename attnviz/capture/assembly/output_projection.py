@@ -116,95 +116,6 @@ def added_bias(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor
     return None
 
 
-def _find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Returns the columns that hold an attention output, ``(heads, features)``, and True if queries are the first."""
-    batch, heads, queries, features = output.shape
-    if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
-        return None
-    orders = (False, True) if batch > 1 and queries > 1 else (False,)  # both are the same for one text or one query
-    for queries_first in orders:
-        order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)  # axes of the output: rows, then heads and features
-        output_columns = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
-        columns = _matching_columns(output_columns, matrix)
-        if columns is not None:
-            return columns.view(heads, features), queries_first
-    return None
-
-
-def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
-    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing."""
-    count = output_columns.shape[1]
-    if output_columns.shape == matrix.shape and torch.equal(output_columns, matrix):
-        return torch.arange(count, device=matrix.device)
-    rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))  # a few spaced rows find candidates at low cost
-    unused_indices: dict[bytes, list[int]] = {}  # the indices of equal columns, by their bytes
-    for index, column in enumerate(_columns_as_bytes(matrix[rows])):
-        unused_indices.setdefault(column, []).append(index)
-    matching_indices = []
-    for column in _columns_as_bytes(output_columns[rows]):
-        if not unused_indices.get(column):
-            return None
-        matching_indices.append(unused_indices[column].pop(0))
-    columns = torch.tensor(matching_indices, device=matrix.device)
-    return columns if torch.equal(matrix[:, columns], output_columns) else None
-
-
-def _columns_as_bytes(matrix: Tensor) -> list[bytes]:
-    columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # + 0.0 turns -0.0 into 0.0, whose bytes differ
-    return [column.tobytes() for column in columns]
-
-
-def _projection_of(
-    path: OutputPath, place: OperandPlace, matrix: Tensor, bias: Tensor | None, result: Tensor
-) -> OutputProjection | None:
-    """Returns the projection that a product is of a path's output; ``None`` if the product is none of it.
-
-    The operand must hold the output's numbers, or the path must lead to it. Notes what has ended the path before it.
-    """
-    if not path.is_scaled(place.operand):
-        match = _find_columns(path.output, matrix)
-        path.end("" if match is not None else path.end_of(place.operand))
-        return None if match is None else OutputProjection(place.weight(), bias, matrix, place.result(result), *match)
-
-    # Which element of the output enters each element of the operand, times which factor, by the terms of the path
-    batch, heads, queries, features = path.output.shape
-    columns = torch.full((heads, features), -1, device=matrix.device)
-    factors = torch.zeros(batch * queries, heads, features, device=matrix.device)
-    entered = torch.zeros_like(factors, dtype=torch.long)
-    try:
-        terms = (
-            path.terms(place.operand) if path.norm_of(place.operand) is None or place.operand.is_contiguous() else []
-        )
-    except UNFOLLOWED:
-        path.end("a function of unknown arguments")
-        return None
-    for term in terms:
-        numbers, term_factors = place.matrix(term.numbers), place.matrix(term.factors)
-        used = numbers[0].nonzero().flatten()
-        head, feature = (numbers[0, used] - 1) // (queries * features) % heads, (numbers[0, used] - 1) % features
-        if len(numbers) == len(entered) and bool((columns[head, feature] < 0).all()):
-            columns[head, feature] = used
-            factors[:, head, feature], entered[:, head, feature] = term_factors[:, used], numbers[:, used]
-
-    # The product is the projection if each element enters in its own row, in one order of texts and queries.
-    every_number = torch.arange(1, path.output.numel() + 1, device=matrix.device).view(path.output.shape)
-    for order in ((0, 2, 1, 3), (2, 0, 1, 3)):
-        if torch.equal(every_number.permute(order).flatten(0, 1), entered):
-            sizes = every_number.permute(order).shape
-            factors = factors.view(sizes).permute([order.index(axis) for axis in range(len(order))])
-            norm, weight = path.norm_of(place.operand), place.weight()
-            if norm is not None:
-                if norm.bias is not None:
-                    norm_bias = norm.bias.repeat(len(weight) // norm.width).to(weight) @ weight
-                    bias = norm_bias if bias is None else norm_bias + bias
-                weight = norm.pull_back(weight.float())
-            return OutputProjection(
-                weight, bias, matrix, place.result(result), columns, order[0] != 0, factors, path.has_rest, norm
-            )
-    path.end("a function that joins parts of it")
-    return None
-
-
 ReceiveProjection = Callable[[OutputProjection, OperandPlace], None]
 
 
@@ -286,6 +197,95 @@ class ProjectionSearch:
             return False
         matrix = place.matrix()
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
+
+
+def _projection_of(
+    path: OutputPath, place: OperandPlace, matrix: Tensor, bias: Tensor | None, result: Tensor
+) -> OutputProjection | None:
+    """Returns the projection that a product is of a path's output; ``None`` if the product is none of it.
+
+    The operand must hold the output's numbers, or the path must lead to it. Notes what has ended the path before it.
+    """
+    if not path.is_scaled(place.operand):
+        match = _find_columns(path.output, matrix)
+        path.end("" if match is not None else path.end_of(place.operand))
+        return None if match is None else OutputProjection(place.weight(), bias, matrix, place.result(result), *match)
+
+    # Which element of the output enters each element of the operand, times which factor, by the terms of the path
+    batch, heads, queries, features = path.output.shape
+    columns = torch.full((heads, features), -1, device=matrix.device)
+    factors = torch.zeros(batch * queries, heads, features, device=matrix.device)
+    entered = torch.zeros_like(factors, dtype=torch.long)
+    try:
+        terms = (
+            path.terms(place.operand) if path.norm_of(place.operand) is None or place.operand.is_contiguous() else []
+        )
+    except UNFOLLOWED:
+        path.end("a function of unknown arguments")
+        return None
+    for term in terms:
+        numbers, term_factors = place.matrix(term.numbers), place.matrix(term.factors)
+        used = numbers[0].nonzero().flatten()
+        head, feature = (numbers[0, used] - 1) // (queries * features) % heads, (numbers[0, used] - 1) % features
+        if len(numbers) == len(entered) and bool((columns[head, feature] < 0).all()):
+            columns[head, feature] = used
+            factors[:, head, feature], entered[:, head, feature] = term_factors[:, used], numbers[:, used]
+
+    # The product is the projection if each element enters in its own row, in one order of texts and queries.
+    every_number = torch.arange(1, path.output.numel() + 1, device=matrix.device).view(path.output.shape)
+    for order in ((0, 2, 1, 3), (2, 0, 1, 3)):
+        if torch.equal(every_number.permute(order).flatten(0, 1), entered):
+            sizes = every_number.permute(order).shape
+            factors = factors.view(sizes).permute([order.index(axis) for axis in range(len(order))])
+            norm, weight = path.norm_of(place.operand), place.weight()
+            if norm is not None:
+                if norm.bias is not None:
+                    norm_bias = norm.bias.repeat(len(weight) // norm.width).to(weight) @ weight
+                    bias = norm_bias if bias is None else norm_bias + bias
+                weight = norm.pull_back(weight.float())
+            return OutputProjection(
+                weight, bias, matrix, place.result(result), columns, order[0] != 0, factors, path.has_rest, norm
+            )
+    path.end("a function that joins parts of it")
+    return None
+
+
+def _find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
+    """Returns the columns that hold an attention output, ``(heads, features)``, and True if queries are the first."""
+    batch, heads, queries, features = output.shape
+    if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
+        return None
+    orders = (False, True) if batch > 1 and queries > 1 else (False,)  # both are the same for one text or one query
+    for queries_first in orders:
+        order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)  # axes of the output: rows, then heads and features
+        output_columns = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
+        columns = _matching_columns(output_columns, matrix)
+        if columns is not None:
+            return columns.view(heads, features), queries_first
+    return None
+
+
+def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
+    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing."""
+    count = output_columns.shape[1]
+    if output_columns.shape == matrix.shape and torch.equal(output_columns, matrix):
+        return torch.arange(count, device=matrix.device)
+    rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))  # a few spaced rows find candidates at low cost
+    unused_indices: dict[bytes, list[int]] = {}  # the indices of equal columns, by their bytes
+    for index, column in enumerate(_columns_as_bytes(matrix[rows])):
+        unused_indices.setdefault(column, []).append(index)
+    matching_indices = []
+    for column in _columns_as_bytes(output_columns[rows]):
+        if not unused_indices.get(column):
+            return None
+        matching_indices.append(unused_indices[column].pop(0))
+    columns = torch.tensor(matching_indices, device=matrix.device)
+    return columns if torch.equal(matrix[:, columns], output_columns) else None
+
+
+def _columns_as_bytes(matrix: Tensor) -> list[bytes]:
+    columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # + 0.0 turns -0.0 into 0.0, whose bytes differ
+    return [column.tobytes() for column in columns]
 
 
 MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
