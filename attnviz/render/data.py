@@ -38,7 +38,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         case HeadList() | DrawnReport(kind="atlas"):
             _write_heads(report, suffix, file)
         case ExactNumbers():
-            report.numbers.refuse_without_cells()
+            report.refuse_without_cells()
             write_numbers = {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix]
             write_numbers(report, file)
         case _:
@@ -48,8 +48,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_column_names(report.numbers.heads[0]))
-    for head in report.numbers.heads:
+    writer.writerow(_column_names(report.heads[0]))
+    for head in report.heads:
         maps, keys = head.maps, range(head.keys.start, head.keys.stop)
         head_values = maps.layer, head.head, spreadsheet_text(maps.module), maps.kind, maps.item
         key_tokens = [
@@ -79,8 +79,8 @@ def _column_names(head: HeadCells) -> list[str]:
 
 def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
     """Returns the columns of a CSV table by name, ``(cells,)`` each, with NaN where a cell is masked."""
-    report.numbers.refuse_without_cells()
-    heads = report.numbers.heads
+    report.refuse_without_cells()
+    heads = report.heads
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     refuse_without_memory(cells * BYTES_PER_ROW, f"a table of {cells} cells", f"choose fewer with {option('heads')}")
     blocks = []
@@ -110,10 +110,10 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
         "version": NUMBERS_VERSION,
         "caption": report.caption,
         "remarks": list(report.remarks),
-        **report.numbers.about,
+        **report.about,
     }
     file.write(_open_json_object(about) + b', "heads": [')
-    for head_index, head in enumerate(report.numbers.heads):
+    for head_index, head in enumerate(report.heads):
         file.write((b",\n" if head_index else b"\n") + _open_json_object(_about_head(head)) + b', "rows": [')
         separator = "\n"
         for queries, fields in head.blocks():
@@ -137,10 +137,10 @@ def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
     """Writes an NPZ archive: an array for each field of each head, and ``about``, a description of the heads as
     JSON.
     """
-    about = {"caption": report.caption, "remarks": list(report.remarks), **report.numbers.about}
-    heads = [_about_head(head) for head in report.numbers.heads]
+    about = {"caption": report.caption, "remarks": list(report.remarks), **report.about}
+    heads = [_about_head(head) for head in report.heads]
     axes: dict[int, Tokens] = {}
-    for head, description in zip(report.numbers.heads, heads, strict=True):
+    for head, description in zip(report.heads, heads, strict=True):
         if len(head.sides) > 1:
             continue
         key_heads = key_head_numbers(head.maps)
@@ -155,7 +155,7 @@ def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
         _write_member(archive, "about", text.dtype, (), iter([text]))
         for name, array in axis_arrays.items():
             _write_member(archive, name, array.dtype, array.shape, iter([array]))
-        for head in report.numbers.heads:
+        for head in report.heads:
             shape = (head.queries.stop - head.queries.start, head.keys.stop - head.keys.start)
             for name in head.names:
                 dtype = np.dtype(bool if name.startswith("visible") else np.float32)

@@ -1,15 +1,18 @@
-"""Builds the report of a recording: over tokens or groups of them, with single heads or one combined map."""
+"""Builds the report of a recording: of single heads as maps, rows or exact numbers, or of one combined map."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
-from attnviz.maps.heads import HeadKey, chosen_heads, head_key
+from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
 from attnviz.maps.recording import Recording
-from attnviz.report.maps import heatmaps
+from attnviz.report.maps.fitting import HeadSummaries, summarize_heads
+from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_tables_of_surveys
-from attnviz.report.picture.report import ExactNumbers, Report
+from attnviz.report.picture.report import DrawnReport, ExactNumbers
+from attnviz.report.words.captions import Notes
+from attnviz.report.words.notes import names_of
 from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS
 from attnviz.text.selection import Grouping
 
@@ -17,7 +20,7 @@ ALL = (None, None)  # queries or keys
 
 
 @working("drawing")
-def build_report(recording: Recording, options: ReportOptions) -> Report:
+def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | ExactNumbers:
     """Builds the report of a recording: of single heads, or of one map that combines heads if ``reduce`` is given.
 
     Args:
@@ -45,23 +48,94 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
         recording = contributions_of(recording)
     refuse_tables_of_surveys(options)
-    original, answer = recording, _answer(recording, options)
+    original = recording
+    answer, first_heads = _answer(recording, options)
     if options.grouping != Grouping():
         from attnviz.maps.grouped import regroup
 
         recording = regroup(recording, options.selection, options.grouping)
     if options.reduce is None:
-        report = heatmaps.build_report(recording, options, original, answer.heads)
-        report = answer.added_to(report, options)
-        units = options.grouping.units
-        if options.medium.sorts_heads and units != TOKENS:  # a page, which holds no smaller units
-            way_back = f"Rows and columns are {units}; without {option('by', units)} the page has single tokens."
-            report = replace(report, remarks=(way_back, *report.remarks))
-        if options.look.notes is None or isinstance(report, ExactNumbers):
-            return report
-        from attnviz.report.maps.story import chapters
+        report = report_of_heads(recording, options, original, first_heads)
+    else:
+        _refuse_options_of_single_heads(options)
+        from attnviz.report.maps.combined import combined_report
 
-        return replace(report, story=chapters(recording, options, original))
+        report = combined_report(recording, options, options.reduce, options.residual)
+    if answer:
+        remarks = (answer, *report.remarks) if options.medium.one_page else report.remarks
+        report = replace(report, caption=f"{answer} {report.caption}", remarks=remarks)
+    if isinstance(report, ExactNumbers):
+        report = replace(report, answer=answer)
+    units = options.grouping.units
+    if options.reduce is None and options.medium.sorts_heads and units != TOKENS:
+        # A page, which holds no smaller units.
+        way_back = f"Rows and columns are {units}; without {option('by', units)} the page has single tokens."
+        report = replace(report, remarks=(way_back, *report.remarks))
+    if options.look.notes is None or isinstance(report, ExactNumbers):
+        return report
+    from attnviz.report.maps.story import chapters
+
+    def draw(some_options: ReportOptions) -> DrawnReport | ExactNumbers:
+        return report_of_heads(recording, some_options, original)
+
+    return replace(report, story=chapters(recording, options, draw))
+
+
+def report_of_heads(
+    recording: Recording, options: ReportOptions, original: Recording, first_heads: Sequence[HeadKey] = ()
+) -> DrawnReport | ExactNumbers:
+    """Returns the report of the chosen heads of a recording: exact numbers, or a picture if the medium draws maps.
+
+    The picture shows an image or a text shaded by a row, arcs, tables of numbers, or else heatmaps, as the options say.
+    """
+    # An axis that the user did not restrict is drawn without the padding at the ends of its text.
+    drops_padding = [span == ALL for span in (options.selection.queries, options.selection.keys)]
+    selected_heads = [
+        replace(
+            head,
+            queries=head.maps.query_tokens.unpadded if drops_padding[0] else head.queries,
+            keys=head.maps.key_tokens.unpadded if drops_padding[1] else head.keys,
+        )
+        for head in filtered_heads_of(recording, options)
+    ]
+    if not options.medium.draws_maps:
+        from attnviz.report.maps.exact_numbers import exact_numbers
+
+        return exact_numbers(recording, selected_heads, options)
+    summaries = summarize_heads(original, options)
+    ranking = ranked_heads_of(selected_heads, options)
+    heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
+    are_over_images = shows_images(heads, options)
+    if are_over_images or options.look.drawn_style != "heatmap":
+        from attnviz.report.maps.rows import arcs_report, image_report, text_report
+
+        if are_over_images:
+            return image_report(recording, heads, options, notes)
+        draw_rows = arcs_report if options.look.drawn_style == "arcs" else text_report
+        return draw_rows(recording, heads, options, notes)
+    if options.table is not None:
+        return table_report(recording, heads, options)
+    return maps_report(recording, ranking, options, summaries, notes, first_heads)
+
+
+def _title_notes(
+    ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
+) -> Notes:
+    """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern."""
+    names = names_of(options.look)
+    quoted_names = {}
+    for head, _ in ranking:
+        if name := names.get(head.name):
+            quoted_names[head.key] = f"“{name}”"
+    notes = dict({} if summaries is None else summaries.notes)
+    if options.sort is not None:
+        metric = options.sort.removeprefix("-")
+        notes = {head.key: f"{metric} {value:.2f}" for head, value in ranking}
+    return notes | {key: f"{name}, {notes[key]}" if key in notes else name for key, name in quoted_names.items()}
+
+
+def _refuse_options_of_single_heads(options: ReportOptions) -> None:
+    """Raises AttnvizError for options that a map of several heads ignores."""
     if options.look.notes is not None and options.medium.draws_maps:
         raise AttnvizError(f"{option('notes')} are pinned to single heads; leave {option('reduce')} out")
     if options.look.names is not None:
@@ -74,37 +148,23 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
             f"{option('sort', options.sort)} orders heads, and {option('reduce', options.reduce)} makes one map "
             f"of them; add {option('top', 3)} to combine the first ones, or leave {option('sort')} out"
         )
-    from attnviz.report.maps.combined import combined_report
-
-    return answer.added_to(combined_report(recording, options, options.reduce, options.residual), options)
 
 
-class _Answer(NamedTuple):
-    """A sentence on what the last turn or passage looked at most, and the heads in which this stands out."""
+def _answer(recording: Recording, options: ReportOptions) -> tuple[str, tuple[HeadKey, ...]]:
+    """Returns a sentence on the unit that the last turn or passage looked at most, and the heads where it stands out.
 
-    sentence: str = ""
-    heads: tuple[HeadKey, ...] = ()
-
-    def added_to(self, report: heatmaps.CellReport, options: ReportOptions) -> heatmaps.CellReport:
-        """Returns the report with the sentence before its caption, and as a remark too if the medium is one page."""
-        needs_remark = bool(self.sentence) and options.medium.one_page
-        remarks = (self.sentence.strip(), *report.remarks) if needs_remark else report.remarks
-        answered = replace(report, caption=f"{self.sentence}{report.caption}", remarks=remarks)
-        return replace(answered, answer=self.sentence.strip()) if isinstance(answered, ExactNumbers) else answered
-
-
-def _answer(recording: Recording, options: ReportOptions) -> _Answer:
-    """Returns a sentence on the unit that the last unit looked at most, and the heads in which this stands out."""
+    The sentence is empty without such units.
+    """
     units, groups = options.grouping.units, recording.maps[0].key_tokens.groups
     has_turns_or_passages = units != TOKENS and any(name in groups for name in REMAINDER_LABELS)
     if options.of == CONTRIBUTIONS or not (units in REMAINDER_LABELS or has_turns_or_passages):
-        return _Answer()
+        return "", ()
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
     from attnviz.report.heads.head_numbers import strongest_unit_sentence
 
     heads = chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
     _, shares = unit_frame([(head.maps, head.head) for head in heads], units)
     if not shares:
-        return _Answer()
+        return "", ()
     keys = tuple(head_key(maps, head) for maps, head in most_distinct_heads(shares))
-    return _Answer(f"{strongest_unit_sentence(shares, units)} ", keys)
+    return strongest_unit_sentence(shares, units), keys

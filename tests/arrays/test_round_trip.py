@@ -19,8 +19,8 @@ from attnviz.maps.saved import save
 from attnviz.metrics.change import compare
 from attnviz.metrics.measured_heads import measured_frame
 from attnviz.render.formats import draw, medium_of
+from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.groups import Groups

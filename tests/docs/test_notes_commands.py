@@ -19,7 +19,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
 from attnviz.models.trained import TrainedReader
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize

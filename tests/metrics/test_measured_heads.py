@@ -22,8 +22,8 @@ from attnviz.metrics.measured_heads import block_stride, frame_over_texts, ranke
 from attnviz.metrics.metrics import METRICS, measure
 from attnviz.metrics.patterns import SHARE_PATTERNS
 from attnviz.render.formats import draw
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.text.selection import Selection

@@ -20,8 +20,8 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
 from attnviz.render.data import spreadsheet_text
 from attnviz.render.formats import draw, medium_of, write
+from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, Report

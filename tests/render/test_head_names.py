@@ -18,8 +18,8 @@ from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.metrics.measured_heads import filtered_heads
 from attnviz.render.formats import draw, medium_of
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.words.notes import read_names, write_name

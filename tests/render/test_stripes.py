@@ -15,8 +15,8 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.film import write_film
 from attnviz.render.formats import TERMINAL, draw, medium_of
+from attnviz.report.build import build_report
 from attnviz.report.film import film_of_recordings
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.tokens import Tokens

@@ -3,7 +3,7 @@
 from typing import Any
 
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, Report
 

@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw, options_for_medium
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport

@@ -62,26 +62,26 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     report = report_in_percent(report)
-    plan = plan_page(report.numbers.heads, report.look.max_bytes)
-    heads, keys = pack_heads(report.numbers.heads, plan)
+    plan = plan_page(report.heads, report.look.max_bytes)
+    heads, keys = pack_heads(report.heads, plan)
     by_turns, turn_heads = report.by_turns, list[PackedHead]()
     if by_turns is not None:
-        turns_plan = plan_page(by_turns.numbers.heads, report.look.max_bytes)
-        turn_heads, _ = pack_heads(by_turns.numbers.heads, turns_plan)
-    contributions = pack_contributions(report.numbers.heads, plan)
+        turns_plan = plan_page(by_turns.heads, report.look.max_bytes)
+        turn_heads, _ = pack_heads(by_turns.heads, turns_plan)
+    contributions = pack_contributions(report.heads, plan)
     # A page that pools tokens, or has queries and keys instead of weights, explains no scores.
-    scores = None if plan.factored or plan.block > 1 else pack_scores(report.numbers.heads)
+    scores = None if plan.factored or plan.block > 1 else pack_scores(report.heads)
     data = _about_page(report, plan, heads)
     head_remarks = [report.effects] if report.effects else []
     if report.frame is not None and report.frame.stride > 1:
-        count = len(report.numbers.heads)
+        count = len(report.heads)
         heads_text = "this head" if count == 1 else f"these {count} heads"
         head_remarks.insert(
             0, f"Metrics of {heads_text} are measured on one in {report.frame.stride} blocks of queries."
         )
     if by_turns is not None:
         about_turns = _about_page(by_turns, turns_plan, turn_heads)
-        for about_cells, cells in zip(about_turns["heads"], report.numbers.heads, strict=True):
+        for about_cells, cells in zip(about_turns["heads"], report.heads, strict=True):
             for axis, tokens in (("queries", cells.maps.query_tokens), ("keys", cells.maps.key_tokens)):
                 about_turns["texts"][about_cells[axis][0]] |= turn_pieces(tokens)
         # Metrics, and so the orders and names of heads, are those of tokens.
@@ -115,14 +115,14 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    numbers, texts, visible_counts = report.numbers, AxisTexts(plan, report.left_out), VisibleCounts()
+    texts, visible_counts = AxisTexts(plan, report.left_out), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = []
-    for cells, head in zip(numbers.heads, heads, strict=True):
+    for cells, head in zip(report.heads, heads, strict=True):
         given_name = report.given_names.get(head_name(cells.maps, cells.head), "")
         about_name = {"given": given_name} if given_name else {}
         head_descriptions.append(_about_head(cells, head, texts, visible_counts) | about_name)
-    recording = numbers.about.get("recording") or numbers.about.get("recording_a") or {}
+    recording = report.about.get("recording") or report.about.get("recording_a") or {}
     tower = recording.get("settings", {}).get("tower")
     sides = [packed_side for head in heads for packed_side in head.sides]
     has_masked, has_nan = any(side.has_masked for side in sides), any(side.has_nan for side in sides)
@@ -132,7 +132,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
 
     cell_remarks = []
     if plan.block > 1:
-        some_head = numbers.heads[0]
+        some_head = report.heads[0]
         counts = " x ".join(str(span.stop - span.start) for span in (some_head.queries, some_head.keys))
         cell_remarks.append(
             f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
@@ -171,13 +171,13 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "reach": max(head.largest_change for head in heads) or 1.0,
         "liftQuantile": LIFT_QUANTILE,
         "minLiftReach": MIN_LIFT_REACH,
-        "liftHighs": [report.lift_reach] * len(numbers.heads[0].sides),
-        "quantity": numbers.heads[0].maps.quantity,
-        "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
+        "liftHighs": [report.lift_reach] * len(report.heads[0].sides),
+        "quantity": report.heads[0].maps.quantity,
+        "sides": [SIDES[ending] for ending in report.heads[0].sides],
         "texts": texts.descriptions,
         "heads": head_descriptions,
         "seen": visible_counts.descriptions,
-        "command": reproducing_command(numbers.about),
+        "command": reproducing_command(report.about),
         "notes": list(report.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),

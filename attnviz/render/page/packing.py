@@ -304,7 +304,7 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
 
     The contributions then lie in 0 to 1. A report of weights is returned unchanged.
     """
-    heads = report.numbers.heads
+    heads = report.heads
     if heads[0].maps.quantity == "weight":
         return report
     bounds = [contribution_bound(maps) for head in heads for maps in head.sides.values()]
@@ -314,7 +314,7 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
         for head in heads
     )
     unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
-    return replace(report, numbers=replace(report.numbers, heads=scaled_heads), remarks=(unit_remark, *report.remarks))
+    return replace(report, heads=scaled_heads, remarks=(unit_remark, *report.remarks))
 
 
 def pack_contributions(heads: Sequence[HeadCells], plan: PagePlan) -> tuple[bytes, dict[str, Any]] | None:

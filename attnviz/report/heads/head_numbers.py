@@ -17,7 +17,7 @@ from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import block_stride, measured_frame
 from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import ExactNumbers, Numbers
+from attnviz.report.picture.report import ExactNumbers, HeadCells
 from attnviz.report.words.notes import names_of, notes_of
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.selection import Grouping
@@ -63,10 +63,10 @@ def refuse_other_heads(effects: "Effects", file: str, heads: set[str]) -> None:
         )
 
 
-def shown_metrics(numbers: Numbers) -> HeadFrame | None:
+def shown_metrics(heads: Sequence[HeadCells]) -> HeadFrame | None:
     """Returns the metrics of all heads, and the norms of what they move if known; ``None`` if there are no metrics."""
-    cell_heads = heads_with_cells(numbers.heads)
-    if len(cell_heads) < len(numbers.heads):
+    cell_heads = heads_with_cells(heads)
+    if len(cell_heads) < len(heads):
         return None
     frame = measured_frame(cell_heads, stride=block_stride(cell_heads, MAX_MEASURED_CELLS))
     if not frame.applicable:
@@ -74,7 +74,6 @@ def shown_metrics(numbers: Numbers) -> HeadFrame | None:
     frame = frame.select(measure.name for measure in frame.applicable)
 
     # What each head moves is one more column, if it is known and soon measured.
-    heads = numbers.heads
     cell_count = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cell_count > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
         return frame
@@ -98,9 +97,9 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     """
     if not options.medium.sorts_heads:
         return report
-    file, heads = report.look.effects, report.numbers.heads
+    file, heads = report.look.effects, report.heads
     effects = None if file is None else read_effects(file, {head.maps.known_head(head.head).name for head in heads})
-    frame = report.frame or shown_metrics(report.numbers)
+    frame = report.frame or shown_metrics(heads)
     if frame is not None and effects is not None:
         frame = frame.with_columns_of(effects.frame)
     return replace(

@@ -11,12 +11,13 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.heads.head_numbers import with_page_numbers
-from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks
-from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
+from attnviz.report.maps.exact_numbers import with_colors_of_figure
+from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks
+from attnviz.report.maps.heatmaps import shows_images
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, WEIGHT, Heading, Panel
-from attnviz.report.picture.report import DrawingKind, DrawnReport, ExactNumbers, Numbers, origin
+from attnviz.report.picture.report import DrawingKind, DrawnReport, ExactNumbers, HeadCells, origin
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import (
     largest_weight_clause,
@@ -70,7 +71,8 @@ def combined_report(
                 caption=f"{caption}.",
                 remarks=(remark, *recording_remarks(recording)),
                 look=options.look,
-                numbers=Numbers(about, (head_cells({"": head}, "weights"),)),
+                about=about,
+                heads=(HeadCells.of({"": head}, "weights"),),
                 view="matrix" if options.table is None else "table",
             ),
             options,

@@ -18,20 +18,20 @@ from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measured_heads import with_filtered_texts
 from attnviz.report.heads.head_numbers import with_page_numbers
+from attnviz.report.maps.exact_numbers import with_colors_of_figure
 from attnviz.report.maps.fitting import first_that_fits
-from attnviz.report.maps.head_panels import head_cells, head_panels, map_remarks
+from attnviz.report.maps.head_panels import head_panels, map_remarks
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
     are_adjacent,
     chooses_heads,
     divide_page,
     order_remarks,
-    with_colors_of_figure,
 )
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, Numbers, Summary, origin
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Summary, origin
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.words.captions import (
     group_title,
@@ -207,7 +207,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
     sorts_heads = comparison.options.medium.sorts_heads
     shown_comparison = in_recorded_order if sorts_heads else comparison
     cells = tuple(
-        head_cells({"_a": a, "_b": b}, comparison.options.table, shown_comparison.changes.numbers_of(index))
+        HeadCells.of({"_a": a, "_b": b}, comparison.options.table, shown_comparison.changes.numbers_of(index))
         for index, (a, b) in enumerate(shown_comparison.pairs)
     )
     report = with_page_numbers(
@@ -217,7 +217,8 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
             remarks=_remarks(comparison, ()),
             summary=_summary(comparison),
             look=look,
-            numbers=Numbers(comparison.about, cells),
+            about=comparison.about,
+            heads=cells,
             sort=(comparison.options.sort or "") if sorts_heads else "",
             frame=change_frame(shown_comparison.changes) if sorts_heads else None,
         ),

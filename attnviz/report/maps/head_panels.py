@@ -15,7 +15,7 @@ from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
-from attnviz.report.picture.report import QUANTITIES, DrawingKind, DrawnReport, HeadCells, origin
+from attnviz.report.picture.report import DrawingKind, DrawnReport, origin
 from attnviz.report.picture.scales import scale_remarks
 from attnviz.report.picture.structure import LeftOutKeys
 from attnviz.report.words.captions import (
@@ -26,20 +26,6 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
-
-
-def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
-    """Returns the exact numbers of a head, or of the same head in two recordings."""
-    first_head = next(iter(sides.values()))
-    names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
-    return HeadCells(
-        head=first_head.head,
-        sides={suffix: side.maps for suffix, side in sides.items()},
-        queries=first_head.queries,
-        keys=first_head.keys,
-        quantities=tuple(first_head.maps.quantity if name == "weight" else name for name in names),
-        change=change or {},
-    )
 
 
 def drawn(

@@ -1,4 +1,4 @@
-"""Turns a recording into a report of its chosen heads: maps with labels, tables, thumbnails, or exact numbers."""
+"""Draws chosen heads as maps with labels, as tables of numbers, or as thumbnails, as many as the medium shows."""
 
 import math
 from collections.abc import Sequence
@@ -8,24 +8,20 @@ from itertools import groupby
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
-from attnviz.maps.grouped import has_few_turns, regroup
-from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, heads_with_cells
+from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen, summarize_heads
-from attnviz.report.maps.head_panels import drawn, head_cells, head_panels, map_remarks, titled_panels
+from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen
+from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks, titled_panels
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, Numbers, View, origin
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import (
-    MAX_ROW_RATIO,
     MAX_THUMBNAIL_RATIO,
-    lift_reach,
     scale_remarks,
     share_scales,
-    shows_lift,
 )
-from attnviz.report.picture.structure import first_sentence, left_out_keys, turns_sentence
+from attnviz.report.picture.structure import left_out_keys
 from attnviz.report.words.captions import (
     Notes,
     cut_remarks,
@@ -34,12 +30,7 @@ from attnviz.report.words.captions import (
     item_noun,
     maps_suffix,
     panel_remarks,
-    recording_remarks,
-    report_title,
 )
-from attnviz.report.words.notes import names_of
-from attnviz.text.named_groups import TURNS
-from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import first_words
 
 MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
@@ -50,69 +41,31 @@ MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
 MAX_LED_MAPS = 4  # heads that are drawn if they are too many to measure, and it is known which come first
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
-VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
-
-CellReport = DrawnReport | ExactNumbers
 
 
-def build_report(
-    recording: Recording,
-    options: ReportOptions,
-    original: Recording | None = None,
-    first_heads: Sequence[HeadKey] = (),
-) -> CellReport:
-    """Returns the report of the chosen heads of a recording: exact numbers, or a picture if the medium draws maps.
-
-    The picture shows an image or a text shaded by a row, arcs, tables of numbers, or else heatmaps, as the options say.
-    """
-    # An axis that the user did not restrict is drawn without the padding at the ends of its text.
-    drops_padding = [span == (None, None) for span in (options.selection.queries, options.selection.keys)]
-    selected_heads = [
-        replace(
-            head,
-            queries=head.maps.query_tokens.unpadded if drops_padding[0] else head.queries,
-            keys=head.maps.key_tokens.unpadded if drops_padding[1] else head.keys,
-        )
-        for head in filtered_heads_of(recording, options)
-    ]
-    if not options.medium.draws_maps:
-        return _exact_numbers(recording, selected_heads, options)
-    summaries = summarize_heads(original or recording, options)
-    ranking = _ranked_heads_of(selected_heads, options)
-    heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
-    are_over_images = shows_images(heads, options)
-    if options.look.drawn_style != "heatmap" or are_over_images:
-        from attnviz.report.maps.rows import arcs_report, image_report, text_report
-
-        if are_over_images:
-            return image_report(recording, heads, options, notes)
-        draw_rows = arcs_report if options.look.drawn_style == "arcs" else text_report
-        return draw_rows(recording, heads, options, notes)
-    if options.table is not None:
-        quantities = TABLE_QUANTITIES[options.table]
-        panels = titled_panels(
-            recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), notes={}
-        )
-        colored_panels = tuple(
-            # Numbers without a unit keep at least the decimals of their format.
-            panel
-            if panel.quantity.unit or (panel.decimals or 0) >= panel.quantity.format_decimals
-            else replace(panel, decimals=None)
-            for panel in share_scales(panels, options.look)
-        )
-        return drawn(
-            "tables",
-            recording,
-            options.look,
-            colored_panels,
-            heads_caption(recording, heads, panels),
-            (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options)),
-            across=2 if options.table == "both" else None,  # the scores of a head beside its weights
-        )
-    return _maps_of_heads(recording, ranking, options, summaries, notes, first_heads)
+def table_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> DrawnReport:
+    """Returns the report of heads as tables with every number written out."""
+    quantities = TABLE_QUANTITIES[options.table or ""]
+    panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), notes={})
+    colored_panels = tuple(
+        # Numbers without a unit keep at least the decimals of their format.
+        panel
+        if panel.quantity.unit or (panel.decimals or 0) >= panel.quantity.format_decimals
+        else replace(panel, decimals=None)
+        for panel in share_scales(panels, options.look)
+    )
+    return drawn(
+        "tables",
+        recording,
+        options.look,
+        colored_panels,
+        heads_caption(recording, heads, panels),
+        (*cut_remarks(heads[0], panels), *map_remarks(colored_panels, options)),
+        across=2 if options.table == "both" else None,  # the scores of a head beside its weights
+    )
 
 
-def _maps_of_heads(
+def maps_report(
     recording: Recording,
     ranking: list[tuple[ChosenHead, float]],
     options: ReportOptions,
@@ -159,22 +112,6 @@ def _first_heads(
     )
 
 
-def _title_notes(
-    ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
-) -> Notes:
-    """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern."""
-    names = names_of(options.look)
-    quoted_names = {}
-    for head, _ in ranking:
-        if name := names.get(head.name):
-            quoted_names[head.key] = f"“{name}”"
-    notes = dict({} if summaries is None else summaries.notes)
-    if options.sort is not None:
-        metric = options.sort.removeprefix("-")
-        notes = {head.key: f"{metric} {value:.2f}" for head, value in ranking}
-    return notes | {key: f"{name}, {notes[key]}" if key in notes else name for key, name in quoted_names.items()}
-
-
 def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
     """Returns the selected heads that pass the user's filter; all selected heads without a filter."""
     heads = chosen_heads(recording, options.selection)
@@ -185,7 +122,7 @@ def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[Chos
     return filtered_heads(heads, options.filter)
 
 
-def _ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
+def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
     """Returns the heads sorted by the metric and cut to the top few, each with its value; NaN without a metric."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
@@ -256,7 +193,7 @@ def _thumbnails(
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     fills_rows = options.sort is not None or not are_adjacent(groups)
-    thumbnail_options = _thumbnail_options(heads, options, fills_rows)
+    small_options = thumbnail_options(heads, options, fills_rows)
     left_out = None if options.chooses_keys else left_out_keys(heads)
     panels = []
     for (head, value), group in track(list(zip(ranking, groups, strict=True)), "pooling heads"):
@@ -264,7 +201,7 @@ def _thumbnails(
         heading = Heading(head.name, number=head.head, names_group=not (recording.tower or suffix))
         if fills_rows:
             heading = replace(heading, name=f"{head.name}{suffix}", note="" if math.isnan(value) else f"{value:.2f}")
-        panels += head_panels(head, [PERCENT], thumbnail_options, heading, group, left_out)
+        panels += head_panels(head, [PERCENT], small_options, heading, group, left_out)
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index] if summaries is None else summaries.clearest[0]
     layer = example.maps.layer
@@ -305,7 +242,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
     return (f"Sorted by {sort.removeprefix('-')}, {end_first} first; the number after each head is its value.",)
 
 
-def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_rows: bool) -> ReportOptions:
+def thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_rows: bool) -> ReportOptions:
     """Returns the options with as many cells per thumbnail as fit, at least `MIN_MAP_CELLS` if the medium allows
     them.
     """
@@ -314,107 +251,3 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_ro
     grows = options.medium.one_page and options.look.inches is None
     cells = MAX_OVERVIEW_CELLS // rows if grows else options.medium.max_cells
     return limit_cells(options, min(max(cells, MIN_MAP_CELLS), options.medium.thumbnail_cells))
-
-
-def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
-    """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order."""
-    from attnviz.report.heads.head_numbers import with_page_numbers
-
-    look = options.look
-    heads = [head for head, _ in _ranked_heads_of(selected_heads, options)]
-    # A page sorts heads by their metrics, which it has only if all heads have cells.
-    sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
-    if sorts_heads:
-        chosen_ids = set(map(id, heads))
-        heads = [head for head in selected_heads if id(head) in chosen_ids]  # in recorded order
-    query = None  # counted from the first query that is shown
-    if look.query is not None:
-        from attnviz.text.places import find_place
-
-        shown_queries = range(heads[0].queries.start, heads[0].queries.stop)
-        place, _ = find_place(heads[0].maps.query_tokens, look.query)
-        query = place - shown_queries.start if place in shown_queries else None
-    report = with_page_numbers(
-        ExactNumbers(
-            title=report_title(recording, look),
-            caption=heads_caption(recording, heads, []),
-            remarks=recording_remarks(recording),
-            look=look,
-            numbers=Numbers(
-                {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
-            ),
-            view=VIEWS[look.drawn_style] if options.table is None else "table",
-            query=query,
-            sort=(options.sort or "") if sorts_heads else "",
-        ),
-        options,
-    )
-    if options.medium.sorts_heads:
-        left_out = None if options.chooses_keys else left_out_keys(heads)
-        report = replace(report, left_out=left_out)
-        tells_patterns = not recording.untrained and len({maps.item for maps in recording.maps}) == 1
-        if report.frame is not None and tells_patterns:
-            report = replace(report, first_sentence=first_sentence(heads, report.frame, left_out))
-    if options.medium.sorts_heads and look.drawn_style == "heatmap" and options.table is None and query is None:
-        are_over_images = any(isinstance(medium, Image) for head in heads for medium in head.maps.key_tokens.media)
-        report = replace(
-            report,
-            overview="lens" if are_over_images else "maps",
-            by_turns=None if are_over_images else _by_turns(recording, report, heads, options),
-        )
-    return with_colors_of_figure(report, heads, options, len(heads))
-
-
-def _by_turns(
-    recording: Recording, report: ExactNumbers, heads: list[ChosenHead], options: ReportOptions
-) -> ExactNumbers | None:
-    """Returns the report of the same heads over the turns of a chat; ``None`` without turns, or with too many."""
-    calls = {id(head.maps): head.maps for head in heads}
-    are_whole = all(
-        (head.queries, head.keys) == (head.maps.query_tokens.unpadded, head.maps.key_tokens.unpadded) for head in heads
-    )
-    has_cells = len(heads_with_cells(heads)) == len(heads)
-    is_plain = (
-        options.grouping in (Grouping(), Grouping(special=True)) and options.of == "weights" and are_whole and has_cells
-    )
-    if not is_plain or not has_few_turns(calls.values()):
-        return None
-    grouping = Grouping(by=TURNS)
-    grouped = regroup(replace(recording, maps=tuple(calls.values())), Selection(), grouping)
-    grouped_maps = dict(zip(calls, grouped.maps, strict=True))
-    heads_by_turns = [
-        ChosenHead(maps, head.head, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
-        for head in heads
-        for maps in (grouped_maps[id(head.maps)],)
-    ]
-    by_turns = replace(
-        report,
-        numbers=Numbers(report.numbers.about, tuple(head_cells({"": head}, None) for head in heads_by_turns)),
-        remarks=grouped.remarks[: len(grouped.remarks) - len(recording.remarks)],
-        left_out=left_out_keys(heads_by_turns),
-        first_sentence=() if recording.untrained else turns_sentence(heads_by_turns),
-    )
-    return with_colors_of_figure(by_turns, heads_by_turns, options, len(heads))
-
-
-def with_colors_of_figure(
-    report: ExactNumbers, heads: Sequence[ChosenHead], options: ReportOptions, panel_count: int
-) -> ExactNumbers:
-    """Returns a page's report with the colours of a figure of these heads, which has so many panels.
-
-    So a page and a figure show the same number in the same colour. Returns the report unchanged for other media.
-    """
-    if not options.medium.sorts_heads:
-        return report
-    as_figure = replace(
-        options, table=None, look=replace(options.look, mark=None), medium=replace(options.medium, one_page=True)
-    )
-    are_thumbnails = panel_count > MAX_PAGE_MAPS
-    if are_thumbnails:
-        fills_rows = options.sort is not None or not are_adjacent([f"{head.maps.layer}" for head in heads])
-        as_figure = _thumbnail_options(list(heads), as_figure, fills_rows)
-    else:
-        as_figure = divide_page(as_figure, panel_count)
-    panels = [panel for head in heads for panel in head_panels(head, [PERCENT], as_figure, Heading(head.name))]
-    max_ratio = MAX_THUMBNAIL_RATIO if are_thumbnails else MAX_ROW_RATIO
-    return replace(report, shows_lift=shows_lift(panels, options.look, max_ratio), lift_reach=lift_reach(panels))

@@ -1,6 +1,7 @@
 """Turns a file of notes into a story: a picture of the place of each note, in the order of the notes."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
@@ -11,7 +12,7 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.head_panels import drawn, head_panels
-from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
+from attnviz.report.maps.heatmaps import filtered_heads_of
 from attnviz.report.picture.look import COLOR_SCALES
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Axis, Heading
@@ -26,22 +27,26 @@ REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # ways to com
 STYLES = {"arcs": "arcs", "text": "text"}
 
 Address = dict[str, str]
+Draw = Callable[[ReportOptions], Report]
 
 
-def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
-    """Returns the notes in the file that the look names, each with the picture that its place shows."""
+def chapters(recording: Recording, options: ReportOptions, draw: Draw) -> tuple[Chapter, ...]:
+    """Returns the notes in the file that the look names, each with the picture that its place shows.
+
+    ``draw`` returns the report of the recording's heads with some options.
+    """
     pictures = []
     for note in notes_of(options.look):
         address = dict(parse_qsl(note["place"].removeprefix("#")))
         try:
-            report = _picture_at(address, recording, options, original)
+            report = _picture_at(address, recording, options, draw)
         except AttnvizError as error:
             raise AttnvizError(f"{option('notes')}: {note['place']}: {error}") from None
         pictures.append(Chapter(note["text"], report))
     return tuple(pictures)
 
 
-def _picture_at(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
+def _picture_at(address: Address, recording: Recording, options: ReportOptions, draw: Draw) -> DrawnReport:
     """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads."""
     # A heatmap without notes, with the colour scale and limits that the address names.
     look, scale = options.look, address.get("scale")
@@ -54,7 +59,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
         names_token = bool(address.keys() & {"query", "key"})
         if names_token:
             return _token_report(address, recording, heatmap_options)
-        return _maps_report(recording, heatmap_options, original)
+        return _require_drawn(draw(heatmap_options))
     selection = replace(options.selection, pairs=Selection.parse(heads=names).pairs, heads=None)
     head_options = replace(heatmap_options, selection=selection)
     method = REDUCTIONS.get(address.get("together", ""))
@@ -66,16 +71,11 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
         query = address["query"] if style == "text" else None
         styled_options = replace(head_options, look=replace(head_options.look, style=style, query=query))
         try:
-            return _maps_report(recording, styled_options, original)
+            return _require_drawn(draw(styled_options))
         except AttnvizError:
             pass  # too many tokens for arcs or text: the map below shows the same weights
-    report = _maps_report(recording, head_options, original)
+    report = _require_drawn(draw(head_options))
     return replace(report, panels=tuple(replace(panel, marked=marked_pair) for panel in report.panels))
-
-
-def _maps_report(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """Returns the picture of the selected heads; raises AttnvizError if the report has numbers but no picture."""
-    return _require_drawn(build_report(recording, options, original))
 
 
 def _require_drawn(report: Report) -> DrawnReport:

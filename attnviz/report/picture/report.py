@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.printable import printable, printable_line
+from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
@@ -39,6 +40,22 @@ class HeadCells:
     quantities: tuple[str, ...] = QUANTITIES  # the quantities to give: ``score`` and ``weight``, or ``contribution``
     change: dict[str, float] = field(default_factory=dict)  # measures of the head's change from A to B, by name
 
+    @classmethod
+    def of(
+        cls, sides: dict[str, ChosenHead], table: str | None = None, change: dict[str, float] | None = None
+    ) -> "HeadCells":
+        """Returns the exact numbers of a head, or of the same head in two recordings; those that ``table`` names."""
+        first_head = next(iter(sides.values()))
+        names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
+        return cls(
+            head=first_head.head,
+            sides={suffix: side.maps for suffix, side in sides.items()},
+            queries=first_head.queries,
+            keys=first_head.keys,
+            quantities=tuple(first_head.maps.quantity if name == "weight" else name for name in names),
+            change=change or {},
+        )
+
     @property
     def maps(self) -> LayerMaps:
         """The maps of the first recording."""
@@ -69,21 +86,6 @@ class HeadCells:
                 weights_a, weights_b = (np.ma.filled(fields[f"{name}{side}"], 0) for side in self.sides)
                 fields[f"{name}_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(visible_a | visible_b))
             yield queries, fields
-
-
-@dataclass(frozen=True, eq=False)
-class Numbers:
-    """The exact numbers that a report describes."""
-
-    about: dict[str, Any]  # their origin (model, text, settings, …), as JSON values
-    # the cells of the heads, in the order in which they were chosen; all have the same fields
-    heads: tuple[HeadCells, ...]
-
-    def refuse_without_cells(self) -> None:
-        """Raises AttnvizError if a head has no single cells, before anything is written."""
-        for head in self.heads:
-            for maps in head.sides.values():
-                cell_maps(maps)
 
 
 def origin(recording: Recording) -> dict[str, Any]:
@@ -177,7 +179,9 @@ class HeadList(_Described):
 class ExactNumbers(_Described):
     """The exact numbers of heads, for a medium that takes them instead of a picture."""
 
-    numbers: Numbers  # the numbers of every cell
+    about: dict[str, Any]  # the origin of the numbers (model, text, settings, …), as JSON values
+    # the cells of the heads, in the order in which they were chosen; all have the same fields
+    heads: tuple[HeadCells, ...]
     view: View = "matrix"  # the view that a page opens with
     # the query that a page selects at first, in its first head, counted from the first query shown; ``None`` for none
     query: int | None = None
@@ -198,6 +202,12 @@ class ExactNumbers(_Described):
     notes: tuple[dict[str, Any], ...] = ()  # for a page, the notes with their places
     # for a page, the names that a user gave to heads, by ``layer.head``
     given_names: Mapping[str, str] = field(default_factory=dict)
+
+    def refuse_without_cells(self) -> None:
+        """Raises AttnvizError if a head has no single cells, before anything is written."""
+        for head in self.heads:
+            for maps in head.sides.values():
+                cell_maps(maps)
 
 
 @final

@@ -26,7 +26,7 @@ from attnviz.models.huggingface.picture_text_reader import load_text_processor
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport

@@ -15,9 +15,9 @@ from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.figure.picture import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import DrawnReport, Report
@@ -286,7 +286,7 @@ def test_vector_formats_keep_text_and_cells_as_they_are_and_no_viewer_blurs_larg
 
 def test_drawing_leaves_pyplot_and_torch_alone() -> None:
     code = (
-        "import sys; from attnviz.report.maps.heatmaps import *; "
+        "import sys; from attnviz.report.build import *; "
         "from attnviz.render.formats import draw; from tests.conftest import *;"
         "draw(build_report(Recording(maps=(dense_maps(),), model='m'), ReportOptions()), '.png');"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"

@@ -25,8 +25,8 @@ from attnviz.render.figure.thumbnails import (
 )
 from attnviz.render.figure.words import POINTS_PER_INCH, PillowRuler
 from attnviz.render.formats import draw, medium_of
+from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import NAN
 from attnviz.report.picture.look import Look, parse_size
 from attnviz.report.picture.options import Medium, ReportOptions

@@ -19,7 +19,7 @@ from attnviz.render.figure.words import (
     font_runs,
 )
 from attnviz.render.formats import draw
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from tests.render.figure.examples import recorded

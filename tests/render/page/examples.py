@@ -10,7 +10,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import Report
 from attnviz.streaming.factors import Factors

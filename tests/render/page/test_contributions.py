@@ -13,7 +13,7 @@ from attnviz.maps.derived import contribution_bound, contributions_of, mean_cont
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from tests.render.page.conftest import Opener

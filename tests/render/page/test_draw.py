@@ -25,15 +25,14 @@ from attnviz.render.page.descriptions import about_metrics
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle, read_asset
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.heads.head_numbers import shown_metrics
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.head_panels import head_cells
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look, parse_bytes
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Numbers, Report
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
@@ -447,9 +446,7 @@ def test_rows_that_see_one_key_set_no_limit() -> None:
 def test_metrics_of_144_heads_take_at_most_ten_kilobytes() -> None:
     heads = [(maps, head) for layer in range(12) for maps in [random_maps(Tokens.numbered(20), layer=layer, heads=12)]
              for head in maps.heads]  # fmt: skip
-    measured = shown_metrics(
-        Numbers({}, tuple(head_cells({"": ChosenHead(maps, head, ALL, ALL)}, None) for maps, head in heads))
-    )
+    measured = shown_metrics(tuple(HeadCells.of({"": ChosenHead(maps, head, ALL, ALL)}) for maps, head in heads))
     assert len(json.dumps(about_metrics(measured), separators=(",", ":"))) < 10_000
 
 

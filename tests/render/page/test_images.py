@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.render.formats import draw
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Report

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from attnviz.maps.recording import Recording
+from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Report

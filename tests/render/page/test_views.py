@@ -15,7 +15,7 @@ from PIL import Image
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import ExactNumbers
@@ -476,14 +476,14 @@ def test_page_written_with_sort_begins_in_that_order_and_heads_as_recorded_can_b
 def test_page_of_the_first_heads_of_an_order_has_them_as_recorded() -> None:
     report = build_report(sentence(), ReportOptions(medium=NUMBERS, sort="-previous", top=5))
     assert isinstance(report, ExactNumbers)
-    places = [(head.maps.layer, head.head) for head in report.numbers.heads]
+    places = [(head.maps.layer, head.head) for head in report.heads]
     assert len(places) == 5
     assert places == sorted(places)
     assert report.sort == "-previous"
     data = build_report(sentence(), ReportOptions(medium=Medium(draws_maps=False), sort="-previous", top=5))
     assert isinstance(data, ExactNumbers)
     assert data.sort == ""
-    assert [(head.maps.layer, head.head) for head in data.numbers.heads] != places, "a file of numbers is in the order"
+    assert [(head.maps.layer, head.head) for head in data.heads] != places, "a file of numbers is in the order"
 
 
 def test_no_number_under_a_thumbnail_is_cut(show: Opener) -> None:

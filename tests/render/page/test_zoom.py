@@ -14,8 +14,8 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
+from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Selection
 from tests.attention.biases import alibi_bias

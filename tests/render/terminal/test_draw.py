@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw, medium_of
 from attnviz.render.terminal.draw import report_lines, table_lines
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, Report, Summary

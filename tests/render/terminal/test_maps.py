@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.maps import thumbnails
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport

@@ -96,7 +96,7 @@ def test_a_page_gets_the_change_of_each_head_in_the_order_recorded(
     assert report.frame.rows == changes.rows
     assert report.frame.names == ("change", "divergence")
     np.testing.assert_array_equal(report.frame.column("change"), changes.column("variation_mean"))
-    assert [head.change for head in report.numbers.heads] == [changes.numbers_of(place) for place in range(6)]
+    assert [head.change for head in report.heads] == [changes.numbers_of(place) for place in range(6)]
 
 
 def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> None:

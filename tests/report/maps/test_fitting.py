@@ -11,9 +11,8 @@ from attnviz.metrics.change import compare
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
-from attnviz.report.build import build_report
+from attnviz.report.build import build_report, report_of_heads
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps import heatmaps
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -140,7 +139,8 @@ def test_heads_that_are_drawn_first_are_not_called_the_clearest_and_rows_at_the_
     look = Look(width=80, height=20)
     options = ReportOptions(look=look, medium=medium_of(".txt", look))
     key = (maps.module, maps.layer, maps.kind, maps.item, 4)
-    report = heatmaps.build_report(Recording(maps=(maps,), model="a model"), options, first_heads=[key])
+    recording = Recording(maps=(maps,), model="a model")
+    report = report_of_heads(recording, options, recording, first_heads=[key])
     rows = len(report.panels[0].values)  # type: ignore[union-attr]
     assert rows < len(tokens)
     assert f"; showing 1: the last {rows} of 30 queries (rows) over 3 keys (columns)." in report.caption

@@ -109,4 +109,4 @@ def test_numbers_keep_every_key() -> None:
     recording = recording_of([0.9], special=[0])
     report = build_report(recording, ReportOptions(medium=Medium(draws_maps=False)))
     assert isinstance(report, ExactNumbers)
-    assert report.numbers.heads[0].keys == slice(0, 12)
+    assert report.heads[0].keys == slice(0, 12)

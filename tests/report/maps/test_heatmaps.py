@@ -13,10 +13,11 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import TERMINAL, draw, medium_of
 from attnviz.render.terminal.draw import report_lines
+from attnviz.report.build import build_report
 from attnviz.report.build import build_report as full_report
 from attnviz.report.film import film_of_recordings
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.heatmaps import MAX_UNCHOSEN_MAPS, build_report
+from attnviz.report.maps.heatmaps import MAX_UNCHOSEN_MAPS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import DrawnReport

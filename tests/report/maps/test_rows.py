@@ -22,11 +22,11 @@ from attnviz.render.figure.media import images_content
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import options_for_medium
+from attnviz.report.build import build_report
 from attnviz.report.build import build_report as build_whole_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.maps.rows import CONTEXT_TOKENS, MAX_KEYS, MAX_SCREEN_IMAGES, mass_mask
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions

@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.api.drawing import draw
 from attnviz.render.formats import options_for_medium
-from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import HUES, band_tops, mixed_hues, outline_segments, overlay_pixels, panel_image

@@ -7,8 +7,8 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import DrawnReport, ExactNumbers

@@ -11,8 +11,8 @@ from attnviz.base.options import declared_options
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import options_for_medium
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, HeadList
