@@ -256,11 +256,9 @@ def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browse
     opened = show(report_of(many()))
     opened.resize(1280, 200)
     opened.evaluate("set({steps: 'log'})")
-    opened.until("painted.numbers.size === page.heads.length")
-    opened.evaluate(f"window.before = {PICTURES}")
+    opened.until("grid.painted.size === page.heads.length")
     painted = """[...document.querySelectorAll(".thumb")].map((thumb) => [
-        thumb.getBoundingClientRect().top < innerHeight,
-        thumb.querySelector("canvas").toDataURL() !== before[thumb.dataset.number]])"""
+        thumb.getBoundingClientRect().top < innerHeight, grid.painted.has(Number(thumb.dataset.number))])"""
     at_once = opened.evaluate(f"(set({{steps: 'linear'}}), {painted})")
     assert all(is_painted for is_seen, is_painted in at_once if is_seen)
     assert not all(is_painted for _, is_painted in at_once)
@@ -278,7 +276,7 @@ OTHER_ON_SHEET = """(() => {
     const sheet = document.querySelector(".sheet");
     const [seen, { left, top }] = [pixelsOf(sheet), sheet.getBoundingClientRect()];
     return [...document.querySelectorAll(".thumb")].filter((thumb) => {
-        const canvas = thumb.querySelector("canvas");
+        const canvas = paintedCanvas(Number(thumb.dataset.number));
         const [own, box] = [pixelsOf(canvas), thumb.querySelector(".picture").getBoundingClientRect()];
         const [x, y, step] = [box.left - left, box.top - top, box.width / canvas.width];
         return [...Array(canvas.width).keys()].some((cell) =>
@@ -293,7 +291,7 @@ def test_thumbnails_without_names_are_one_canvas_that_shows_each_in_its_place(sh
     drawn = "[...document.querySelectorAll('#overview canvas')].filter((it) => it.offsetWidth).length"
     for steps in ("linear", "log"):
         opened.evaluate(f"set({{steps: '{steps}'}})")
-        opened.until("painted.numbers.size === page.heads.length")
+        opened.until("grid.painted.size === page.heads.length")
         assert opened.evaluate(OTHER_ON_SHEET) == []
         assert opened.evaluate(drawn) == 1
     opened.evaluate("set({sort: 'entropy'})")
@@ -303,20 +301,23 @@ def test_thumbnails_without_names_are_one_canvas_that_shows_each_in_its_place(sh
 
 def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(show: Opener) -> None:
     opened = show(report_of(many()))
+
+    def choose(changes: str) -> None:
+        opened.evaluate(f"set({changes})")
+        opened.until("grid.painted.size === page.heads.length")
+
+    choose("{sort: '-entropy'}")
     first = opened.evaluate(PICTURES)
     opened.evaluate("window.before = [...document.querySelectorAll('.thumb canvas')]")
-    opened.evaluate("set({sort: 'entropy'})")
-    opened.settle()
-    assert opened.evaluate("before.every((canvas) => canvas.isConnected)")
+    choose("{sort: 'entropy'}")
+    assert opened.evaluate("before.length === 240 && before.every((canvas) => canvas.isConnected)")
     order = opened.evaluate("[...document.querySelectorAll('.thumb')].map((thumb) => Number(thumb.dataset.number))")
     assert order == opened.evaluate("listedHeads()") != sorted(order)
     assert opened.evaluate(PICTURES) == first
-    opened.evaluate("(set({steps: 'log'}), set({sort: '-entropy'}))")
-    opened.settle()
+    choose("{steps: 'log', sort: '-entropy'}")
     logarithmic = opened.evaluate(PICTURES)
     assert all(logarithmic[number] != picture for number, picture in first.items())
-    opened.evaluate("set({sort: '', steps: begun.steps})")
-    opened.settle()
+    choose("{sort: 'entropy', steps: begun.steps}")
     assert opened.evaluate(PICTURES) == first
 
 

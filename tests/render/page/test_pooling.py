@@ -153,10 +153,10 @@ def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
 ) -> None:
     many.show_maps()
     many.resize(width, height)
-    many.until("painted.numbers.size === page.heads.length")
     drawn = many.evaluate(
-        "[...document.querySelectorAll('.thumb canvas')].map((canvas) => ({ cells: canvas.width,"
-        " pixels: canvas.parentElement.getBoundingClientRect().width,"
+        "[...document.querySelectorAll('.thumb')].map((thumb) => [thumb, paintedCanvas(Number(thumb.dataset.number))])"
+        ".map(([thumb, canvas]) => ({ cells: canvas.width,"
+        " pixels: thumb.querySelector('.picture').getBoundingClientRect().width,"
         " striped: stripedRows(copyOfStripes(canvas).getImageData(0, 0, canvas.width, canvas.height)) }))"
     )
     assert len(drawn) == 220

@@ -218,7 +218,7 @@ def test_paper_holds_every_head(show: Opener) -> None:
     opened = show(report_of(Recording(maps=maps, model="a test")))
     opened.page.emulate_media(media="print")
     opened.resize(700, 1000)
-    rights = "[...document.querySelectorAll('.thumb canvas')].map((it) => it.getBoundingClientRect().right)"
+    rights = "[...document.querySelectorAll('.thumb .picture')].map((it) => it.getBoundingClientRect().right)"
     opened.until(f"Math.max(...{rights}) <= 700")
     assert len(opened.evaluate(rights)) == 24
 

@@ -2,7 +2,7 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { fractionOf, levelOf, liftOf, partsOf } from "./scales.js";
+import { fractionOf, fractionsOf, levelOf, liftOf, partsOf } from "./scales.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Coded, Scale, Seen } from "./types.js" */
@@ -51,11 +51,14 @@ export function imageOf(values, rows, columns, scale, seen) {
   const table = pixelsOf(scale.palette);
   const nan = pixelOf(page.nanColor);
   const lifted = scale.steps === "lift" && !scale.change;
-  for (let place = 0; place < pixels.length; place++) {
-    const value = values[place];
-    if (value === ABSENT) continue;
-    const level = lifted ? value * seen(Math.floor(place / columns), place % columns) : value;
-    pixels[place] = Number.isNaN(value) ? nan : table[Math.round((SHADES - 1) * fractionOf(level, scale))];
+  const fraction = fractionsOf(scale);
+  for (let row = 0, place = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++, place++) {
+      const value = values[place];
+      if (value === ABSENT) continue;
+      const level = lifted ? value * seen(row, column) : value;
+      pixels[place] = Number.isNaN(value) ? nan : table[Math.round((SHADES - 1) * fraction(level))];
+    }
   }
   return image;
 }
@@ -74,7 +77,8 @@ export function imageOfCodes({ codes, weights }, rows, columns, scale, seen) {
   const pixels = new Uint32Array(image.data.buffer);
   const table = pixelsOf(scale.palette);
   const lifted = scale.steps === "lift" && !scale.change;
-  const shades = weights.map((weight) => (SHADES - 1) * (lifted ? 0.5 + liftOf(weight, scale) : fractionOf(weight, scale)));
+  const fraction = fractionsOf(scale);
+  const shades = weights.map((weight) => (SHADES - 1) * (lifted ? 0.5 + liftOf(weight, scale) : fraction(weight)));
   const marks = Uint32Array.from(weights, (weight) => (Number.isNaN(weight) ? pixelOf(page.nanColor) : 0));
   for (let row = 0, place = 0; row < rows; row++) {
     const shift = lifted ? (SHADES - 1) * liftOf(seen(row), scale) : 0;

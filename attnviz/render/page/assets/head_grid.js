@@ -34,11 +34,13 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * @property {(number: number, named: boolean, first: number, fits: (text: string) => boolean) => ThumbAbout} aboutThumb with its head's name where no row or column says it
  * @property {(number: number) => void} open what a click does
  * @property {((number: number) => void) | null} toggle what chooses a head
- * @property {(numbers: number[]) => void} paint
+ * @property {(numbers: number[]) => void} paint their canvases
+ * @property {(context: CanvasRenderingContext2D, number: number, box: Box) => void} [paintOn] paints a head without a canvas of its own
  * @property {(pixels: number) => boolean} [fit] takes the pixels that the narrowest thumbnail has; true if all are to be painted again
  *
  * @typedef {{ title: string, label: string, names: Given[], frame?: string, isOut?: boolean, isOther?: boolean }} ThumbAbout that may be pale, or of other tokens than the first
  * @typedef {{ width: number, height: number, em: number, least: number, isCompact: boolean }} Room in pixels, the size of letters, and the least side of a thumbnail
+ * @typedef {{ x: number, y: number, width: number, height: number }} Box in pixels of a canvas
  * @typedef {{ name: string, numbers: number[] }} Row heads beside each other, and what stands left of them
  */
 
@@ -51,6 +53,7 @@ const grid = {
   parts: null,
   walked: -1, // the head that Tab reaches
   sheets: "", // what the sheets were drawn of
+  painted: /** @type {Set<number>} */ (new Set()), // what is painted of it
 };
 
 /** @type {Map<number, HTMLCanvasElement>} */
@@ -83,14 +86,16 @@ export function fitGrid(isOther = false) {
   const nothing = h("p", { class: "note" }, "No head passes the filter; change its words.");
   patch(overview, plans.length ? plans.flatMap((plan) => [...(plan.title ? [h("h3", {}, plan.title)] : []), gridTree(plan, parts)]) : [nothing]);
   if (focused instanceof HTMLElement && document.activeElement !== focused) focusThumbnail(Number(focused.dataset.number)); // it was moved
-  if (!isOther && !isRepainted) return drawSheets(plans);
+  if (!isOther && !isRepainted) return paintSheets(plans);
   const top = overview.getBoundingClientRect().top;
   const seen = plans.flatMap(({ numbers, side, ratio, gap, placeOf }) =>
     numbers.filter((number) => plans.length > 1 || placeOf(number).row * (side / ratio + gap) < window.innerHeight - top));
+  Object.assign(grid, { sheets: "", painted: new Set() });
+  const onSheets = new Set(parts.paintOn ? plans.filter(({ isNamed }) => !isNamed).flatMap(({ numbers }) => numbers) : []);
   const paint = (/** @type {number[]} */ numbers) => {
-    parts.paint(numbers);
-    grid.sheets = "";
-    drawSheets(plans);
+    parts.paint(numbers.filter((number) => !onSheets.has(number)));
+    for (const number of numbers) grid.painted.add(number);
+    paintSheets(plans, numbers);
   };
   paint(seen);
   const isSeen = new Set(seen);
@@ -110,28 +115,37 @@ function onPixels({ left, top, right, bottom }) {
   return { x, y, width: endX - x, height: endY - y };
 }
 
-/** Draws the thumbnails without names on one canvas behind them: each canvas in the window takes part of every frame. @param {ReturnType<typeof planOf>[]} plans */
-function drawSheets(plans) {
+/**
+ * Paints thumbnails without names on one canvas behind them: each canvas in the window takes part of every frame.
+ *
+ * @param {ReturnType<typeof planOf>[]} plans
+ * @param {number[]} [numbers] of the heads that are new, where the canvas is not
+ */
+function paintSheets(plans, numbers = []) {
   if (plans.every(({ isNamed }) => isNamed)) return;
   const density = window.devicePixelRatio || 1;
   const grids = [...one("overview").querySelectorAll(".grid")];
   const boxes = grids.map((element) => element.getBoundingClientRect());
   const drawn = [grid.name, density, ...plans.map(({ side }) => side), ...boxes.map(({ width, height }) => `${width}×${height}`)].join(" ");
-  if (drawn === grid.sheets) return;
+  const isSame = drawn === grid.sheets;
   grid.sheets = drawn;
   grids.forEach((element, place) => {
     const sheet = element.querySelector(".sheet");
     if (!(sheet instanceof HTMLCanvasElement)) return;
     const whole = onPixels(boxes[place]);
-    [sheet.width, sheet.height] = [whole.width, whole.height];
+    if (!isSame) [sheet.width, sheet.height] = [whole.width, whole.height];
     const context = contextOf(sheet);
     context.fillStyle = theme().absent;
     context.imageSmoothingEnabled = plans[place].isSmooth;
-    for (const picture of element.querySelectorAll(".picture")) {
-      const { x, y, width, height } = onPixels(picture.getBoundingClientRect());
-      const number = headAt({ target: picture }) ?? -1;
-      context.fillRect(x - whole.x, y - whole.y, width, height);
-      context.drawImage(canvasOf(number), x - whole.x, y - whole.y, width, height);
+    for (const thumb of thumbsIn(element)) {
+      const number = Number(thumb.dataset.number);
+      if (isSame && !numbers.includes(number)) continue;
+      const { x, y, width, height } = onPixels(/** @type {Element} */ (thumb.firstElementChild).getBoundingClientRect());
+      const box = { x: x - whole.x, y: y - whole.y, width, height };
+      context.fillRect(box.x, box.y, width, height);
+      if (!grid.painted.has(number)) continue;
+      if (grid.parts?.paintOn) grid.parts.paintOn(context, number, box);
+      else context.drawImage(canvasOf(number), box.x, box.y, width, height);
     }
   });
 }
@@ -161,7 +175,12 @@ function roomNow() {
 function grouped(numbers, nameOf) {
   /** @type {Map<Name, number[]>} */
   const groups = new Map();
-  for (const number of numbers) groups.set(nameOf(number), [...(groups.get(nameOf(number)) ?? []), number]);
+  for (const number of numbers) {
+    const name = nameOf(number);
+    const group = groups.get(name);
+    if (group) group.push(number);
+    else groups.set(name, [number]);
+  }
   return groups;
 }
 
@@ -253,7 +272,7 @@ function gridTree(plan, parts) {
     name && h("span", { key: `row ${row}`, class: "name", style: `grid-area: ${(row % down) + 1 + header} / ${firstColumn(row)}` }, name),
     ...numbers.map((number) => {
       const place = placeOf(number);
-      return thumbTree(number, parts, parts.aboutThumb(number, !isRegular, grid.order[0], fits), `grid-area: ${place.row + 1 + header} / ${place.column}`);
+      return thumbTree(number, isNamed, parts, parts.aboutThumb(number, !isRegular, grid.order[0], fits), `grid-area: ${place.row + 1 + header} / ${place.column}`);
     }),
   ]);
   const className = ["grid", isNamed ? "" : "tiny", isSmooth ? "smooth" : "", isNamed && thumbs.length > MANY_NAMED ? "many" : ""].filter(Boolean).join(" ");
@@ -261,8 +280,8 @@ function gridTree(plan, parts) {
   return h("div", { class: className, style: `--thumb: ${side}px; --tall: ${side / ratio}px; --gap: ${gap}px; grid-template-columns: ${Array(blocks).fill(template).join(" ")}` }, ...names, ...thumbs);
 }
 
-/** @param {number} number @param {GridParts} parts @param {ThumbAbout} about @param {string} style @returns {Tree} */
-function thumbTree(number, parts, { title, label, names, frame, isOut, isOther }, style) {
+/** @param {number} number @param {boolean} isNamed @param {GridParts} parts @param {ThumbAbout} about @param {string} style @returns {Tree} */
+function thumbTree(number, isNamed, parts, { title, label, names, frame, isOut, isOther }, style) {
   const isOpen = number === state.head;
   const className = ["thumb", state.chosen.includes(number) && parts.toggle ? "taken" : "", isOut ? "out" : "", isOther ? "other" : ""];
   return h(
@@ -279,18 +298,24 @@ function thumbTree(number, parts, { title, label, names, frame, isOut, isOther }
       "data-number": number,
       onclick: (/** @type {MouseEvent} */ event) => (parts.toggle && (event.shiftKey || event.ctrlKey || event.metaKey) ? parts.toggle(number) : parts.open(number)),
     },
-    h("span", { class: "picture", style: `aspect-ratio: ${parts.ratioOf(number)}; ${frame ? `box-shadow: ${frame}` : ""}` }, canvasOf(number)),
+    h("span", { class: "picture", style: `aspect-ratio: ${parts.ratioOf(number)}; ${frame ? `box-shadow: ${frame}` : ""}` }, (isNamed || !parts.paintOn) && canvasOf(number)),
     parts.toggle && h("span", { class: "tick", title: "Choose, to show several heads together" }),
     names.length > 0 && h("span", { class: "names" }, ...names.flatMap((name) => [name, " "])),
   );
 }
 
-/** The canvas of a head's thumbnail. @param {number} number */
+/** The canvas of a head's thumbnail, for those who paint it. @param {number} number */
 export function canvasOf(number) {
   const canvas = canvases.get(number) ?? document.createElement("canvas");
   if (!canvases.has(number)) [canvas.width, canvas.height] = [1, 1];
   canvases.set(number, canvas);
   return canvas;
+}
+
+/** The canvas of a head's thumbnail as it is seen. @param {number} number */
+export function paintedCanvas(number) {
+  grid.parts?.paint([number]);
+  return canvasOf(number);
 }
 
 /** The head of the thumbnail that an event is on; none beside them. @param {Pick<Event, "target">} event */
@@ -299,14 +324,14 @@ export function headAt({ target }) {
   return thumb instanceof HTMLElement ? Number(thumb.dataset.number) : null;
 }
 
-/** @returns {HTMLElement[]} */
-function thumbs() {
-  return [...one("overview").querySelectorAll(".thumb")].filter((thumb) => thumb instanceof HTMLElement);
+/** @param {Element} element @returns {HTMLElement[]} */
+function thumbsIn(element) {
+  return [.../** @type {NodeListOf<HTMLElement>} */ (element.querySelectorAll(".thumb"))];
 }
 
 /** @param {number} number */
 export function focusThumbnail(number) {
-  thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus({ preventScroll: true });
+  thumbsIn(one("overview")).find((thumb) => Number(thumb.dataset.number) === number)?.focus({ preventScroll: true });
 }
 
 /**
@@ -340,7 +365,7 @@ export function listenToGrid() {
 
 /** Arrows walk the grid; left and right also from row to row; Space chooses. @param {KeyboardEvent} event */
 function moveAmongHeads(event) {
-  const all = thumbs();
+  const all = thumbsIn(one("overview"));
   const here = all.findIndex((thumb) => thumb === document.activeElement);
   if (here < 0 || event.ctrlKey || event.metaKey || event.altKey || state.noting) return;
   const toggle = grid.parts?.toggle;

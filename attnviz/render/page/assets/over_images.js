@@ -38,7 +38,7 @@ export function drawOverImages(lens) {
     aboutThumb: (number, named) => aboutOver(lens, number, named),
     open: openHead,
     toggle: toggleChosen,
-    paint: () => paintAllOver(lens),
+    paint: (numbers) => paintAllOver(lens, numbers),
     fit: () => true,
   });
 }
@@ -63,9 +63,10 @@ function shareText({ axis, tokens: { images = [] } }, line) {
   return `${Math.round(100 * share)}% on ${kindOf(images[0])}${images.length > 1 ? "s" : ""}`;
 }
 
-/** @param {TokenLens} lens */
-function paintAllOver(lens) {
-  if (over.lens === lens && state.list === "lens" && state.head === null && !state.together) lens.heads.forEach((number, row) => paintOver(lens, canvasOf(number), row));
+/** @param {TokenLens} lens @param {number[]} numbers */
+function paintAllOver(lens, numbers = lens.heads) {
+  if (over.lens !== lens || state.list !== "lens" || state.head !== null || state.together) return;
+  for (const number of numbers) paintOver(lens, canvasOf(number), lens.heads.indexOf(number));
 }
 
 /** @param {TokenLens} lens @param {HTMLCanvasElement} canvas @param {number} row of the lens */

@@ -22,7 +22,7 @@ import { elementOf, h, patch } from "./tree.js";
 import { strongestOf } from "./values.js";
 
 /** @import { Axis, Grid, Scale } from "./types.js" */
-/** @import { ThumbAbout } from "./head_grid.js" */
+/** @import { Box, ThumbAbout } from "./head_grid.js" */
 
 export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
 const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign is seen
@@ -58,7 +58,7 @@ export function drawOverview(open) {
   const look = [state.by, state.of, hidesSpecial(), state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
   if (look !== painted.look) Object.assign(painted, { look, numbers: new Set(), shared: null });
   const name = [order.join(), sortMetric(), look].join(" ");
-  if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
+  if (isOneCanvas()) drawSmallOverview(open, name, order);
   drawLeftOut(!open && state.list === "maps" && Boolean(page.leftOut));
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
@@ -74,7 +74,7 @@ function drawLeftOut(isShown) {
   patch(one("over-maps"), [h("span", {}, hides ? page.leftOut : page.leftOut?.replace(" left out:", " shown:")), " ", button]);
 }
 
-const PARTS = { ratioOf, cellsAcross, aboutThumb, open: openHead, toggle: toggleChosen, paint: paintThumbnails, fit: fitPainted };
+const PARTS = { ratioOf, cellsAcross, aboutThumb, open: openHead, toggle: toggleChosen, paint: paintThumbnails, paintOn: paintHeadOn, fit: fitPainted };
 
 /** Takes the room that there is now. */
 export function fitOverview() {
@@ -140,37 +140,38 @@ function peakSaid(number) {
   return `, largest ${state.of} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
-/** @param {number[]} numbers */
+/** Paints canvases of thumbnails, a pixel for each cell that is drawn. @param {number[]} numbers */
 function paintThumbnails(numbers) {
-  if (state.limits !== "head") painted.shared ??= sharedScale();
   for (const number of numbers) {
-    if (!painted.numbers.has(number)) paintHead(number, canvasOf(number), painted.shared);
+    if (painted.numbers.has(number)) continue;
     painted.numbers.add(number);
+    const { image, left, top, width, height } = paintedImage(number);
+    const canvas = canvasOf(number);
+    if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+    contextOf(canvas).putImageData(image, -left, -top); // what is outside of the canvas is cut
   }
 }
 
-/** Paints the thumbnail of a head on a canvas, a pixel for each cell that is drawn. @param {number} number @param {HTMLCanvasElement} canvas @param {Scale | null} shared */
-function paintHead(number, canvas, shared) {
-  const scale = shared ?? thumbnailScale(number);
+/** The image of a thumbnail, and the part of it that is shown. @param {number} number */
+function paintedImage(number) {
+  const scale = state.limits === "head" ? thumbnailScale(number) : (painted.shared ??= sharedScale());
   const { rows, columns, top, bottom, left, right, seen, coded, values } = drawnThumbnail(number);
   const seenIn = (/** @type {number} */ row) => seen[row];
   const image = coded ? imageOfCodes(coded, rows, columns, scale, seenIn) : imageOf(values, rows, columns, scale, seenIn);
-  if (canvas.width !== right - left || canvas.height !== bottom - top) [canvas.width, canvas.height] = [right - left, bottom - top];
-  contextOf(canvas).putImageData(image, -left, -top); // what is outside of the canvas is cut
+  return { image, left, top, width: right - left, height: bottom - top };
 }
 
-/** Returns a function that paints a head, on one canvas after the other heads. @returns {(number: number) => HTMLCanvasElement} */
-function paintedHead() {
-  const shared = state.limits === "head" ? null : sharedScale();
-  const canvas = newCanvas(1, 1);
-  return (number) => {
-    paintHead(number, canvas, shared);
-    return canvas;
-  };
+const scratch = newCanvas(1, 1); // between an image and pixels of another size
+
+/** Paints a head into a box of a canvas of many. @param {CanvasRenderingContext2D} context @param {number} number @param {Box} box */
+function paintHeadOn(context, number, { x, y, width, height }) {
+  const { image, left, top, width: across, height: down } = paintedImage(number);
+  if (scratch.width !== across || scratch.height !== down) [scratch.width, scratch.height] = [across, down];
+  contextOf(scratch).putImageData(image, -left, -top);
+  context.drawImage(scratch, x, y, width, height);
 }
 
 /** @typedef {{ number: number, x: number, y: number }} PlacedHead */
-/** @typedef {(number: number) => HTMLCanvasElement} PaintHead */
 
 const small = {
   /** @type {PlacedHead[]} */
@@ -187,20 +188,20 @@ function isOneCanvas() {
   return page.heads.length > MANY_HEADS;
 }
 
-/** Draws heads beside what is open, or nothing. @param {boolean} open @param {string} name of everything that they show @param {number[]} order @param {() => PaintHead} painter */
-function drawSmallOverview(open, name, order, painter) {
+/** Draws heads beside what is open, or nothing. @param {boolean} open @param {string} name of everything that they show @param {number[]} order */
+function drawSmallOverview(open, name, order) {
   if (!small.canvas.onclick) listen();
   small.canvas.hidden = !open;
   if (!open) return;
   if (small.canvas.parentElement !== one("side")) one("side").prepend(small.canvas);
   const width = one("side").clientWidth || 240;
-  if (small.name !== `${name} ${width}`) paintHeads(order, width, painter);
+  if (small.name !== `${name} ${width}`) paintHeads(order, width);
   small.name = `${name} ${width}`;
   frameHeads();
 }
 
-/** @param {number[]} order @param {number} width @param {() => PaintHead} painter */
-function paintHeads(order, width, painter) {
+/** @param {number[]} order @param {number} width */
+function paintHeads(order, width) {
   const rows = rowsOf(order);
   const longest = Math.max(1, ...rows.map((row) => row.length));
   small.side = Math.max(2, Math.min(MAX_SIDE, Math.floor(width / longest) - HEAD_GAP));
@@ -212,8 +213,9 @@ function paintHeads(order, width, painter) {
   small.placed = rows.flatMap((row, place) => row.map((number, column) => ({ number, x: column * pitch, y: place * pitch })));
   fitThumbnails(small.side * density, true);
   context.imageSmoothingEnabled = false; // a head has no more cells than pixels
-  const paint = painter();
-  for (const { number, x, y } of small.placed) context.drawImage(paint(number), x, y, small.side, small.side);
+  painted.shared = null; // a scale of what is drawn in so few pixels
+  for (const { number, x, y } of small.placed) paintHeadOn(context, number, { x, y, width: small.side, height: small.side });
+  painted.shared = null;
   small.painted = canvas;
   [small.canvas.width, small.canvas.height] = [canvas.width, canvas.height];
   [small.canvas.style.width, small.canvas.style.height] = [`${longest * pitch}px`, `${rows.length * pitch}px`];

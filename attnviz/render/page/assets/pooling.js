@@ -44,13 +44,12 @@ export class Pool {
     this.part = part;
     this.change = change;
     this.isWhole = part.width === columns && part.height === part.bottom - part.top; // a pixel a cell
-    this.edges = Int32Array.from({ length: part.width + 1 }, (_, pixel) => Math.floor((pixel * columns) / part.width));
+    this.edges = new Int32Array(part.width + 1);
+    for (let pixel = 0; pixel <= part.width; pixel++) this.edges[pixel] = Math.floor((pixel * columns) / part.width);
     this.cells = new Float32Array(ROWS * columns);
     this.done = this.taken = 0; // lines of pixels that are finished, and of these those that were taken
-    /** @type {Float32Array[]} */
-    this.mean = [];
-    /** @type {Float32Array[]} */
-    this.max = [];
+    this.mean = new Float32Array(part.width * part.height);
+    this.max = new Float32Array(part.width * part.height);
     this.totals = new Float64Array(part.width); // of the line that is not finished
     this.counts = new Uint32Array(part.width);
     this.largest = new Float32Array(part.width).fill(ABSENT);
@@ -63,7 +62,7 @@ export class Pool {
     this.source.fillRows(row, left, right, this.cells);
     for (let more = 0; more < ROWS && row + more < bottom; more++) {
       if (this.isWhole) {
-        this.finish(this.cells.slice(more * columns, (more + 1) * columns));
+        this.finish(this.cells.subarray(more * columns, (more + 1) * columns));
         continue;
       }
       this.addRow(more * columns);
@@ -88,12 +87,16 @@ export class Pool {
 
   /** Ends a line of pixels. @param {Float32Array} [cells] where each is a pixel */
   finish(cells) {
-    const { totals, counts, largest } = this;
-    const mean = cells ?? new Float32Array(largest.length);
-    if (!cells) for (let pixel = 0; pixel < mean.length; pixel++) mean[pixel] = counts[pixel] ? totals[pixel] / counts[pixel] : ABSENT;
-    this.mean.push(mean);
-    this.max.push(cells ?? largest.slice());
+    const { totals, counts, largest, mean, max } = this;
+    const first = this.done * largest.length;
     this.done++;
+    if (cells) {
+      mean.set(cells, first);
+      max.set(cells, first);
+      return;
+    }
+    for (let pixel = 0; pixel < largest.length; pixel++) mean[first + pixel] = counts[pixel] ? totals[pixel] / counts[pixel] : ABSENT;
+    max.set(largest, first);
     totals.fill(0);
     counts.fill(0);
     largest.fill(ABSENT);
@@ -101,9 +104,10 @@ export class Pool {
 
   /** The lines since the last time. @returns {Pooled} */
   take() {
-    const taken = { mean: joined(this.mean), max: joined(this.max) };
-    [this.mean, this.max, this.taken] = [[], [], this.done];
-    return taken;
+    const [first, end] = [this.taken, this.done].map((line) => line * this.part.width);
+    this.taken = this.done;
+    const isWhole = end - first === this.mean.length;
+    return isWhole ? { mean: this.mean, max: this.max } : { mean: this.mean.slice(first, end), max: this.max.slice(first, end) };
   }
 }
 

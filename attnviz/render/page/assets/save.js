@@ -6,7 +6,7 @@ import { page, textOf } from "./data.js";
 import { copied, offer, openLink } from "./dialogs.js";
 import { one } from "./elements.js";
 import { clipped, fitText, FONT, imageInFile, moved, rectangle, short, textAt, textWidth, widthInFile, wrapped } from "./figure.js";
-import { canvasOf, plansOf } from "./head_grid.js";
+import { paintedCanvas, plansOf } from "./head_grid.js";
 import { hasPalette, legendFigure } from "./legend.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { effectColor, EFFECT_FRAME } from "./overview.js";
@@ -139,7 +139,7 @@ function headsFigure(room) {
         const [color, frame] = [effectColor(number), EFFECT_FRAME / 2];
         const around = { x: x - frame, y: y - frame, width: side + 2 * frame, height: side / ratio + 2 * frame };
         if (color) tree.push(h("rect", { ...around, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME }));
-        tree.push(rectangle(x, y, side, side / ratio, "var(--absent)"), imageInFile(canvasOf(number), { x, y, width: side, height: side / ratio }, scene.current?.images ? "photo" : "pixels"));
+        tree.push(rectangle(x, y, side, side / ratio, "var(--absent)"), imageInFile(paintedCanvas(number), { x, y, width: side, height: side / ratio }, scene.current?.images ? "photo" : "pixels"));
         const fits = (/** @type {string} */ text) => textWidth(text, style.size) <= column;
         const said = isNamed ? saidOf(number, !isRegular, number, fits).names.map((each) => textIn(/** @type {Child} */ (each))).join(" ") : "";
         tree.push(textAt(fitText(said, style.size, column), x, y + side / ratio + 9, style));

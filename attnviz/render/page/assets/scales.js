@@ -13,12 +13,19 @@ const LOG_RANGE = 1e-4; // of the largest value: where logarithmic steps begin
  * @param {Scale} scale
  */
 export function fractionOf(value, scale) {
-  // Lift goes from 1 / high to high in equal factors; 1, no preference, is in the middle.
-  if (scale.steps === "lift" && !scale.change) return Math.min(1, Math.max(0, 0.5 + liftOf(Math.max(value, 1e-12), scale)));
-  const size = scale.change ? Math.abs(value) : value;
-  const part = Math.min(1, Math.max(0, (size - scale.low) / (scale.high - scale.low)));
-  const stepped = scale.steps === "sqrt" || scale.steps === "lift" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
-  return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
+  return fractionsOf(scale)(value);
+}
+
+/** The function of values that says how far they are: of many cells of one scale it is found once. @param {Scale} scale @returns {(value: number) => number} */
+export function fractionsOf({ low, high, steps, change }) {
+  if (steps === "lift" && !change) {
+    // Lift goes from 1 / high to high in equal factors; 1, no preference, is in the middle.
+    const range = 2 * Math.log(high);
+    return (lift) => Math.min(1, Math.max(0, 0.5 + Math.log(Math.max(lift, 1e-12)) / range));
+  }
+  const stepped = steps === "log" ? logOf : steps === "linear" ? (/** @type {number} */ part) => part : Math.sqrt;
+  const partOf = (/** @type {number} */ size) => stepped(Math.min(1, Math.max(0, (size - low) / (high - low))));
+  return change ? (value) => 0.5 + (Math.sign(value) * partOf(Math.abs(value))) / 2 : partOf;
 }
 
 /** Returns the place of a lift on its scale from the middle, -0.5 to 0.5; it is logarithmic. @param {number} level @param {Scale} scale */

@@ -6,7 +6,7 @@ import { placeLook } from "./bar.js";
 import { computed, effect, untracked } from "./core.js";
 import { level, page, textOf } from "./data.js";
 import { one, say, scrollingTable, whenIdle } from "./elements.js";
-import { canvasOf, focusThumbnail } from "./head_grid.js";
+import { focusThumbnail, paintedCanvas } from "./head_grid.js";
 import { headTable } from "./head_table.js";
 import { drawLegend, hasPalette } from "./legend.js";
 import { TokenLens } from "./lens.js";
@@ -100,8 +100,8 @@ export async function draw(zoom = null) {
   const left = state.head === null ? drawn.head : null;
   const thumbAfter = thumbOf(left)?.getBoundingClientRect();
   const stage = state.view === "matrix" ? scene.current?.stage : null;
-  if (drawn.head === null && state.head !== null && thumbBefore && stage) glide(canvasOf(state.head), thumbBefore, stage.cellsInWindow);
-  if (typeof left === "number" && mapBefore && thumbAfter) glide(canvasOf(left), mapBefore, thumbAfter);
+  if (drawn.head === null && state.head !== null && thumbBefore && stage) glide(paintedCanvas(state.head), thumbBefore, stage.cellsInWindow);
+  if (typeof left === "number" && mapBefore && thumbAfter) glide(paintedCanvas(left), mapBefore, thumbAfter);
   focusAfter();
   load.release();
 }
