@@ -13,7 +13,7 @@ from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.labels import LabelsOfIds, TokenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import AttentionPart, Selection
+from attnviz.text.selection import RecordedAttention, Selection
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ def record(
     layers: Iterable[int] | None = None,
     heads: Iterable[int] | None = None,
     *,
-    attention: AttentionPart | None = None,
+    attention: RecordedAttention | None = None,
     tokens: TokenLabels | Tokenizer | None = None,
     context: TokenLabels | Tokenizer | None = None,
     stop: bool = False,
@@ -85,7 +85,9 @@ def record(
             attention interface, or a softmax whose result multiplies the values.
         layers: numbers of the layers, from 0; ``None`` for all.
         heads: numbers of the heads, from 0; ``None`` for all.
-        attention: ``encoder``, ``decoder`` or ``cross`` to record only that attention of an encoder-decoder.
+        attention: ``encoder``, ``decoder`` or ``cross`` to record only that attention of an encoder-decoder; or
+            ``implicit`` to record the implicit attention of linear layers (gated delta net, Mamba, RWKV 7, …) instead
+            of softmax attention: its weights have either sign, and are those by which a layer sums its values.
         tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text, of all tokens or of
             the real ones without padding; or a function that returns them at the end of the block, such as for a text
             that is generated in it; or the model's tokenizer, which labels the ids that the model reads. A remark names

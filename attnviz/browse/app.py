@@ -38,7 +38,6 @@ from attnviz.browse.view.graphics import SIXEL_ATTRIBUTE, protocol_of_environmen
 from attnviz.browse.view.parts import words
 from attnviz.browse.view.screen import described, whole
 from attnviz.maps.heads import head_name
-from attnviz.maps.recording import silence_remarks
 from attnviz.render.terminal.lines import Line, wrap
 from attnviz.report.picture.structure import Phrase, first_sentence
 from attnviz.report.words.notes import read_names, write_name
@@ -403,7 +402,7 @@ class Browser(Application[int], inherit_bindings=False):
         """Finds the sentence on what stands out, and on layers without attention if it fits; runs in a thread."""
         session, recording = self.session, self.session.recording
         phrases = first_sentence(session.chosen_heads, session.ranking.frame, session.left_out)
-        for remark in silence_remarks(recording.silent_layers, recording.layers):
+        for remark in recording.silence_remarks:
             longer = (*phrases, Phrase(f" {remark}" if phrases else remark))
             message = "".join(phrase.text for phrase in longer)
             if len(wrap(message, self.current_screen.size.width - 2)) <= 2:

@@ -12,15 +12,18 @@ from traceback import walk_tb
 import torch
 from torch import nn
 
+from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
+from attnviz.capture.assembly.implicit import capture_recurrence
 from attnviz.capture.assembly.output_projection import ProjectionSearch, expected_norms
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
+from attnviz.capture.calls.recurrence import ObservedRecurrence
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, is_within, prefixes
@@ -33,7 +36,7 @@ from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter, TextLoops
 from attnviz.capture.silent_layers import silent_layers
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import AttentionPart
+from attnviz.text.selection import IMPLICIT, AttentionPart
 from attnviz.text.tokens import Tokens
 
 MAX_MAP_SHAPES = 2  # a module with softmaxes of more shapes than this in one run computes no queries x keys map
@@ -56,7 +59,9 @@ class Capture:
         self.numbering = LayerNumbering(modules)
         reads_ids = options.tokens is not None or options.context is not None
         self.runs = RunCounter(model, modules.names, reads_ids)
-        self.texts = TextCollector()
+        self.texts = TextCollector(joins=options.attention != IMPLICIT)
+        self.padding: BoolArray | None = None  # the mask of the model's inputs, for implicit attention
+        self.unread: dict[str, str] = {}  # why the recurrence of a linear layer is not read, by the path of its module
         self.head_counts: dict[CallSite, int] = {}  # of each observed call
         self.calls: list[CapturedCall] = []  # the kept calls of the present forward pass
         self.map_shapes: dict[tuple[str, int], set[tuple[int, ...]]] = {}  # by module and its run
@@ -109,6 +114,8 @@ class Capture:
         """Receives an attention call, a description of another result, or the kind of unreadable tensors."""
         if isinstance(finding, ObservedCall):
             self._receive_call(finding)
+        elif isinstance(finding, ObservedRecurrence):
+            self._receive_recurrence(finding)
         elif isinstance(finding, UnreadableCall):
             self.unreadable.setdefault(finding.caller.name, finding.kind)
         elif self.options.attention in (None, finding.caller.part):
@@ -161,6 +168,36 @@ class Capture:
                     if is_chosen:
                         self._keep(site, call, observed_call.shape)
                     self._stop_after(site)
+
+    def _receive_recurrence(self, finding: ObservedRecurrence) -> None:
+        """Keeps the chosen heads of a linear layer's implicit attention, or notes why there is none."""
+        caller, recurrence = finding
+        with self.lock:
+            if self.options.attention != IMPLICIT or self.failure is not None:
+                return
+            self.runs.note_attention()
+            if isinstance(recurrence, str):
+                self.unread.setdefault(caller.name, recurrence)
+                return
+            site = self.numbering.next_site(caller, is_single_head=False)
+            texts, count, tokens, _ = recurrence.values.shape
+            first = self._first_head(site)
+            is_chosen = self.options.is_chosen(site.layer)
+            heads = self.options.chosen_heads(site.layer, range(first, first + count)) if is_chosen else ()
+            if heads:
+                is_known = self.padding is not None and self.padding.shape == (texts, tokens)
+                padding, ids = self.padding if is_known else None, self.runs.ids_of(texts, tokens)
+                call = capture_recurrence(site, heads, first, recurrence, ids, padding)
+                if isinstance(call, str):
+                    self.unread.setdefault(caller.name, call)
+                    return
+                self.calls.append(call)
+            self.head_counts[site] = first + count
+            self._stop_after(site)
+
+    def note_padding(self, padding: BoolArray | None) -> None:
+        """Notes the mask of the model's inputs, ``(texts, tokens)``, which is False for padding."""
+        self.padding = padding
 
     def _end_chunks(self) -> None:
         """Ends the waiting chunks, and keeps the call that they form if its layer is chosen."""
@@ -365,6 +402,7 @@ class Capture:
                 self.parts,
                 self.unreadable,
                 self.silent_layers,
+                self.unread,
             ).recording()
 
     @contextmanager
@@ -401,6 +439,8 @@ class Capture:
             paths = {other.module for other in other_attention} | self.unreadable.keys()
             return paths | set(unobserved_modules(self.modules.modules, self.attending | paths))
 
+        if self.options.attention == IMPLICIT:
+            return silent_layers(self.modules, {site.module for site in self.head_counts}, lambda: self.unread)
         return silent_layers(self.modules, self.attending, explained)
 
 

@@ -17,10 +17,12 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture import Capture
 from attnviz.capture.flow.sites import ModuleIndex, modules_of
 from attnviz.capture.hooks.observing_mode import TORCH_PATCHES, GlobalHook, Patches, add_observer, remove_observer
+from attnviz.capture.hooks.recurrences import recurrence_patches
 from attnviz.capture.hooks.torch_functions import Observer, StopForward
 from attnviz.capture.hooks.transformers_kernels import TRANSFORMERS_PATCHES
 from attnviz.capture.options import CaptureOptions
 from attnviz.maps.recording import Recording
+from attnviz.text.selection import IMPLICIT
 
 
 @dataclass(eq=False)
@@ -54,6 +56,8 @@ class CaptureBlock:
         self.model, self.options = model, options
         self.modules = ModuleIndex(model)
         self.capture = Capture(model, self.modules, options)
+        is_implicit = options.attention == IMPLICIT
+        self.recurrences = recurrence_patches(model, self.modules.modules) if is_implicit else Patches(())
         self.thread: int | None = None  # the thread that entered the block
         self.foreign_threads: dict[int, _ForeignThread] = {}
         self.foreign_captures: dict[int, Capture] = {}
@@ -70,6 +74,7 @@ class CaptureBlock:
             raise AttnvizError("a block records once; call record(...) again for the next one")
         self.thread = get_ident()
         PATCHES.enter()
+        self.recurrences.enter()
         try:
             if self.options.values:
                 self.initial_fastpath = torch.backends.mha.get_fastpath_enabled()
@@ -167,6 +172,7 @@ class CaptureBlock:
             remove_observer(self.capture.observer)
             self._remove_if_done()
         finally:
+            self.recurrences.leave()
             PATCHES.leave()
 
     def _remove_if_done(self) -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torch import nn
 
-from attnviz.base.errors import AttnvizError, number_ranges, or_list
+from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
 from attnviz.capture.assembly.output_path import quantized_part
 from attnviz.capture.assembly.texts import TextCollector
@@ -20,9 +20,14 @@ from attnviz.capture.runs import RunCounter
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import AttentionPart, refuse_missing
+from attnviz.text.selection import IMPLICIT, AttentionPart, refuse_missing
 from attnviz.text.tokens import SINK_LABEL, ends_with_sink
 from attnviz.version import __version__
+
+IMPLICIT_REMARK = (
+    "Implicit attention: the numbers of either sign by which a linear layer's recurrence sums the values of earlier "
+    "tokens. They are no weights of a softmax, and rows have no fixed sum; metrics are of the shares of their sizes."
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class ForwardPass:
     parts: Collection[AttentionPart]  # the attention of an encoder-decoder that the model has
     unreadable: Mapping[str, str]  # the kind of tensors that could not be read, by module
     silent_layers: Mapping[int, str]  # what layers without attention compute, by number
+    unread: Mapping[str, str]  # why the recurrence of a linear layer is not read, by module
 
     def recording(self) -> Recording:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys."""
@@ -82,6 +88,8 @@ class ForwardPass:
                 f"{others[0].place} computes no softmax over queries x keys, but {others[0].description}; "
                 "choose layers with full attention"
             )
+        if self.options.attention == IMPLICIT:
+            self._refuse_no_recurrence()
         self._refuse_no_call()
         layers = tuple(sorted({site.layer for site in self.head_counts}))
         refuse_missing(chosen_layers, layers, "layer", self.silent_layers)
@@ -129,6 +137,7 @@ class ForwardPass:
             remarks=(
                 *self.texts.remarks(),
                 *labels.remarks(),
+                *(self._implicit_remarks() if self.options.attention == IMPLICIT else ()),
                 *self._remarks_on_missing(),
                 *_remarks_on_calls(calls),
                 *_remarks_on_sinks(maps),
@@ -167,6 +176,19 @@ class ForwardPass:
         """The results of modules that attend in another way."""
         return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
 
+    def _refuse_no_recurrence(self) -> None:
+        """Raises AttnvizError if the implicit attention of no linear layer is known; the message says why."""
+        if self.head_counts or not self.runs.was_called:
+            return
+        if self.unread:
+            module, reason = next(iter(self.unread.items()))
+            raise AttnvizError(f"{module or 'the model'} has no implicit attention: {reason}")
+        raise AttnvizError(
+            f"no linear layer of {self._name} computes a recurrence that attnviz reads: delta rules, Mamba, Mamba 2, "
+            "RWKV 7, retention, lightning or gated linear attention; "
+            f"leave out {option('attention', IMPLICIT)} for softmax attention"
+        )
+
     def _refuse_no_call(self) -> None:
         """Raises AttnvizError if no attention call of the chosen part was observed; the message says why."""
         if self.head_counts:
@@ -191,6 +213,12 @@ class ForwardPass:
             f"no attention call in the forward pass of {self._name}{observation}; attnviz recognizes "
             f"attention functions of torch, and softmax(queries @ keys) multiplied by values{exception}"
         )
+
+    def _implicit_remarks(self) -> Iterator[str]:
+        """Yields what implicit attention is, and which linear layers are left out."""
+        yield IMPLICIT_REMARK
+        for module, reason in self.unread.items():
+            yield f"Left out: {module or 'the model'}: {reason}."
 
     def _remarks_on_missing(self) -> Iterator[str]:
         """Yields a remark on each kind of attention that the recording lacks, with the modules that compute it."""

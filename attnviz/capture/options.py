@@ -7,7 +7,8 @@ from attnviz.base.errors import AttnvizError, or_list
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.labels import TokenLabels
-from attnviz.text.selection import ATTENTION_PARTS, AttentionPart, Selection
+from attnviz.maps.derived import NO_CONTRIBUTIONS
+from attnviz.text.selection import ATTENTION_PARTS, IMPLICIT, RecordedAttention, Selection
 
 ReceiveCall = Callable[[CallSite, tuple[int, ...], AttentionCall, int], None]
 
@@ -17,7 +18,9 @@ class CaptureOptions:
     """The choice of calls to record, and the labels of their tokens."""
 
     selection: Selection  # the chosen layers and heads
-    attention: AttentionPart | None = None  # the only attention of an encoder-decoder to record; ``None`` for all
+    # The only attention of an encoder-decoder to record, or the implicit attention of linear layers; ``None`` for all
+    # softmax attention
+    attention: RecordedAttention | None = None
     # The labels of the queries; a function returns them after the forward passes
     tokens: TokenLabels | None = None
     context: TokenLabels | None = None  # the labels of the keys of cross-attention, in the same forms
@@ -30,9 +33,11 @@ class CaptureOptions:
     receive: ReceiveCall | None = None
 
     def __post_init__(self) -> None:
-        """Raises AttnvizError if ``attention`` is not encoder, decoder or cross."""
-        if self.attention not in (None, *ATTENTION_PARTS):
-            raise AttnvizError(f"unknown attention {self.attention!r}; choose {or_list(ATTENTION_PARTS)}")
+        """Raises AttnvizError if ``attention`` is not encoder, decoder, cross or implicit, or values do not fit it."""
+        if self.attention not in (None, *ATTENTION_PARTS, IMPLICIT):
+            raise AttnvizError(f"unknown attention {self.attention!r}; choose {or_list((*ATTENTION_PARTS, IMPLICIT))}")
+        if self.attention == IMPLICIT and self.values:
+            raise AttnvizError(NO_CONTRIBUTIONS)
 
     def is_chosen(self, layer: int) -> bool:
         """True if the layer is one of the chosen ones, or no layers are chosen."""

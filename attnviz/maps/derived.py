@@ -17,6 +17,7 @@ from attnviz.streaming.overview import Overview, bands_of_queries, block_edges
 
 MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
 MAX_DENSE_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept as arrays
+NO_CONTRIBUTIONS = "implicit attention has no contributions, since it is no weight; leave out one of the two"
 TINY = np.finfo(np.float32).tiny  # replaces a norm of 0, which has no logarithm
 REMARK = (
     "Contributions: ‖α f(x)‖, a weight times the norm of its key's value after the output projection "
@@ -106,6 +107,8 @@ def contributions_of(recording: Recording) -> Recording:
     """
     if all(maps.quantity == "contribution" for maps in recording.maps):
         return recording
+    if recording.maps[0].quantity == "implicit":
+        raise AttnvizError(NO_CONTRIBUTIONS)
     maps = tuple(contribution_maps(maps) for maps in recording.maps)
     remarks = [REMARK]
     differences = [maps.value_norms_fidelity for maps in recording.maps if maps.value_norms_fidelity is not None]
@@ -220,7 +223,7 @@ class ContributionMaps(SourceMaps):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class NormalizedMaps(SourceMaps):
-    """The maps of ``source`` with each row divided by its sum, so that rows sum to 1 as rows of weights do."""
+    """The sizes of the numbers of ``source``, divided by their sum in a row, so that rows sum to 1 as weights do."""
 
     source: CellMaps
 
@@ -229,14 +232,14 @@ class NormalizedMaps(SourceMaps):
         window = self.source.window(heads, queries, keys)
         totals = self.totals[self.head_indices(heads), queries]
         zeros = np.zeros_like(window.weights)
-        shares = np.divide(window.weights, totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
+        shares = np.divide(np.abs(window.weights), totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
         return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # shares have no scores
 
     @cached_property
     def totals(self) -> FloatArray:
-        """The sum of each row of the source, ``(heads, queries)``."""
+        """The sum of the sizes in each row of the source, ``(heads, queries)``."""
         totals = np.zeros((len(self.heads), len(self.query_tokens)), dtype=np.float32)
         keys = slice(0, len(self.key_tokens))
         for band in bands_of_queries(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
-            totals[:, band] = self.source.window(self.heads, band, keys).weights.sum(axis=-1, dtype=np.float64)
+            totals[:, band] = np.abs(self.source.window(self.heads, band, keys).weights).sum(axis=-1, dtype=np.float64)
         return totals

@@ -20,7 +20,7 @@ from attnviz.text.tokens import Tokens
 
 LONG_MAP_TOKENS = 2048  # tokens per axis, above which maps are kept as factors
 Kind = Literal["self", "cross"]
-QuantityName = Literal["weight", "contribution"]
+QuantityName = Literal["weight", "contribution", "implicit"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class CallFields(TypedDict):
 class MapTensors:
     """The parts of maps that a file stores beside the fields of their call."""
 
-    kind: str  # name of the kind of maps: ``dense``, ``factored`` or ``pooled``
+    kind: str  # name of the kind of maps: ``dense``, ``factored``, ``pooled`` or ``recurrent``
     header: dict[str, Any]  # JSON values by name
     arrays: dict[str, NDArray[Any]]  # arrays by name
 
@@ -72,14 +72,14 @@ class LayerMaps(ABC):
         item: index of the text in the batch, from 0.
         scale: factor of q·k; ``None`` if unknown.
         fidelity: the largest difference between weights @ values and the output of the model's own attention;
-            ``None`` if unknown.
+            ``None`` if unknown. In shares of the largest output for implicit attention whose output is above 1.
         pools_queries: true if each query stands for several tokens, each of which is a key.
         value_norms: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is
             what it adds to a query at weight 1; ``(heads, queries, keys)`` if a gate scales it for each query; ``None``
             if not recorded.
         value_norms_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
             output of the model's own projection; ``None`` if unknown.
-        quantity: the quantity in ``weights``: attention weights or contributions.
+        quantity: the quantity in ``weights``: attention weights, contributions, or implicit attention.
         part: the part of the model in the names of the heads, "" where their numbers are enough; ``None`` until a
             recording of all calls decides it.
     """

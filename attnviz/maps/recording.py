@@ -12,6 +12,7 @@ from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.text.head_name import TOWERS, HeadsOfCall, distinguishing_parts
 
+IMPLICIT_WORDS = ("mix tokens by a recurrence", "not drawn here")
 MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 SAMPLED_QUERIES = 8  # queries of each attention call: the first, the last, and some between
 HALF_PRECISION_TOLERANCE = 0.02  # tolerance of a row's sum, for weights that were computed in half precision
@@ -61,7 +62,7 @@ class Recording:
         silent_layers = {layer: printable(content) for layer, content in self.silent_layers.items()}
         object.__setattr__(self, "silent_layers", silent_layers)
         own_remarks = tuple(map(printable, self.remarks))
-        remarks = silence_remarks(silent_layers, self.layers)
+        remarks = self.silence_remarks
         # A file, or a choice of a recording's maps, has the remarks on all layers already.
         is_said = not remarks or remarks[-1] in own_remarks
         object.__setattr__(self, "remarks", own_remarks if is_said else (*remarks, *own_remarks))
@@ -82,37 +83,49 @@ class Recording:
         """The numbers of the recorded layers."""
         return tuple(dict.fromkeys(maps.layer for maps in self.maps))
 
+    @property
+    def silence_remarks(self) -> list[str]:
+        """How many layers are recorded, and what the others compute; empty if there are no others."""
+        is_implicit = self.maps[0].quantity == "implicit"
+        return silence_remarks(self.silent_layers, self.layers, *(IMPLICIT_WORDS if is_implicit else ()))
+
     def __repr__(self) -> str:
         calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]
         rest = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
         return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest])
 
 
-def silence_remarks(silent_layers: Mapping[int, str], attending_layers: Iterable[int]) -> list[str]:
+def silence_remarks(
+    silent_layers: Mapping[int, str],
+    attending_layers: Iterable[int],
+    verb: str = "attend",
+    end: str = "nothing to draw",
+) -> list[str]:
     """Returns how many layers attend and a remark for each kind of layers without attention, given what they compute.
 
     The layers are counted only if they and the attending ones are all the numbers from 0: else some are not known.
+    ``verb`` and ``end`` say what the counted layers do, and why the others are not drawn.
     """
     if not silent_layers:
         return []
     attending = set(attending_layers)
     remarks, count = [], len(silent_layers) + len(attending)
     if {*silent_layers, *attending} == set(range(count)):
-        remarks.append(f"{len(attending)} of {count} layers {'attend' if len(attending) > 1 else 'attends'}.")
+        remarks.append(f"{len(attending)} of {count} layers {verb}{'s' if len(attending) == 1 else ''}.")
     for content in dict.fromkeys(silent_layers.values()):
         layers = [layer for layer, other_content in silent_layers.items() if other_content == content]
-        remarks.append(f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, nothing to draw.")
+        remarks.append(f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, {end}.")
     return remarks
 
 
 def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     """Returns a warning if weights are below 0 or above 1, and one if rows do not sum to 1; else an empty tuple.
 
-    Checks a few rows of each attention call, but no pooled maps and no rows that are not finite.
+    Checks a few rows of each attention call, but no pooled maps, no implicit attention and no rows that are not finite.
     """
     rows: list[Float64Array] = []
     for layer_maps in maps:
-        if isinstance(layer_maps, CellMaps):
+        if isinstance(layer_maps, CellMaps) and layer_maps.quantity != "implicit":
             # only the first head of factored maps, which are slow
             checked = layer_maps.heads if layer_maps.cell_factors() is None else layer_maps.heads[:1]
             for heads in layer_maps.head_groups(checked):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
-KINDS_OF_MAPS = ("dense", "factored", "pooled")  # their names in files
+KINDS_OF_MAPS = ("dense", "factored", "pooled", "recurrent")  # their names in files
 KINDS_OF_SETTINGS = {
     "model|dtype|tower|architecture|tokenizer|attention|pair|context|init|device|device_map": TEXT,
     "causal|bias|chat|truncate|dense": FLAG,
@@ -120,6 +120,10 @@ def _from_tensors(file: "Tensors") -> "Recording":
             from attnviz.maps.factored import FactoredMaps
 
             maps.append(FactoredMaps.from_tensors(stored, call))
+        elif saved_as == "recurrent":
+            from attnviz.maps.recurrent import RecurrentMaps
+
+            maps.append(RecurrentMaps.from_tensors(stored, call))
         else:
             from attnviz.maps.pooled import PooledMaps
 

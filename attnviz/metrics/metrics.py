@@ -470,7 +470,7 @@ def metrics_of_queries(
 
 
 def normalized_rows(maps: CellMaps) -> CellMaps:
-    """Returns maps of contributions with each row divided by its sum; maps of weights are returned unchanged."""
+    """Returns other numbers than weights as the shares of their sizes in a row; maps of weights unchanged."""
     if maps.quantity == "weight":
         return maps
     from attnviz.maps.derived import NormalizedMaps

@@ -9,7 +9,7 @@ from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.fitting import HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
-from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_tables_of_surveys
+from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_for_implicit, refuse_tables_of_surveys
 from attnviz.report.picture.report import DrawnReport, ExactNumbers
 from attnviz.report.words.captions import Notes
 from attnviz.report.words.notes import names_of
@@ -48,6 +48,7 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
 
         recording = contributions_of(recording)
     refuse_tables_of_surveys(options)
+    refuse_for_implicit(recording, options)
     original = recording
     answer, first_heads = _answer(recording, options)
     if options.grouping != Grouping():

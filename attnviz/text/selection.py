@@ -15,6 +15,9 @@ MAX_NAMED_NUMBERS = 100_000  # in a list, after its ranges are expanded
 Span = tuple[int | None, int | None]
 AttentionPart = Literal["encoder", "decoder", "cross"]  # the attention modules of an encoder-decoder
 ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
+# What is recorded: the softmax attention of a part, or the implicit attention of linear layers, which have no weights
+RecordedAttention = Literal[AttentionPart, "implicit"]
+IMPLICIT: Literal["implicit"] = "implicit"
 
 
 @dataclass(frozen=True)

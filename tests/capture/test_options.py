@@ -13,7 +13,7 @@ from attnviz.text.selection import Selection
 
 
 def test_refuses_an_unknown_part() -> None:
-    with pytest.raises(AttnvizError, match="unknown attention 'both'; choose encoder, decoder or cross"):
+    with pytest.raises(AttnvizError, match="unknown attention 'both'; choose encoder, decoder, cross or implicit"):
         CaptureOptions(selection=Selection(), attention="both")  # type: ignore[arg-type]
 
 

@@ -29,6 +29,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, Window, is_long
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
+from attnviz.maps.recurrent import RecurrentMaps
 from attnviz.maps.sink import with_sink
 from attnviz.maps.visibility import last_visible_keys, position_of_first_query, shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
@@ -109,6 +110,8 @@ class CapturedCall:
             seen[mask.reach(slice(0, queries), keys)] = True
             seen &= True if mask.padding is None else mask.padding
             seen &= True if mask.explicit is None else mask.explicit.any(axis=0)
+        elif self.map_type is RecurrentMaps and fields and fields["padding"] is not None:
+            seen = fields["padding"]
         return seen if seen.any() else np.ones(keys, dtype=bool)
 
     @cached_property
@@ -424,7 +427,7 @@ def position_of_queries(call: CapturedCall, item: int) -> int:
     """Returns the number of keys before the first query in a text of self-attention, such as those of a cache."""
     _, _, queries, keys = call.shape
     fields = call.fields[item] if call.fields else {}
-    if not fields or call.map_type is PooledMaps:
+    if not fields or call.map_type not in (DenseMaps, FactoredMaps):
         return keys - queries
     mask = fields["factors"].mask if call.map_type is FactoredMaps else None
     if mask is not None and mask.explicit is None:

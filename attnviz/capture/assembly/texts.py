@@ -104,7 +104,8 @@ class _Continuation:
 class TextCollector:
     """Collects the calls of forward passes, and joins those of one text."""
 
-    def __init__(self) -> None:
+    def __init__(self, joins: bool = True) -> None:
+        self.joins = joins  # False if each pass reads texts of its own
         self.batches: list[_Batch] = []
         self.calls: list[CapturedCall] = []  # the joined calls, once `end` was called
         self.passes = 0
@@ -132,7 +133,7 @@ class TextCollector:
             number = sum(site == call.site for site, _ in calls_by_key)
             calls_by_key[call.site, number] = call
         last_key = next((key for key in reversed(calls_by_key) if key[0].kind == "self"), None)
-        number, continuation = self._continuation(calls_by_key)
+        number, continuation = self._continuation(calls_by_key) if self.joins else (0, None)
         if continuation is None:
             self.latest = len(self.batches)
             self.batches.append(_Batch({key: StepRows.begin(call) for key, call in calls_by_key.items()}, 1, last_key))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from attnviz.base.arrays import BoolArray
 from attnviz.capture.assembly.output_projection import ProjectionSearch
 from attnviz.capture.assembly.windows import Windows, attention_windows
 from attnviz.capture.calls.arguments import (
@@ -25,6 +26,7 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_queries, layout_of_use, plain_layouts
 from attnviz.capture.calls.observed_calls import kernel_call, use_call
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
+from attnviz.capture.calls.recurrence import ObservedRecurrence
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, TorchCall, tensors_in
@@ -90,7 +92,7 @@ class UnreadableCall(NamedTuple):
     kind: str
 
 
-Finding = ObservedCall | OtherResult | UnreadableCall
+Finding = ObservedCall | OtherResult | UnreadableCall | ObservedRecurrence
 
 
 class Receiver(Protocol):
@@ -110,6 +112,9 @@ class Receiver(Protocol):
 
     def end_verification(self, tokens: int | None) -> None:
         """Receives the number of tokens that the model has read and kept at the end; ``None`` if unknown."""
+
+    def note_padding(self, padding: BoolArray | None) -> None:
+        """Receives the mask of the model's inputs, ``(texts, tokens)``, False for padding; ``None`` for no mask."""
 
     def on_failure(self, error: Exception) -> None:
         """Receives an error raised while a call was observed, which must not interrupt the run."""

@@ -35,7 +35,7 @@ from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import TEXT_TOWER, TOWERS
-from attnviz.text.selection import ATTENTION_PARTS
+from attnviz.text.selection import ATTENTION_PARTS, IMPLICIT
 
 if TYPE_CHECKING:
     import torch
@@ -246,22 +246,26 @@ class HuggingFaceReader(FolderReader):
             return Prepared({"logits_to_keep": check.kept_logits}, tokens, remarks=example.answer.remarks, check=check)
         if model.config.is_encoder_decoder:
             return self._read_encoder_decoder(model, tokenizer, example)
-        if settings.attention is not None or example.context is not None:
+        is_implicit = settings.attention == IMPLICIT and example.context is None
+        if not is_implicit and (settings.attention is not None or example.context is not None):
             name = option("attention" if settings.attention is not None else "context")
             if settings.attention in TOWERS:
                 raise AttnvizError(f"{name} {settings.attention} needs a picture; add {option('image', 'photo.jpg')}")
             raise AttnvizError(f"{name} needs an encoder-decoder, which {settings.model} is not; leave it out")
+        attention = IMPLICIT if is_implicit else None
         tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
-            return Prepared({"token_type_ids": types}, tokens, remarks=remarks)
+            return Prepared({"token_type_ids": types}, tokens, attention=attention, remarks=remarks)
         self._refuse_long(tokens, can_be_cut=False)
         new_ids = list(example.generated_ids) or generate(model, tokens, settings.generate)
         tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        return Prepared({}, tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
+        return Prepared(
+            {}, tokens_with_answer, attention=attention, remarks=(remark, *remarks), generated_ids=tuple(new_ids)
+        )
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
@@ -276,6 +280,11 @@ class HuggingFaceReader(FolderReader):
             raise AttnvizError(
                 f"{option('attention', settings.attention)} belongs to models that read pictures, and "
                 f"{settings.model} is an encoder-decoder; choose {or_list(ATTENTION_PARTS)}"
+            )
+        if settings.attention == IMPLICIT:
+            raise AttnvizError(
+                f"{option('attention', IMPLICIT)} is of linear layers, which the encoder-decoder {settings.model} has "
+                f"not; choose {or_list(ATTENTION_PARTS)}"
             )
         attention: AttentionPart = settings.attention or default_attention  # type: ignore[assignment]
         encoder_example = example if example.context is None else replace(example, text=example.context)

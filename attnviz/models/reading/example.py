@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnviz.media.image import ImageSource
     from attnviz.text.conversation import Conversation
     from attnviz.text.passages import Passage
-    from attnviz.text.selection import AttentionPart
+    from attnviz.text.selection import RecordedAttention
     from attnviz.text.server_answer import ServerAnswer
     from attnviz.text.tokens import Tokens
 
@@ -152,8 +152,9 @@ class Prepared:
     tokens: "Tokens"  # the tokens of the queries; of an encoder-decoder, the tokens of its decoder
     # the tokens of an encoder-decoder's encoder, or of a context; ``None`` if there is neither
     context: "Tokens | None" = None
-    # the attention of an encoder-decoder that is recorded, or whose heads are removed; ``None`` for other models
-    attention: "AttentionPart | None" = None
+    # the attention of an encoder-decoder that is recorded, or whose heads are removed; implicit attention of linear
+    # layers; ``None`` for softmax attention of other models
+    attention: "RecordedAttention | None" = None
     positions: slice = field(default_factory=lambda: slice(None))  # the tokens at which predictions are measured
     positions_remark: str = ""  # a remark for reports on why predictions are measured there
     title: str = ""  # title of the example in reports

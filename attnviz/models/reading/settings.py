@@ -8,7 +8,7 @@ from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.machine import DTYPES
 from attnviz.base.options import OneOf, Option, below_one, check_options, in_range, name_lister
 from attnviz.text.head_name import TOWERS
-from attnviz.text.selection import ATTENTION_PARTS
+from attnviz.text.selection import ATTENTION_PARTS, IMPLICIT
 
 SAVED_ORDER = """
 model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device
@@ -49,8 +49,9 @@ class ModelSettings:
     attention: Annotated[
         str | None,
         Option(
-            "Choose encoder, decoder or cross of an encoder-decoder; text or picture of a model that reads both.",
-            OneOf((*ATTENTION_PARTS, *TOWERS)),
+            "Choose encoder, decoder or cross of an encoder-decoder, text or picture of a model that reads both, or "
+            "the implicit attention of linear layers.",
+            OneOf((*ATTENTION_PARTS, *TOWERS, IMPLICIT)),
         ),
     ] = None
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None

@@ -16,7 +16,7 @@ from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks
 from attnviz.report.maps.heatmaps import shows_images
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import PERCENT, WEIGHT, Heading, Panel
+from attnviz.report.picture.panels import IMPLICIT_ATTENTION, PERCENT, WEIGHT, Heading, Panel
 from attnviz.report.picture.report import DrawingKind, DrawnReport, ExactNumbers, HeadCells, origin
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import (
@@ -114,4 +114,5 @@ def _with_quantity_name(panel: Panel, method: str) -> Panel:
         return replace(panel, quantity=panel.quantity.with_name(name))
     if method == "rollout":
         return replace(panel, quantity=ROLLOUT_CONTRIBUTION)
-    return replace(panel, quantity=panel.quantity.with_name(name.replace("weight", "contribution")))
+    noun = "implicit attention" if panel.quantity is IMPLICIT_ATTENTION else "contribution"
+    return replace(panel, quantity=panel.quantity.with_name(name.replace("weight", noun)))

@@ -29,7 +29,7 @@ from attnviz.report.maps.heatmaps import (
     order_remarks,
 )
 from attnviz.report.picture.look import refuse_style
-from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
+from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_for_implicit
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Summary, origin
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
@@ -109,6 +109,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     """
     refuse_incomparable(options)
     a, b = (with_filtered_texts(recording, options.filter) for recording in (a, b))
+    refuse_for_implicit(a, options)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.derived import contributions_of
 

@@ -10,6 +10,7 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
+    from attnviz.maps.recording import Recording
     from attnviz.report.picture.report import Report
 
 REDUCTIONS = ("mean", "max", "rollout")
@@ -205,6 +206,23 @@ def refuse_tables_of_surveys(options: ReportOptions) -> None:
             f"{option('axes', options.axes)} needs a survey (attnviz survey); to order heads use "
             f"{option('sort', 'previous')}"
         )
+
+
+def refuse_for_implicit(recording: "Recording", options: ReportOptions) -> None:
+    """Raises AttnvizError for what implicit attention has not: scores, a softmax, or numbers of one sign."""
+    if recording.maps[0].quantity != "implicit":
+        return
+    look, unread = options.look, ""
+    if options.table in ("scores", "both"):
+        unread = f"{option('table', options.table)} needs the scores of a softmax; use {option('table', 'weights')}"
+    elif options.reduce in ("max", "rollout"):
+        unread = f"{option('reduce', options.reduce)} needs numbers of one sign; use {option('reduce', 'mean')}"
+    elif look.color_scale == "lift":
+        unread = f"{option('color_scale', 'lift')} needs rows that sum to 1; use {option('color_scale', 'log')}"
+    elif options.medium.sorts_heads:
+        unread = "a page draws softmax attention alone; use -o map.svg (.png .pdf .pptx) or the terminal"
+    if unread:
+        raise AttnvizError(f"implicit attention has either sign and no softmax, and {unread}")
 
 
 def limit_cells(options: ReportOptions, max_cells: int) -> ReportOptions:

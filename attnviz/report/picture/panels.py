@@ -123,21 +123,28 @@ PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True, steps="sqrt",
 WEIGHT = Quantity("attention weight", ".4f", is_weight=True, steps="sqrt", noun="weight", plural="weights")
 SCORE = Quantity("attention score", ".4f", any_sign=True, plural="scores")
 CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f", rounded=True, steps="sqrt", noun="contribution")
+IMPLICIT_ATTENTION = Quantity("implicit attention", "+.3f", centred=True, rounded=True, steps="sqrt")
 CHANGE = Quantity("change of attention weight", "+.0%", "%", centred=True, steps="sqrt")
 CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f", centred=True, rounded=True, steps="sqrt")
+IMPLICIT_CHANGE = replace(IMPLICIT_ATTENTION, name="change of implicit attention")
 LOGIT = Quantity("adds to the logit", "+.2f", centred=True, steps="sqrt")
 EFFECT = Quantity("change without a head", "+.3f", centred=True, steps="sqrt")
+OTHER_QUANTITIES = {
+    "contribution": (CONTRIBUTION, CONTRIBUTION_CHANGE),
+    "implicit": (IMPLICIT_ATTENTION, IMPLICIT_CHANGE),
+}
 LIFT = Quantity("lift: times uniform attention", ".1f", TIMES, steps="log")
 
 
 def quantity_of(maps: LayerMaps, weight_quantity: Quantity) -> Quantity:
     """Returns the quantity of these maps: ``weight_quantity`` for weights and for scores.
 
-    For contributions it is `CONTRIBUTION`, or `CONTRIBUTION_CHANGE` if ``weight_quantity`` is a change.
+    For contributions and implicit attention it is their own quantity, or its change if ``weight_quantity`` is one.
     """
     if maps.quantity == "weight" or weight_quantity is SCORE:
         return weight_quantity
-    return CONTRIBUTION_CHANGE if weight_quantity is CHANGE else CONTRIBUTION
+    own, change = OTHER_QUANTITIES[maps.quantity]
+    return change if weight_quantity is CHANGE else own
 
 
 @dataclass(frozen=True, eq=False)

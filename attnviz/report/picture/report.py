@@ -46,6 +46,7 @@ class HeadCells:
     ) -> "HeadCells":
         """Returns the exact numbers of a head, or of the same head in two recordings; those that ``table`` names."""
         first_head = next(iter(sides.values()))
+        table = "weights" if first_head.maps.quantity == "implicit" else table  # which has no scores
         names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
         return cls(
             head=first_head.head,

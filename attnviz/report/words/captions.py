@@ -15,7 +15,7 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import HEAD, PERCENT, Axis, Heading, Panel
+from attnviz.report.picture.panels import HEAD, IMPLICIT_ATTENTION, PERCENT, Axis, Heading, Panel
 from attnviz.report.picture.report import DrawnReport
 from attnviz.text.head_name import tower_phrase
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, character_owners, plural
@@ -211,8 +211,9 @@ def heads_caption(
 
 
 def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
-    """Returns the noun for what maps hold: ``attention`` itself for weights, else ``Contributions in`` it."""
-    return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
+    """Returns the noun for what maps hold: ``attention`` itself for weights, else what it is of it."""
+    nouns = {"contribution": f"Contributions in {attention.lower()}", "implicit": f"Implicit {attention.lower()}"}
+    return nouns.get(maps.quantity, attention)
 
 
 def heads_phrase(heads: Sequence[ChosenHead]) -> str:
@@ -268,7 +269,7 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
 
 def largest_key_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption of shaded texts, panels of one row: the largest weight and its key; "" for none."""
-    found = _largest_weight(panels)
+    found = None if any(panel.quantity is IMPLICIT_ATTENTION for panel in panels) else _largest_weight(panels)
     if found is None:
         return ""
     panel, _, column, noun, level = found
@@ -393,4 +394,6 @@ def exactness_remarks(recording: Recording) -> tuple[str, ...]:
     within_bound = f"within {worst_difference:.0e}" if worst_difference else "exactly"
     unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
     unchecked_clause = f"; not checked in layer {number_ranges(unchecked_layers)}" if unchecked_layers else ""
+    if recording.maps[0].quantity == "implicit":
+        return (f"Checked: implicit attention @ values equals each layer's own output {within_bound}.",)
     return (f"Checked: weights @ values equal the model's own attention output {within_bound}{unchecked_clause}.",)
