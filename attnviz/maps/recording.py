@@ -12,7 +12,7 @@ from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.text.head_name import TOWERS, HeadsOfCall, distinguishing_parts
 
-IMPLICIT_WORDS = ("mix tokens by a recurrence", "not drawn here")
+IMPLICIT_WORDS = (("mixes tokens by a recurrence", "mix tokens by recurrences"), "not drawn here")
 MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 SAMPLED_QUERIES = 8  # queries of each attention call: the first, the last, and some between
 HALF_PRECISION_TOLERANCE = 0.02  # tolerance of a row's sum, for weights that were computed in half precision
@@ -98,20 +98,20 @@ class Recording:
 def silence_remarks(
     silent_layers: Mapping[int, str],
     attending_layers: Iterable[int],
-    verb: str = "attend",
+    verbs: tuple[str, str] = ("attends", "attend"),
     end: str = "nothing to draw",
 ) -> list[str]:
     """Returns how many layers attend and a remark for each kind of layers without attention, given what they compute.
 
     The layers are counted only if they and the attending ones are all the numbers from 0: else some are not known.
-    ``verb`` and ``end`` say what the counted layers do, and why the others are not drawn.
+    ``verbs``, of one layer and of several, say what the counted layers do, and ``end`` why the others are not drawn.
     """
     if not silent_layers:
         return []
     attending = set(attending_layers)
     remarks, count = [], len(silent_layers) + len(attending)
     if {*silent_layers, *attending} == set(range(count)):
-        remarks.append(f"{len(attending)} of {count} layers {verb}{'s' if len(attending) == 1 else ''}.")
+        remarks.append(f"{len(attending)} of {count} layers {verbs[len(attending) > 1]}.")
     for content in dict.fromkeys(silent_layers.values()):
         layers = [layer for layer, other_content in silent_layers.items() if other_content == content]
         remarks.append(f"Layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}: {content}, {end}.")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
+from threading import local
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,15 @@ from attnviz.capture.calls.recurrence import (
     read_recurrence,
 )
 from attnviz.capture.hooks.observing_mode import GlobalHook, Patch, Patches, observers
+
+
+class _Thread(local):
+    """The state of the running thread."""
+
+    is_inside = False  # True while a function of the table runs
+
+
+_thread = _Thread()
 
 
 def recurrence_patches(model: nn.Module, modules: Mapping[str, nn.Module]) -> Patches:
@@ -65,8 +75,14 @@ def _observed(formula: Formula) -> Callable[[Any], Any]:
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def observed_function(*args: Any, **keywords: Any) -> Any:
-            result = function(*args, **keywords)
-            if result is not None and not torch.compiler.is_compiling():
+            if _thread.is_inside or torch.compiler.is_compiling():
+                return function(*args, **keywords)
+            _thread.is_inside = True  # a function of the table may call another one
+            try:
+                result = function(*args, **keywords)
+            finally:
+                _thread.is_inside = False
+            if result is not None:
                 _report(lambda: read_recurrence(formula, function, args, keywords, result), None, args, keywords)
             return result
 
