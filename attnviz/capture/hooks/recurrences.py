@@ -22,13 +22,13 @@ from attnviz.capture.calls.recurrence import (
 from attnviz.capture.hooks.observing_mode import GlobalHook, Patch, Patches, observers
 
 
-class _Thread(local):
+class _NestedCalls(local):
     """The state of the running thread."""
 
     is_inside = False  # True while a function of the table runs
 
 
-_thread = _Thread()
+_nested = _NestedCalls()
 
 
 def recurrence_patches(model: nn.Module, modules: Mapping[str, nn.Module]) -> Patches:
@@ -75,13 +75,13 @@ def _observed(formula: Formula) -> Callable[[Any], Any]:
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def observed_function(*args: Any, **keywords: Any) -> Any:
-            if _thread.is_inside or torch.compiler.is_compiling():
+            if _nested.is_inside or torch.compiler.is_compiling():
                 return function(*args, **keywords)
-            _thread.is_inside = True  # a function of the table may call another one
+            _nested.is_inside = True  # a function of the table may call another one
             try:
                 result = function(*args, **keywords)
             finally:
-                _thread.is_inside = False
+                _nested.is_inside = False
             if result is not None:
                 _report(lambda: read_recurrence(formula, function, args, keywords, result), None, args, keywords)
             return result
