@@ -19,13 +19,12 @@ from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
 from attnviz.capture.assembly.implicit import capture_recurrence
 from attnviz.capture.assembly.output_projection import ProjectionSearch, expected_norms
 from attnviz.capture.assembly.texts import TextCollector
-from attnviz.capture.assembly.windows import joined_windows
+from attnviz.capture.assembly.windows import Windows, joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.calls.recurrence import ObservedRecurrence
 from attnviz.capture.flow.lineage import Lineage
-from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, is_within, prefixes
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
@@ -101,12 +100,10 @@ class Capture:
         with hidden_from_run():
             self.observer.flush()
             self.may_get_chunk = self.chunks is not None
-            self.observer.passes.begin_pass(may_repeat=not self.may_get_chunk)
+            self.observer.begin_pass(may_repeat=not self.may_get_chunk)
             if not self.may_get_chunk:
                 self._deliver()
-        self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces(self.observer.flow.node)
-        self.observer.gathered_rows = GatheredRows()  # rows that a cache gathered are those of later passes as they are
-        self.loops = TextLoops(self.runs)
+        self.numbering, self.loops = LayerNumbering(self.modules), TextLoops(self.runs)
 
     # A call is found: it gets its place, and its chosen heads are kept.
 
@@ -166,7 +163,7 @@ class Capture:
                     self.chunks = Chunks.begin(site, call, observed_call)
                 if self.chunks is None:
                     if is_chosen:
-                        self._keep(site, call, observed_call.shape)
+                        self._keep(site, call, observed_call.shape, observed_call.windows)
                     self._stop_after(site)
 
     def _receive_recurrence(self, finding: ObservedRecurrence) -> None:
@@ -205,11 +202,13 @@ class Capture:
         if chunks is None:
             return
         if self.options.is_chosen(chunks.site.layer):
-            self._keep(chunks.site, chunks.joined(), chunks.shape)
+            self._keep(chunks.site, chunks.joined(), chunks.shape, chunks.windows)
         if chunks.is_complete:
             self._stop_after(chunks.site)
 
-    def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
+    def _keep(
+        self, site: CallSite, call: AttentionCall | None, shape: torch.Size, windows: Windows | None = None
+    ) -> None:
         """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site."""
         shapes_in_run = self.map_shapes.setdefault((site.module, site.run), set())
         if call is not None:
@@ -225,15 +224,14 @@ class Capture:
             self.options.receive(site, heads, call, first_head)
         elif heads:
             ids = self.runs.ids_of(call.shape[0], call.shape[2])
-            # Maps of windows are joined to the maps of their texts.
-            captured_call = capture_call(
+            kept_call = capture_call(
                 site, heads, call, self.options.dense, first_head, self._tokens_so_far, self.options.factors, ids
             )
-            windows = self.observer.windows
-            joined_call = None if windows is None else joined_windows(captured_call, windows)
-            if joined_call is None:
-                windows = None
-            kept_call = captured_call if joined_call is None else joined_call
+
+            # Maps of windows are joined to the maps of their texts.
+            joined_call = None if windows is None else joined_windows(kept_call, windows)
+            windows = None if joined_call is None else windows
+            kept_call = joined_call or kept_call
 
             # The norms of its values follow when the model reaches the output projection.
             if self.search is not None and not (windows is not None and windows.overlap):

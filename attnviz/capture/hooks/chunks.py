@@ -7,6 +7,7 @@ from math import inf
 import torch
 from torch import Tensor
 
+from attnviz.capture.assembly.windows import Windows
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
 from attnviz.capture.calls.placed_rows import with_all_keys
 from attnviz.capture.calls.readable import share_memory
@@ -29,6 +30,7 @@ class Chunks:
     keys: list[dict[LongerAxis, int]]
     is_over_same: bool = True  # True if all chunks see the same keys
     is_step: bool = False  # True if each chunk may be the one query that a recurrent decoder computes in a step
+    windows: Windows | None = None  # those of the last chunk; ``None`` if it has none
 
     @classmethod
     def begin(cls, site: CallSite, call: AttentionCall, observed_call: ObservedCall) -> "Chunks | None":
@@ -43,7 +45,15 @@ class Chunks:
         if not first_pieces and not is_step:
             return None
         key_starts = [_key_starts(call, observed_call.keys.pieces)]
-        return cls(site, observed_call.shape, [_with_copies(call)], first_pieces, key_starts, is_step=is_step)
+        return cls(
+            site,
+            observed_call.shape,
+            [_with_copies(call)],
+            first_pieces,
+            key_starts,
+            is_step=is_step,
+            windows=observed_call.windows,
+        )
 
     def _mark_as_cross(self) -> None:
         self.site = replace(self.site, kind="cross", part="cross")
@@ -78,7 +88,7 @@ class Chunks:
             starts = _key_starts(call, keys.pieces)
             is_over_same = self.is_over_same and _have_same_keys(self.calls[0], call)
             if is_over_same or self._axes_with_all_keys([starts]):
-                self.is_over_same, self.queries = is_over_same, following_pieces
+                self.is_over_same, self.queries, self.windows = is_over_same, following_pieces, observed_call.windows
                 self.calls.append(_with_copies(call))
                 self.keys.append(starts)
                 has_other_keys = (queries.roots, queries.depth) != (keys.roots, keys.depth)
@@ -91,6 +101,7 @@ class Chunks:
             return False
         self._mark_as_cross()
         self.calls.append(_with_copies(call))
+        self.windows = observed_call.windows
         return True
 
     @property

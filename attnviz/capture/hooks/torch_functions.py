@@ -64,6 +64,7 @@ class ObservedCall(NamedTuple):
     queries: Lineage = NOTHING  # the lineage of its queries
     keys: Lineage = NOTHING  # the lineage of its keys
     is_additive: bool = False  # True if its scores are sums of queries and keys, not products
+    windows: Windows | None = None  # the windows of its text that it attends in; ``None`` if it has none
 
     @property
     def may_be_step(self) -> bool:
@@ -217,13 +218,18 @@ class Observer:
         self.gathered_rows = GatheredRows()  # the rows that were gathered from longer tensors
         # Recognises passes that repeat the ones before, in which only attention is observed
         self.passes = RepeatedPasses()
-        self.windows: Windows | None = None  # the windows of the last call; ``None`` if it has none
         self.search: ProjectionSearch | None = None  # the search for output projections; ``None`` if none is needed
         self.stops_after_search = False  # True if the forward pass may end once all projections are found
         # The calls inside a kernel that runs; one is its attention, several are steps towards it
         self.kernel_calls: list[ObservedCall] | None = None
         self.kernel_functions: list[TorchCall] = []  # what that kernel computes after a call, such as a gate
         self.closed = False  # True if the observer must see no further calls
+
+    def begin_pass(self, *, may_repeat: bool) -> None:
+        """Begins a forward pass, whose tokens and rows are numbered anew."""
+        self.passes.begin_pass(may_repeat=may_repeat)
+        self.token_places = TokenPlaces(self.flow.node)
+        self.gathered_rows = GatheredRows()  # rows that a cache gathered are those of later passes as they are
 
     # Each function that the thread calls
 
@@ -298,16 +304,16 @@ class Observer:
         lineages = nodes[0].lineage, nodes[1].lineage
         if self.cross is None and have_separate_inputs(*lineages, are_projections):
             caller = self.modules.describe(caller.module, cross=True)
-        self._find_windows(queries, arguments["key"])
+        windows = self._windows_of(queries, arguments["key"])
         batches = self.receiver.batches_of(caller, nodes[0].lineage)
         layouts = layout_of_queries(nodes[0].axes, nodes[1].axes, self.modules.head_count(caller), batches)
         has_head_axis = any(role == "heads" for axis in layouts[0] for _, role in axis)  # an axis may be several joined
         is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
         gathers = self._gathers_of(caller, queries, arguments["key"])
         build = partial(kernel_call, arguments, output, logsumexp, layouts, gathers)
-        observed_call = ObservedCall(caller, build, queries.shape, is_single_head, *lineages)
+        observed_call = ObservedCall(caller, build, queries.shape, is_single_head, *lineages, windows=windows)
         # The tokens of windows, gathered rows, chunks and recurrent states must be followed in each pass.
-        is_part = self.windows is not None or gathers is not None or observed_call.may_be_part
+        is_part = windows is not None or gathers is not None or observed_call.may_be_part
         has_usual_axes = layouts == plain_layouts(queries.shape, arguments["key"].shape)
         if has_usual_axes and not is_part and self.cross is None and self.search is None:
             self.passes.note_plain_call(observed_call)
@@ -378,9 +384,9 @@ class Observer:
         product = None if scores is None else scores.product
         if product is not None and product.left_letters.endswith(product.summed_letters):
             is_transposed = not product.right_letters.endswith(product.summed_letters)
-            self._find_windows(product.left, product.right, is_transposed=is_transposed)
+            windows = self._windows_of(product.left, product.right, is_transposed=is_transposed)
         else:
-            self._find_windows(None, None)
+            windows = self._windows_of(None, None)
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
         return ObservedCall(
             caller,
@@ -390,6 +396,7 @@ class Observer:
             queries,
             NOTHING if scores is None else scores.right_lineage,
             is_additive=scores is None and candidate.from_token_pairs,
+            windows=windows,
         )
 
     def _unused(self, candidate: WeightsCandidate) -> Finding | None:
@@ -432,17 +439,20 @@ class Observer:
         sizes = tensor.shape[:-1] if node.is_unobserved else tensor.shape
         return [axis for axis, size in enumerate(sizes) if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
-    def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, is_transposed: bool = False) -> None:
-        """Sets `windows` to the windows of a call, or to ``None`` if it has none."""
-        self.windows = None
+    def _windows_of(
+        self, queries: Tensor | None, keys: Tensor | None, *, is_transposed: bool = False
+    ) -> Windows | None:
+        """Returns the windows of a call; ``None`` if it has none, and then tokens are not followed any further."""
         if not self.token_places.is_active:
-            return
+            return None
+        windows = None
         origins = [None if tensor is None else self.token_places.of(tensor) for tensor in (queries, keys)]
         if origins[0] is not None and origins[1] is not None:
             key_numbers = origins[1].numbers.mT if is_transposed else origins[1].numbers
-            self.windows = attention_windows(origins[0], origins[1]._replace(numbers=key_numbers))
-        if self.windows is None:
+            windows = attention_windows(origins[0], origins[1]._replace(numbers=key_numbers))
+        if windows is None:
             self.token_places.stop()
+        return windows
 
     def end_kernel(self) -> None:
         """Follows what a kernel has computed after its attention, which is reported only now."""

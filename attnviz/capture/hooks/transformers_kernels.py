@@ -170,7 +170,8 @@ def _report(observer: Observer, calls: list[ObservedCall], arguments: _KernelArg
     else:
         observer.passes.is_plain = False
         lineage = observer.flow.node(arguments.queries).lineage
-        observer.report(ObservedCall(caller, build, arguments.queries.shape, queries=lineage))
+        windows = calls[-1].windows if calls else None
+        observer.report(ObservedCall(caller, build, arguments.queries.shape, queries=lineage, windows=windows))
 
 
 @contextmanager
