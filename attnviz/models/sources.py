@@ -187,10 +187,11 @@ class LiveModel:
         if row is PRETRAINED:
             processor = self._tokenizer
         elif row is not PICTURES:
-            from attnviz.models.huggingface.loading import IMAGE_CLASSIFIERS
+            from attnviz.models.huggingface.loading import IMAGE_CLASSIFIERS, OBJECT_HEADS
 
             # A classifier's output has no features of single tokens; its part without the head has them.
-            needs_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
+            heads = IMAGE_CLASSIFIERS if use == "labels" else tuple(OBJECT_HEADS)
+            needs_labels = self.name.endswith(heads)
             base_model = getattr(model, "base_model", model)
             # ``base_model`` may be only some of the layers.
             reads_input = model.main_input_name in signature(base_model.forward).parameters

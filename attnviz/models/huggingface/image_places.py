@@ -19,6 +19,7 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.models.huggingface.token_inputs import (
     NO_TOKEN,
+    FeaturesOf,
     UnknownPlacesError,
     features_among,
     module_arguments,
@@ -56,11 +57,13 @@ def measured_places(
     process: Callable[["PillowImage"], "Tensor"],
     size: tuple[int, int],
     measured_pixels: dict[tuple[int, ...], PixelTokens] | None = None,
+    features_of: FeaturesOf | None = None,
 ) -> IntArray:
     """Returns left, top, right and bottom of each token, ``(tokens, 4)`` in pixels of the image; all 0 for no place.
 
-    The place of a token that overlaps others is the cell around its centre. Costs about three forward passes, or six
-    for such tokens, and three runs of the image processor.
+    The tokens are those of the module's output, or of other features that ``features_of`` computes from the pixels. The
+    place of a token that overlaps others is the cell around its centre. Costs about three forward passes, or six for
+    such tokens, and three runs of the image processor.
     """
     if pixels.dim() != 4 or pixels.shape[:2] != (1, 3):
         raise UnknownPlacesError(
@@ -70,7 +73,7 @@ def measured_places(
     results = {} if measured_pixels is None else measured_pixels
     shape = tuple(pixels.shape)
     if shape not in results:
-        results[shape] = token_of_pixel(module, pixels)
+        results[shape] = token_of_pixel(module, pixels, features_of)
     numbers, count = results[shape].numbers, results[shape].count
 
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
@@ -91,9 +94,10 @@ def measured_places(
     return places
 
 
-def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> PixelTokens:
+def token_of_pixel(module: "nn.Module", pixels: "Tensor", features_of: FeaturesOf | None = None) -> PixelTokens:
     """Returns the token of each pixel; of tokens that overlap, the one whose middle is nearest."""
-    numbers, count, overlap = token_of_number(module, pixels, lambda leaf: _token_features(module, leaf)[0])
+    features_of = features_of or (lambda leaf: _token_features(module, leaf)[0])
+    numbers, count, overlap = token_of_number(module, pixels, features_of)
     middles = numbers[0].max(axis=0)  # of red, green and blue
     if not overlap or (middles == NO_TOKEN).all():
         return PixelTokens(middles, count, overlap)

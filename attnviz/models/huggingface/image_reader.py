@@ -1,5 +1,6 @@
 """Reads images with the vision models of Hugging Face transformers, from a folder or the hub's cache."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, did_you_mean, flag, option, or_list
+from attnviz.base.errors import AttnvizError, argument, did_you_mean, flag, number_ranges, option, or_list
 from attnviz.media.image import Image
 from attnviz.models.huggingface.loading import (
     IMAGE_CLASSIFIERS,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 PROBE = "[probe]"
 MAX_LISTED_LABELS = 8
+PROMPT = "The prompt is one point in the middle of the picture."
 OVERLAP = "Patches overlap; each is drawn as the cell around its centre."
 NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
 READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
@@ -55,12 +57,15 @@ class ImageReader(MediaReader):
         super().__init__(settings, built_in, use, loaded)
         self._measured_pixels: dict[tuple[int, ...], PixelTokens] = {}  # by shape of the pixels
         self._places_of_size: dict[tuple[int, int], IntArray] = {}  # by width and height of the image
+        self._prepared: Prepared  # what the module read last
+        self._objects: tuple[Tokens, str] | None = None  # of its output, with a remark on those that it found
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """Model and image processor, loaded once."""
         with self.running(), refusals(self.settings.model):
-            model = load_model(self.folder, self.settings, with_labels=self.use == "labels")
+            labels, objects = self.use == "labels", self.use == "images"
+            model = load_model(self.folder, self.settings, with_labels=labels, with_objects=objects)
             return model, load_part("AutoImageProcessor", self.folder)
 
     @cached_property
@@ -121,10 +126,8 @@ class ImageReader(MediaReader):
 
         self.refuse_parts(example)
         attention: Any = self.settings.attention
-        has_parts = getattr(self.loaded[0].config, "is_encoder_decoder", False)
-        if attention is not None and not (attention in ATTENTION_PARTS and has_parts):
-            advice = f"choose {or_list(ATTENTION_PARTS)}" if has_parts else "leave it out"
-            raise AttnvizError(f"{option('attention', attention)} does not apply to images in {self.name}; {advice}")
+        if attention not in (None, *ATTENTION_PARTS):
+            raise self._unknown_attention(())
         assert example.image is not None
         image_file = open_image(example.image)
         if self.labels:  # the metric is the logit of the most probable label
@@ -142,21 +145,22 @@ class ImageReader(MediaReader):
                 metric=f"logit:{label}",
                 metric_token=number,
             )
+        image = image_of(image_file, example.image.name)
         with self.reading(READ_TASK):
-            pixels = self._pixels_of(image_file)
+            inputs = self._inputs_of(image_file)
             try:
+                if getattr(self.loaded[0].config, "is_encoder_decoder", False):
+                    raise UnknownPlacesError("the tokens of the model's output are no patches")
                 places = self._places(image_file)
             except UnknownPlacesError as error:
                 # One token has the length of no layer, so that each layer numbers its own tokens.
-                tokens, remarks = Tokens.numbered(1), (f"{NUMBERED} {error}.",)
                 return Prepared(
-                    {"pixel_values": pixels},
-                    tokens,
+                    inputs,
+                    Tokens.numbered(1),
                     attention=attention,
-                    title=example.image.name,
-                    remarks=remarks,
+                    title=image.title,
+                    remarks=(f"{NUMBERED} {error}.",),
                 )
-        image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
         positions, positions_remark = slice(None), ""
@@ -164,52 +168,118 @@ class ImageReader(MediaReader):
             positions = slice(0, 1)
             positions_remark = f"Measured at {CLASS_TOKEN}, from which an image is classified."
         return Prepared(
-            {"pixel_values": pixels},
+            inputs,
             tokens,
             context=tokens,
             attention=attention,
             title=image.title,
             positions=positions,
             positions_remark=positions_remark,
-            remarks=(OVERLAP,) if self._measured_pixels[tuple(pixels.shape)].overlap else (),
+            remarks=(OVERLAP,) if self._measured_pixels[tuple(inputs["pixel_values"].shape)].overlap else (),
         )
+
+    def _unknown_attention(self, parts: Sequence[str]) -> AttnvizError:
+        """Returns the refusal of ``--attention``, of which the model has these parts; a single part needs no choice."""
+        from attnviz.models.huggingface.picture_axes import DEFORMABLE
+
+        attention = self.settings.attention
+        if len(parts) < 2:
+            return AttnvizError(
+                f"{option('attention', attention)} does not apply to images in {self.name}; leave it out"
+            )
+        reason = ""
+        if any(DEFORMABLE.search(type(part).__name__) for part in self.module.modules()):
+            reason = ": its objects read samples between the patches (deformable attention), which are no map"
+        return AttnvizError(f"{self.name} has no {attention} attention{reason}; choose {or_list(parts)}")
+
+    def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
+        """Returns the module, with inputs whose output is read for objects; tokens are found after the run."""
+        from attnviz.models.huggingface.picture_axes import found_objects
+
+        self._prepared, self._objects = prepared_input, None
+
+        def read_objects(output: Any) -> tuple[str, ...]:
+            self._objects = found_objects(output, getattr(self.loaded[0].config, "id2label", {}))
+            return () if self._objects is None else (self._objects[1],)
+
+        without_tokens = replace(prepared_input, tokens=Tokens.numbered(0), context=None, attention=None)
+        return self.module, replace(without_tokens, check=read_objects)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image; the learned query of an attention pooling is labelled ``[probe]``.
 
-        Places are known only of the tokens that the model outputs. If no recorded layer has them, tokens are numbered.
-        If some have, and no layers are chosen, the others are left out. A remark says so.
+        Of a model in which objects or a prompt look at the picture, the maps are those that the settings choose, or
+        else how these look at it. If the places of patches are unknown, tokens are numbered, as a remark says.
         """
+        from attnviz.media.image import image_of, open_image
+        from attnviz.models.huggingface.picture_axes import PictureAxes, prompt_tokens, with_objects
+
         recording = super().record(example, selection, values)
-        # One query may be outside the image, as of a pooling; several that are read other keys, perhaps as many.
-        placed_maps = [
-            maps
-            for maps in recording.maps
-            if isinstance(maps.key_tokens.canvas, Image)
-            and (len(maps.query_tokens) == 1 or isinstance(maps.query_tokens.canvas, Image))
-        ]
-        if not placed_maps:
-            recording = replace(recording, maps=tuple(map(numbered, recording.maps)))
-            remarks = [remark for remark in recording.remarks if remark != OVERLAP]
-            if not any(remark.startswith(NUMBERED) for remark in remarks):
-                remarks.append(f"{NUMBERED} places are known only of the tokens that the model outputs.")
-            return replace(recording, remarks=tuple(remarks))
-        if len(placed_maps) < len(recording.maps):
-            placed = {layer_maps.layer for layer_maps in placed_maps}
-            other_maps = [layer_maps for layer_maps in recording.maps if layer_maps.layer not in placed]
-            others = {layer_maps.layer for layer_maps in other_maps}
-            placed_layers, other_layers = (",".join(map(str, sorted(layers))) for layers in (placed, others))
-            if selection.chosen_layers and other_maps:
-                raise AttnvizError(
-                    f"layer {other_maps[0].layer} of {self.name} has {len(other_maps[0].key_tokens)} tokens, and "
-                    "places are known only of the tokens that the model outputs; choose "
-                    f"{option('layers', placed_layers)}, or {option('layers', other_layers)} for numbered tokens"
-                )
-            choice = f"layers=[{other_layers}]" if self.is_live else flag("layers", other_layers)
-            advice = f" For other layers, with numbered tokens: {choice}." if other_maps else ""
-            remark = f"Places are known only of the tokens that the model outputs.{advice}"
-            recording = replace(recording, maps=tuple(placed_maps), remarks=(*recording.remarks, remark))
-        return replace(recording, maps=tuple(map(with_probe, recording.maps)))
+        assert example.image is not None
+        prepared, picture = self._prepared, open_image(example.image)
+        output = prepared.tokens if isinstance(prepared.tokens.canvas, Image) else None
+        objects = None if self._objects is None else self._objects[0]
+        if output is not None and objects is not None:
+            output = with_objects(output, objects)
+        prompt = prompt_tokens(self.module, 1)
+        others = tuple(tokens for tokens in (objects, prompt) if tokens is not None)
+        image = image_of(picture, example.image.name) if output is None else output.canvas
+        assert isinstance(image, Image)
+        with self.reading(READ_TASK):
+            axes = PictureAxes(self.module, prepared.inputs, self._pixels_of, picture, image, output, others)
+            maps = [with_probe(axes.placed(layer_maps)) for layer_maps in recording.maps]
+        has_parts = any(layer_maps.query_tokens is other for layer_maps in maps for other in others)
+        remarks = [remark for remark in recording.remarks if remark != OVERLAP]
+        maps, more_remarks = self._parts_of(maps) if has_parts else self._placed_of(maps, remarks)
+        if any(isinstance(layer_maps.key_tokens.canvas, Image) for layer_maps in maps):
+            remarks = [remark for remark in remarks if not remark.startswith(NUMBERED)]
+            overlaps = axes.overlap or OVERLAP in recording.remarks
+            remarks = [*((PROMPT,) if prompt else ()), *((OVERLAP,) if overlaps else ()), *remarks]
+        return replace(recording, maps=tuple(maps), remarks=(*remarks, *more_remarks))
+
+    def _placed_of(self, maps: "list[LayerMaps]", remarks: Sequence[str]) -> "tuple[list[LayerMaps], list[str]]":
+        """Returns the maps over patches, or all with numbered tokens if there are none; with a remark on the others."""
+        if self.settings.attention is not None:
+            raise self._unknown_attention(())
+        placed = [layer_maps for layer_maps in maps if isinstance(layer_maps.key_tokens.canvas, Image)]
+        if not placed:
+            reason = f"{NUMBERED} their places are unknown in these layers."
+            is_explained = any(remark.startswith(NUMBERED) for remark in remarks)
+            return list(map(numbered, maps)), [] if is_explained else [reason]
+        unplaced = {layer_maps.layer for layer_maps in maps} - {layer_maps.layer for layer_maps in placed}
+        remark = f"Left out, since places of their tokens are unknown: layers {number_ranges(unplaced)}."
+        return placed, [remark] if unplaced else []
+
+    def _parts_of(self, maps: "list[LayerMaps]") -> "tuple[list[LayerMaps], list[str]]":
+        """Returns the maps of the part that the settings choose, or of what looks at the picture; with a remark."""
+        from attnviz.models.huggingface.picture_axes import attention_part
+
+        parts: dict[str, list[LayerMaps]] = {part: [] for part in ATTENTION_PARTS}
+        for layer_maps in maps:  # the names of heads need no part if only one is drawn
+            parts[attention_part(layer_maps)].append(replace(layer_maps, part=None))
+        existing = [part for part in ATTENTION_PARTS if parts[part]]
+        chosen = self.settings.attention or ("cross" if parts["cross"] else existing[0])
+        if not parts[chosen]:
+            raise self._unknown_attention(existing)
+        write = argument if self.is_live else flag
+        others = [write("attention", part) for part in existing if part != chosen]
+        has_choice = bool(others) and self.settings.attention is None
+        return parts[chosen], [f"For the other attention: {or_list(others)}."] if has_choice else []
+
+    def _inputs_of(self, image: "PillowImage") -> "dict[str, torch.Tensor]":
+        """Returns the module's keyword arguments for an image; a prompt is one point in the middle of the picture."""
+        import torch
+
+        features = self.loaded[1](image, return_tensors="pt")
+        inputs = {"pixel_values": self._pixels_of(image)}
+        names = inspect.signature(self.module.forward).parameters
+        if "pixel_mask" in names and "pixel_mask" in features:
+            inputs["pixel_mask"] = features["pixel_mask"].to(self.input_device)
+        if "input_points" in names:
+            sizes = features.get("reshaped_input_sizes", [inputs["pixel_values"].shape[-2:]])
+            rows, columns = (int(size) for size in sizes[0])
+            inputs["input_points"] = torch.tensor([[[[columns / 2, rows / 2]]]]).to(inputs["pixel_values"])
+        return inputs
 
     def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
         """Returns the module's input for an image, on its device."""

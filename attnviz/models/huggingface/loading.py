@@ -32,6 +32,12 @@ SPARE_BYTES = 2**28  # for weights that no file holds: computed tables, and modu
 PROGRESS_BYTES = 500_000_000  # loading shows its progress if the weights are larger
 PACKAGE = Path(__file__).parents[1]
 IMAGE_CLASSIFIERS = ("ForImageClassification",)
+OBJECT_HEADS = {  # the ends of the names of models that find objects in a picture, and the Auto classes that build them
+    "ForObjectDetection": "AutoModelForObjectDetection",
+    "ForUniversalSegmentation": "AutoModelForUniversalSegmentation",
+    "ForInstanceSegmentation": "AutoModelForInstanceSegmentation",
+    "ForSegmentation": "AutoModelForImageSegmentation",
+}
 LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 GIGABYTE = 1e9
 HALF_DTYPES = ("bfloat16", "float16")
@@ -77,6 +83,7 @@ def load_model(
     with_pictures: bool = False,
     with_speech: bool = False,
     with_labels: bool = False,
+    with_objects: bool = False,
 ) -> "PreTrainedModel":
     """Loads the model of a folder or a GGUF file with all weights that its attention needs, in evaluation mode."""
     import torch
@@ -100,6 +107,9 @@ def load_model(
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
         if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
             auto_class = transformers.AutoModelForImageClassification
+        for ending, name in OBJECT_HEADS.items() if with_objects else ():
+            if _has_head(config, (ending,)):
+                auto_class = getattr(transformers, name)
         # Built without memory first, because loading would allocate weights that no file holds.
         with torch.device("meta"), working(f"counting the weights of {path.name}"):
             described_model = auto_class.from_config(config)

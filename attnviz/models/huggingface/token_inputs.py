@@ -6,6 +6,7 @@ of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a number have the ratio j
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -62,11 +63,20 @@ class OwnValueAttention(TorchFunctionMode):
                 return torch.eye(key_count, dtype=scores.dtype, device=scores.device).expand(scores.shape)
             if scores.dim() == 4:  # (batch, heads, queries, keys)
                 return torch.zeros_like(scores)
-        return func(*args, **arguments)
+        return _with_fixed_norms(func, name, args, arguments)
+
+
+def _with_fixed_norms(func: Any, name: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+    """Returns the result of a function of torch; norms over all places join no tokens."""
+    result = func(*args, **arguments)
+    if name in ("group_norm", "batch_norm") and args[0].dim() == 4:  # (batch, features, rows, columns)
+        # The gradient passes as if their statistics were constant; torch has wrong ones of batch_norm for some layouts.
+        return result.detach() + args[0] - args[0].detach()
+    return result
 
 
 class _CentralTaps(OwnValueAttention):
-    """The same attention, and convolutions that read only the middle of windows that overlap.
+    """The same attention, and convolutions and poolings that read only the middle of windows that overlap.
 
     A token then reaches the middle pixel of the windows from which it is computed.
     """
@@ -85,6 +95,16 @@ class _CentralTaps(OwnValueAttention):
             )
             is_kept[:, :, rows, columns] = 1
             args = (args[0], weight * is_kept, *args[2:])
+        if getattr(func, "__name__", "") == "max_pool2d" and args[0].dim() == 4:
+            pooled = func(*args, **(kwargs or {}))
+            names = ("input", "kernel_size", "stride", "padding")
+            arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
+            size, stride, padding = (arguments.get(name) for name in names[1:])
+            if isinstance(size, int) and isinstance(stride, int) and isinstance(padding, int) and size > stride:
+                first = max((size - 1) // 2 - padding, 0)
+                middles = args[0][:, :, first::stride, first::stride][:, :, : pooled.shape[2], : pooled.shape[3]]
+                return middles if middles.shape == pooled.shape else pooled
+            return pooled
         return super().__torch_function__(func, types, args, kwargs)
 
 
@@ -250,6 +270,50 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
         f"places of pictures are not known: {type(module).__name__} gets no features of tokens; use "
         "attnviz.record(model) in Python"
     )
+
+
+def features_at(model: "nn.Module", path: str, inputs: dict[str, Any], count: int) -> "Tensor | None":
+    """Returns the features of a number of tokens that reach a part of the model, ``(tokens, features)``.
+
+    They are all arguments with so many tokens of the part, or else of the nearest part around it; ``None`` without any.
+    """
+    found: list[Tensor] = []
+    target = model.get_submodule(path)
+
+    def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # torch calls this hook before the part
+        tensors = [value for value in (*args, *kwargs.values()) if getattr(value, "requires_grad", False)]
+        found[:] = [rows for tensor in tensors if (rows := _token_rows(tensor, count)) is not None] or found
+        if module is target:
+            raise _ModuleReached({})
+
+    names = path.split(".")
+    parts = [model.get_submodule(".".join(names[:length])) for length in range(1, len(names) + 1)]
+    hooks = [part.register_forward_pre_hook(keep, with_kwargs=True) for part in parts]
+    try:
+        model(**inputs)
+    except _ModuleReached:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat(found, dim=-1) if found else None
+
+
+def _token_rows(tensor: "Tensor", count: int) -> "Tensor | None":
+    """Returns a tensor of one text or picture as ``(tokens, features)``; ``None`` for another number of tokens."""
+    sizes = tuple(tensor.shape)
+    if len(sizes) < 3 or 0 in sizes:
+        return None
+    if sizes[1:2] == (1,) and sizes[0] == count and len(sizes) == 3:  # tokens come before texts
+        return tensor[:, 0]
+    if sizes[0] != 1:
+        return None
+    if math.prod(sizes[1:-1]) == count:  # perhaps in rows and columns
+        return tensor.reshape(count, sizes[-1])
+    if len(sizes) == 4 and sizes[2] * sizes[3] == count:  # features come before rows and columns
+        return tensor[0].flatten(1).T
+    return None
 
 
 def features_among(arguments: dict[str, Any]) -> "Tensor | None":

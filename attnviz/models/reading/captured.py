@@ -54,7 +54,7 @@ def record_module(
     options = CaptureOptions(
         selection=selection,
         attention=prepared.attention,
-        tokens=prepared.tokens,
+        tokens=prepared.tokens if len(prepared.tokens) else None,
         context=prepared.context,
         stop=prepared.check is None,
         dense=dense,

@@ -308,11 +308,12 @@ def _image_query(tokens: Tokens, name: str | None) -> int | None:
     """Returns the index of the query that a label, a number or a pixel such as ``@420,180`` names.
 
     Returns:
-        The index; ``None`` for the mean of all queries. The default is the last token if there are words too, the first
-        one if it has no place (``[CLS]``), else the mean of all.
+        The index; ``None`` for the mean of all queries. The default is the last token if there are words too, the last
+        object that was found, the first token if it has no place (``[CLS]``), else the mean of all.
     """
     if name is None and not isinstance(tokens.canvas, Image):
-        return len(tokens) - 1
+        ordinary = np.flatnonzero(~tokens.special)
+        return int(ordinary[-1]) if len(ordinary) and not tokens.text else len(tokens) - 1
     if name is None:
         return 0 if tokens.medium[0] < 0 else None
     return find_place(tokens, name)[0]

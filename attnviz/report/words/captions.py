@@ -39,13 +39,19 @@ def text_title(recording: Recording) -> str:
     """Returns the texts of a recording on one line (see `_source_text`), cut to fit; the model if all are empty."""
     from attnviz.text.tokens import first_words
 
-    texts = {maps.item: _source_text(maps.over_tokens.query_tokens) for maps in reversed(recording.maps)}
+    texts = {maps.item: _source_of(maps.over_tokens) for maps in reversed(recording.maps)}
     items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
     lines = [" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items]
     if all(isinstance(maps.key_tokens.canvas, Image) for maps in recording.maps):
         lines = list(dict.fromkeys(lines))  # every tile of an image has the image's title
     title = " · ".join(line for line in lines if line)
     return first_words(title, MAX_TITLE_CHARACTERS) or recording.model
+
+
+def _source_of(maps: "LayerMaps") -> str:
+    """Returns the title of the image that objects or a prompt look at, else what the queries were read from."""
+    queries, keys = maps.query_tokens, maps.key_tokens
+    return _source_text(keys if isinstance(keys.canvas, Image) and not queries.text else queries)
 
 
 def _source_text(tokens: "Tokens") -> str:

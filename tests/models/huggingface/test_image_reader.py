@@ -103,39 +103,30 @@ def test_pooling_head_looks_with_a_probe(tmp_path: Path, photo: Path) -> None:
     assert pooling[0].key_tokens.labels == ("r0c0", "r0c1", "r1c0", "r1c1")
 
 
-def test_windows_are_in_their_places_after_merging_and_layers_before_are_left_out(tmp_path: Path, photo: Path) -> None:
+def test_windows_are_in_their_places_before_and_after_merging(tmp_path: Path, photo: Path) -> None:
     config = t.SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4)
     folder = folder_of(tmp_path, t.SwinModel(config), t.ViTImageProcessor(size={"height": 64, "width": 64}))
-    [maps] = recorded(folder, photo, layers=(2,)).maps
-    sees = cell_maps(maps).visibility(0, slice(0, 1), slice(0, 64))[0].reshape(8, 8)
-    assert sees[:4, :4].all()
-    assert sees.sum() == 16  # r0c0 sees the patches of its window
     recording = recorded(folder, photo)
-    assert [maps.layer for maps in recording.maps] == [2, 3]
-    assert "For other layers, with numbered tokens: --layers 0,1." in " ".join(recording.remarks)
-    with pytest.raises(AttnvizError, match=r"layer 0 .* has 256 tokens, and places are known only .* layers=\[?'?2"):
-        recorded(folder, photo, layers=(0, 2))
+    assert [maps.layer for maps in recording.maps] == [0, 1, 2, 3]
+    for maps, side in ((recording.maps[0], 16), (recording.maps[2], 8)):
+        assert maps.key_tokens.places[-1].tolist() == [96 - 96 // side, 64 - 64 // side, 96, 64]
+        sees = cell_maps(maps).visibility(0, slice(0, 1), slice(0, side * side))[0].reshape(side, side)
+        assert sees[:4, :4].all()
+        assert sees.sum() == 16  # r0c0 sees the patches of its window
 
 
-def test_layers_before_merging_have_numbered_tokens(tmp_path: Path, photo: Path) -> None:
-    config = t.SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4)
-    folder = folder_of(tmp_path, t.SwinModel(config), t.ViTImageProcessor(size={"height": 64, "width": 64}))
-    recording = recorded(folder, photo, layers=(0, 1))
-    assert {len(maps.key_tokens) for maps in recording.maps} == {256}
-    assert recording.maps[0].key_tokens.labels[:2] == ("0", "1")
-    assert "Tokens are numbered, not placed on the image, since places are known only of" in " ".join(recording.remarks)
-
-
-def test_tokens_without_places_are_numbered_and_the_reason_is_said(tmp_path: Path, photo: Path) -> None:
-    sizes: dict[str, Any] = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_queries": 7}
-    backbone = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])  # type: ignore[call-arg]
-    config = t.DetrConfig(backbone_config=backbone, **sizes, encoder_layers=1, decoder_layers=1)
-    processor = t.DetrImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
-    recording = recorded(folder_of(tmp_path, t.DetrModel(config), processor), photo)
-    shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps]
-    assert sorted(shapes) == [(7, 7), (7, 96), (96, 96)]
-    [remark] = [remark for remark in recording.remarks if "numbered" in remark]
-    assert remark.endswith("since no token of the model's output belongs to a part of the image alone.")
+def test_layers_without_known_places_are_left_out_or_numbered_and_the_reason_is_said(
+    tmp_path: Path, photo: Path
+) -> None:
+    model = t.SegformerModel(
+        t.SegformerConfig(hidden_sizes=[8, 16, 24, 32], depths=[1] * 4, num_attention_heads=[1, 2, 2, 4])
+    )
+    folder = folder_of(tmp_path, model, t.SegformerImageProcessor(size={"height": 64, "width": 96}))
+    recording = recorded(folder, photo)
+    assert {maps.layer for maps in recording.maps} == {3}
+    assert "Left out, since places of their tokens are unknown: layers 0-2." in recording.remarks
+    numbered = recorded(folder, photo, layers=(2,))
+    assert any(remark.startswith("Tokens are numbered, not placed on the image, since") for remark in numbered.remarks)
 
 
 def test_patches_that_overlap_are_cells_around_their_centres_as_a_remark_says(tmp_path: Path, photo: Path) -> None:
