@@ -117,6 +117,12 @@ def open_head(screen: Screen, state: State) -> State:
     )
 
 
+def at_strongest_key(screen: Screen, state: State) -> State:
+    """Returns the state with the cursor at the strongest key of its query, if it sees any."""
+    keys = ranked_keys(screen, state)
+    return replace(state, key=keys[0]) if keys else state
+
+
 def ranked_keys(screen: Screen, state: State) -> list[int]:
     """Returns the visible keys of the cursor's query in descending order of value, or of absolute change."""
     view = screen.session.view_of(state.head, state.view)
@@ -190,8 +196,8 @@ def enter(screen: Screen, state: State, key: str) -> State:
     if state.has_open_head:
         return zoom(screen, state, "plus")
     opened = open_head(screen, state)
-    keys = [] if state.lens or screen.session.selected_spans(state.head, state.view) else ranked_keys(screen, opened)
-    return replace(opened, key=keys[0]) if keys else opened
+    is_chosen = state.lens or screen.session.selected_spans(state.head, state.view) is not None
+    return opened if is_chosen else at_strongest_key(screen, opened)
 
 
 def leave(screen: Screen, state: State, key: str) -> State:

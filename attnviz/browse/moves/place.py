@@ -3,11 +3,21 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.browse.moves.cursor import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE, Screen, first_state, open_head, settle
+from attnviz.browse.moves.cursor import (
+    COMBINATION_OF_KEY,
+    MAX_SIDE_BY_SIDE,
+    Screen,
+    at_strongest_key,
+    first_state,
+    open_head,
+    settle,
+)
 from attnviz.browse.session.state import State
 from attnviz.report.picture.colors import Steps
 from attnviz.report.words.choices import CHOICES
+from attnviz.text.named_groups import TURNS
 from attnviz.text.places import find_place, place_name
+from attnviz.text.units import Units
 
 EXAMPLE_ADDRESS = "head=3.4&query=it"
 HEAD_NAMES, TOKEN_NAMES = ("head", "heads", "together"), ("query", "key")
@@ -80,9 +90,10 @@ def place_address(screen: Screen, state: State) -> str:
             TOKEN_NAMES, session.units(state.head, view), (state.query, state.key), strict=True
         ):
             if names_both_tokens or axis != state.other_axis:
-                first = int(units.starts[unit])
-                is_single = units.sizes[unit] == 1  # else the number of the first token names the unit
-                parts.append((axis, place_name(units.tokens, first) if is_single else f"@{first}"))
+                first, label = int(units.starts[unit]), units.labels[unit]
+                name = place_name(units.tokens, first) if units.sizes[unit] == 1 else f"@{first}"
+                parts.append((axis, label if _is_unit(units, label) and units.labels.count(label) == 1 else name))
+        parts += [("by", session.unit_name)] if view.words else []
     if state.shows_lens and state.direction == "from":
         parts.append(("direction", "from"))
     if view.steps != "sqrt":
@@ -133,21 +144,33 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         state, view=replace(view, own_scale=values.get("limits") == "head", mean=values.get("pool") == "mean")
     )
     state, opens_head = _with_heads(screen, state, values)
+    joined = replace(state.view, words=True)
+    named = [(axis, number, values[axis]) for number, axis in enumerate(TOKEN_NAMES) if axis in values]
+    units_of_axes = session.units(state.head, joined)
+    has_turn = session.unit_name == TURNS and any(_is_unit(units_of_axes[number], name) for _, number, name in named)
+    if "by" not in values and has_turn:
+        state = replace(state, view=joined)
     tokens = {}
-    for axis, units in zip(TOKEN_NAMES, session.units(state.head, state.view), strict=True):
-        if axis in values:
-            index, _ = find_place(units.tokens, values[axis], axis)
-            tokens[axis] = units.unit_of(index)
+    for axis, number, name in named:
+        units = session.units(state.head, state.view)[number]
+        is_unit = _is_unit(units, name)
+        tokens[axis] = units.labels.index(name) if is_unit else units.unit_of(find_place(units.tokens, name, axis)[0])
     state = replace(state, query=tokens.get("query", state.query), key=tokens.get("key", state.key))
     if opens_head:
         open_state = open_head(screen, state)
-        return settle(screen, replace(open_state, query=state.query, key=state.key, heads_beside=state.heads_beside))
+        open_state = replace(open_state, query=state.query, key=state.key, heads_beside=state.heads_beside)
+        return settle(screen, open_state if "key" in tokens else at_strongest_key(screen, open_state))
     if tokens:
         is_turned = values.get("direction") == "from" or "query" not in tokens
         lens_state = replace(state, lens=True, direction="from" if is_turned else "to")
         sort_token = lens_state.other_token if len(tokens) > 1 else None
         return settle(screen, replace(lens_state, sort_token=sort_token))
     return settle(screen, state)
+
+
+def _is_unit(units: Units, name: str) -> bool:
+    """True if a name is that of a unit, such as a turn of a chat, and of no token."""
+    return name in units.labels and name not in units.tokens.labels
 
 
 def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[State, bool]:

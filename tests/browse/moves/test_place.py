@@ -2,6 +2,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -11,6 +12,7 @@ from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.place import place_address, read_place, start_state
 from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
+from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 from tests.browse import examples
 from tests.browse.examples import after, worded_recording
@@ -88,6 +90,20 @@ def test_choices_of_a_pages_address_are_read(choices: str, shown: dict[str, bool
     state = start_state(screen_of(worded_recording(), begins_joined=True, address=f"head=0.0{choices}"))
     assert state.has_open_head
     assert {name: getattr(state.view, name) for name in shown} == shown
+
+
+@pytest.mark.parametrize("written", ["query=1 user", "query=1+user&key=2+model", "query=1%20user&by=turns"])
+def test_turn_of_a_link_is_found_by_its_name_and_written_so(written: str) -> None:
+    tokens = Tokens.numbered(7, "t")
+    groups = {"turns": Groups(np.array([-1, 0, 0, 0, 1, 1, 1]), ("1 user", "2 model"))}
+    maps = random_maps(replace(tokens, groups=groups), heads=2)
+    screen = screen_of(Recording(maps=(maps,), model="a test"), unit_name="turns")
+    state = read_place(screen, State(), f"head=0.1&{written}")
+    rows, keys = (units.labels for units in screen.session.units(1, state.view))
+    assert (state.has_open_head, rows[state.query], rows) == (True, "1 user", ("marks", "1 user", "2 model"))
+    assert read_place(screen, State(), place_address(screen, state)) == state
+    key = keys[state.key].replace(" ", "+")
+    assert place_address(screen, state) == f"#head=0.1&query=1+user&key={key}&by=turns"
 
 
 def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
