@@ -30,7 +30,7 @@ from attnviz.browse.moves.layout import (
 )
 from attnviz.browse.moves.place import read_place, start_state, with_history
 from attnviz.browse.moves.steps import NEXT, step
-from attnviz.browse.process.application import Application, Background, Canvas, Listing, Surface
+from attnviz.browse.process.application import SAVE_PROMPT, SIZES, Application, Background, Canvas, Listing, Surface
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, Size, State
 from attnviz.browse.view.cells import COLORS
@@ -42,17 +42,17 @@ from attnviz.render.terminal.lines import Line, wrap
 from attnviz.report.picture.structure import Phrase, first_sentence
 from attnviz.report.words.notes import read_names, write_name
 
-Save = Callable[[Screen, State, Path], None]
+Save = Callable[[Screen, State, Path, str | None], None]  # to a file, in a size of `SIZES`
 SECONDS_A_STEP = 0.5  # for which a written token is shown while steps are played
 SECONDS_BEFORE_MEASURING = 0.2  # so that a metric is not measured when the user only passes it
 SECONDS_BETWEEN_SLICES = 0.001  # in which textual answers waiting key presses
 SECONDS_BEFORE_REFINING = 0.15  # since the last key press, so that the cursor moves fast
 SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map while it is refined
 PROMPTS = {
-    "query": "find a query",
-    "key": "find a key",
+    "query": "find a query: a token, words of the text, or a number such as @4",
+    "key": "find a key: a token, words of the text, or a number such as @4",
     "filter": "filter heads, such as sink>0.5 layer:3-5 -uniform; empty shows all",
-    "save": "save as",
+    "save": SAVE_PROMPT,
     "name": "name of the head; empty removes it",
 }
 
@@ -254,7 +254,8 @@ class Browser(Application[int], inherit_bindings=False):
         elif asked == "name":
             maps, number = session.heads[state.head]
             text = session.ranking.given_names.get(head_name(maps, number), "")
-        self.ask(asked, text, matching_metrics("", session.ranking.names) if finds_heads else ())
+        suggestions = matching_metrics("", session.ranking.names) if finds_heads else SIZES if asked == "save" else ()
+        self.ask(asked, text, suggestions)
 
     def explain_prompt(self, text: str) -> None:
         """Says what may be typed: in the overview also the metrics that begin with the text."""
@@ -264,7 +265,9 @@ class Browser(Application[int], inherit_bindings=False):
         said, ranking = PROMPTS[self.asked], self.session.ranking
         if self.asked == "query" and not self.state.has_open_head and not self.state.lens:
             metrics = " ".join(matching_metrics(text, ranking.names))
-            said = metrics if text else f"find a token, a head ({self.session.names[0]}) or a metric: {metrics}"
+            names = self.session.names
+            several = f" or several ({names[0]},{names[1]})" if self.session.recorded_count > 1 else ""
+            said = metrics if text else f"a token (it, @4), a head ({names[0]}){several}, a metric: {metrics}"
         self.say(said, "dim")
 
     def say(self, text: str, style: str = "") -> None:
@@ -295,15 +298,15 @@ class Browser(Application[int], inherit_bindings=False):
                 message = error.message_with(flag)
             self.show(replace(state, message=message))
         else:
-            path = Path(os.path.expanduser(text))
+            path, size = self.file_and_size(text)
             self.show(replace(state, message=f"saving {path} …"))
-            self.run_worker(partial(self.write, screen, state, path), thread=True, group="save")
+            self.run_worker(partial(self.write, screen, state, path, size), thread=True, group="save")
 
-    def write(self, screen: Screen, state: State, path: Path) -> None:
+    def write(self, screen: Screen, state: State, path: Path, size: str | None) -> None:
         """Writes a picture of a state, and shows a message about its success or failure; runs in a thread."""
         try:
-            self.save(screen, state, path)
-            message = f"saved {path}"
+            self.save(screen, state, path, size)
+            message = f"saved {path}" + (f" in the size {size}" if size else "")
         except AttnvizError as error:
             message = error.message_with(flag)
         self.call_from_thread(lambda: self.show(replace(self.state, message=message)))

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +16,7 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
+    from attnviz.browse.session.state import State
     from attnviz.browse.survey.app import OpenedText
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.metrics.head_frame import HeadFrame
@@ -55,6 +57,7 @@ def browse(
         The exit code.
     """
     from attnviz.browse.first_screen import early_screen
+    from attnviz.browse.moves.cursor import Screen
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
     from attnviz.browse.session.state import Theme
@@ -94,7 +97,6 @@ def browse(
         names_file=look.names or "",
     )
     if session.address:  # refused before the terminal is taken, if it is not a place in the recording
-        from attnviz.browse.moves.cursor import Screen
         from attnviz.browse.moves.place import start_state
         from attnviz.browse.session.state import Size
 
@@ -106,7 +108,10 @@ def browse(
         from attnviz.browse.app import Browser
         from attnviz.browse.save import save_picture
 
-        browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), uses_ascii)
+        def save(screen: Screen, state: State, path: Path, size: str | None) -> None:
+            save_picture(screen, state, path, replace(look, size=size or look.size))
+
+        browser = Browser(session, save, uses_ascii)
         browser.run()
     return _exit_code(browser.return_code or 0)
 

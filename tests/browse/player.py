@@ -31,7 +31,7 @@ KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right",
 KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "x", "escape", "c", "down"]
 
 
-def no_save(screen: Screen, state: State, path: Path) -> None:
+def no_save(screen: Screen, state: State, path: Path, size: str | None) -> None:
     raise AttnvizError("nothing is saved here")
 
 
@@ -40,7 +40,7 @@ def played(
     play: Play,
     size: tuple[int, int] = (80, 24),
     other: Recording | None = None,
-    save: Callable[[Screen, State, Path], None] = no_save,
+    save: Callable[[Screen, State, Path, str | None], None] = no_save,
     protocol: Protocol | None = None,
 ) -> Browser:
     """The inspector after ``play`` has pressed its keys, on a terminal that draws pixels where a protocol is given."""

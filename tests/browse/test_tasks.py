@@ -1,11 +1,17 @@
 """The questions that people have of attention, played with every key and click counted."""
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from textual.pilot import Pilot
 
 from attnviz.browse.app import Browser
+from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.save import save_picture
+from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from tests.browse.examples import previous_maps, wide_recording
@@ -25,7 +31,7 @@ QUESTIONS: dict[str, tuple[Recording, list[str | tuple[str, str]], list[str], in
     "what a token attends to": (DENSE, [("slash", "q2")], ["what “q2” (2) attends to", *LARGEST], 0),
     "what this token attends to in all heads": (DENSE, ["enter", ("slash", "q2"), "a"], LARGEST, 2),
     "two marked heads": (DENSE, ["space", "down", "equals_sign"], ["heads 0.0, 1.0"], 0),
-    "two named heads": (DENSE, [("slash", "0.0,1.0"), "equals_sign"], ["heads 0.0, 1.0"], 0),
+    "two named heads": (DENSE, [("slash", "0.0,1.0")], ["heads 0.0, 1.0"], 0),
     "a token across layers": (DENSE, [("slash", "q3")], [f"{MEAN.max():.1%} k{int(np.argmax(MEAN))}"], 0),
     "the mean of a layer": (DENSE, [("f", "layer:1"), "m"], ["mean of heads 1.0, 1.1, 1.2", "weight "], 0),
     "the mean of named heads": (DENSE, [("slash", "1.0 1.1 1.2"), "m"], ["mean of heads 1.0, 1.1, 1.2"], 0),
@@ -62,12 +68,35 @@ def test_exact_weight_and_score_of_a_cell_take_one_click(recording: Recording) -
     played(recording, play)
 
 
-def test_figure_is_written_in_one_action(recording: Recording, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("typed", "name", "millimetres"),
+    [
+        ("", "head-0.0.svg", None),
+        ("column", "head-0.0.svg", 89),
+        ("a b.svg page", "a b.svg", 178),
+        ("slide", "head-0.0.svg", 339),
+    ],
+)
+def test_figure_is_written_in_two_actions_at_the_width_that_is_typed(
+    typed: str,
+    name: str,
+    millimetres: int | None,
+    recording: Recording,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter", "s", "enter")
+        await pilot.press("enter", "s")
+        assert "column (89 mm)" in shown(browser)
+        await pilot.press(*typed, "enter")
         await browser.workers.wait_for_complete()
-        assert (tmp_path / "head-0.0.svg").stat().st_size > 1000
 
-    played(recording, play, save=lambda screen, state, path: save_picture(screen, state, path, Look()))
+    def save(screen: Screen, state: State, path: Path, size: str | None) -> None:
+        save_picture(screen, state, path, replace(Look(), size=size))
+
+    played(recording, play, save=save)
+    width = re.search(r'width="([0-9.]+)pt"', (tmp_path / name).read_text())
+    assert width
+    assert millimetres is None or round(float(width[1]) / 72 * 25.4) == millimetres

@@ -307,14 +307,15 @@ def mark(screen: Screen, state: State, key: str) -> State:
 def together(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the marked heads open side by side, or with the one map open that they make together.
 
-    The marks are removed. Without marks, the mean, maximum or rollout is that of all listed heads, and the difference
-    is that of two recordings; without two heads, the key of side by side zooms in.
+    The marks are removed. Heads that are side by side are combined. Without marks, the mean, maximum or rollout is that
+    of all listed heads, and the difference is that of two recordings; without two marked heads, the key of side by side
+    zooms in.
     """
     session, heads = screen.session, state.heads_to_combine
     has_runs = session.other is not None
-    if key == "equals_sign" and len(heads) < 2:
+    if key == "equals_sign" and (len(heads) < 2 or state.heads_beside):
         return zoom(screen, state, key)
-    if key == "d" and has_runs and len(heads) != 2:
+    if key == "d" and has_runs and (len(heads) != 2 or state.heads_beside):
         return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
     combination = COMBINATION_OF_KEY.get(key)
     if not heads:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, or_list
-from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, settle, sort_by
+from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, settle, sort_by, together
 from attnviz.browse.moves.layout import lens_heads
 from attnviz.browse.session.state import SearchAxis, State
 from attnviz.text.places import find_place
@@ -15,8 +15,8 @@ LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metr
 def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "query", step: int = 1) -> State:
     """Returns the state with the cursor on the next token of an axis that contains a text.
 
-    In the overview a search of queries also finds heads and metrics, as below, and opens the lens at a token. If
-    nothing matches, a message says so.
+    In the overview a search of queries also finds heads and metrics, as below, opens several heads side by side, and
+    opens the lens at a token. If nothing matches, a message says so.
     """
     state = replace(state, message="")
     if state.has_open_head or state.lens or axis == "key":
@@ -30,10 +30,12 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
     called_by_name = [session.heads_called(name) for name in search_text.replace(",", " ").split()]
     heads = tuple(dict.fromkeys(called[0] for called in called_by_name if len(called) == 1))
     if len(heads) > 1 and all(len(called) == 1 for called in called_by_name):
-        side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
+        found = replace(state, marked_heads=heads, head=heads[-1])
+        if len(heads) <= MAX_SIDE_BY_SIDE:
+            found = together(screen, found, "equals_sign")
+        are_marked = "" if found.has_open_head else f"{len(heads)} heads marked; "
         difference = "d shows their difference, " if len(heads) == 2 else ""
-        message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"
-        return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
+        return settle(screen, replace(found, message=found.message or f"{are_marked}{difference}m shows their mean"))
     metrics = screen.session.ranking.names
     matches = matching_metrics(search_text, metrics)
     metric = search_text.removeprefix("-")

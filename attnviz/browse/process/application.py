@@ -39,6 +39,8 @@ from attnviz.report.picture.report import Report
 
 Result = TypeVar("Result")
 Work = Callable[[], None]
+SIZES = {"column": "column", "page": "page", "slide": "16:9"}  # as a saved figure's are called, and the option's values
+SAVE_PROMPT = "a file, or a size: column (89 mm), page (178 mm), slide; or both"
 PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 TERMINAL_THEME = "ansi-dark"  # textual's name of the theme with the terminal's own colours
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
@@ -81,6 +83,7 @@ class Application(App[Result]):
         self.ascii = ascii
         self.prompt, self.footer = Prompt(), Hints()
         self.asked = ""  # what the open prompt asks for
+        self.offered = ""  # the text that it began with
         self.early_keys: list[events.Event] | None = []  # before the first drawing; None after it
         # textual's decoder raises at a byte that is not UTF-8, and its driver reads a closed terminal without end
         decoder = partial(KeyDecoder, hang_up, self.receive_attributes)
@@ -160,7 +163,7 @@ class Application(App[Result]):
 
     def ask(self, asked: str, text: str = "", suggestions: Iterable[str] = ()) -> None:
         """Opens the prompt with a text that the first character replaces."""
-        self.asked = asked
+        self.asked, self.offered = asked, text
         self.prompt.suggester = SuggestFromList(suggestions)
         self.prompt.value = text
         self.prompt.action_select_all()
@@ -172,6 +175,12 @@ class Application(App[Result]):
         """Closes the prompt and forgets its text."""
         self.asked, self.prompt.display, self.footer.display = "", False, True
         self.screen.set_focus(None)
+
+    def file_and_size(self, text: str) -> tuple[Path, str | None]:
+        """Returns the file that an answer names, else the one that was offered, and the size that its last word is."""
+        name, _, last_word = text.strip().rpartition(" ")
+        size = SIZES.get(last_word.lower())
+        return Path(os.path.expanduser((name.strip() or self.offered) if size else text)), size
 
     def explain_prompt(self, text: str) -> None:
         """Says what may be typed into the prompt, which has that text."""

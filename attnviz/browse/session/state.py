@@ -85,9 +85,11 @@ class State:
 
     @property
     def heads_to_combine(self) -> tuple[int, ...]:
-        """The marked heads; if one head is marked and another one is chosen, the chosen head is the second."""
-        is_second = len(self.marked_heads) == 1 and self.head not in self.marked_heads
-        return (*self.marked_heads, self.head) if is_second else self.marked_heads
+        """The marked heads, and after a single one the chosen head, if it is another; else the heads side by side."""
+        if self.marked_heads:
+            is_second = len(self.marked_heads) == 1 and self.head not in self.marked_heads
+            return (*self.marked_heads, self.head) if is_second else self.marked_heads
+        return (self.head, *self.heads_beside) if self.heads_beside else ()
 
     @property
     def token(self) -> int:

@@ -1,6 +1,5 @@
 """Runs the inspector of a survey: heads as a list or as points, and a card about one head."""
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from textual.widgets.option_list import Option
 from attnviz.base.errors import AttnvizError, choices, flag
 from attnviz.base.printable import printable
 from attnviz.browse.moves.finding import LAYER_ORDER, matching_metrics
-from attnviz.browse.process.application import Application, save_report
+from attnviz.browse.process.application import SAVE_PROMPT, SIZES, Application, save_report
 from attnviz.browse.survey.listing import SurveyView, points_lines
 from attnviz.browse.view.parts import rich_text
 from attnviz.maps.recording import Recording
@@ -45,7 +44,7 @@ PROGRESS_SECONDS = 0.5  # between two reports of a run
 PROMPTS = {
     "filter": "filter heads, such as sink>0.5 layer:3-5",
     "find": "find a head (4.11), a metric to sort by (ind, -sink), or two for points (previous,sink)",
-    "save": "save as",
+    "save": SAVE_PROMPT,
 }
 
 
@@ -376,7 +375,8 @@ class SurveyBrowser(Application[OpenedText], inherit_bindings=False):
     def action_ask(self, asked: str) -> None:
         """Opens the prompt with a text to begin with."""
         name = "heads.svg" if self.shows_points else f"head-{self.chosen_row.name}.svg"
-        self.ask(asked, {"save": name, "filter": self.view.filter}.get(asked, ""), self.view.numbers)
+        text = {"save": name, "filter": self.view.filter}.get(asked, "")
+        self.ask(asked, text, SIZES if asked == "save" else self.view.numbers)
 
     def explain_prompt(self, text: str) -> None:
         """Says what may be typed, or shows the status again after the prompt."""
@@ -390,7 +390,7 @@ class SurveyBrowser(Application[OpenedText], inherit_bindings=False):
     def answer_prompt(self, asked: str, text: str) -> None:
         """Does what the prompt was opened for: saves, filters, or finds."""
         if asked == "save":
-            self.save_as(Path(os.path.expanduser(text)))
+            self.save_as(*self.file_and_size(text))
         elif asked == "filter":
             self.show_view(replace(self.view, filter=text.strip()))
         else:
@@ -415,10 +415,11 @@ class SurveyBrowser(Application[OpenedText], inherit_bindings=False):
         elif search_text:
             self.show(f"no head or metric {search_text!r}; {choices(search_text, (*names, *self.view.numbers))}")
 
-    def save_as(self, path: Path) -> None:
+    def save_as(self, path: Path, size: str | None) -> None:
         """Saves the points, or the card of the chosen head, as a picture; shows a message about success or failure."""
+        look = replace(self.look, size=size or self.look.size)
         try:
-            save_report(self.view.picture(None if self.shows_points else self.chosen_row, self.look), path)
+            save_report(self.view.picture(None if self.shows_points else self.chosen_row, look), path)
             self.show(f"saved {path}")
         except AttnvizError as error:
             self.show(error.message_with(flag))

@@ -125,13 +125,17 @@ def test_chosen_head_is_the_second_where_one_is_marked(recording: Recording) -> 
     assert (two_marked.head, two_marked.heads_beside) == (0, (1,)), "the third head is chosen but not marked"
 
 
-def test_heads_named_in_the_prompt_are_marked(recording: Recording) -> None:
+def test_heads_named_in_the_prompt_are_side_by_side_and_combined_from_there(recording: Recording) -> None:
     screen = screen_of(recording)
     state = find(screen, after(screen, "space"), "0.1, 1.2 0.1")
-    assert (state.marked_heads, state.head) == ((1, 5), 5)
-    assert state.message == "2 heads marked; = shows them side by side, d shows their difference, m shows their mean"
-    three_marked = find(screen, state, "0.0, 0.1, 1.2")
-    assert three_marked.message == "3 heads marked; = shows them side by side, m shows their mean"
+    assert (state.has_open_head, state.head, state.heads_beside, state.marked_heads) == (True, 1, (5,), ())
+    assert state.message == "d shows their difference, m shows their mean"
+    names = screen.session.names
+    assert names[press(screen, state, "d").head] == "1.2 − 0.1"
+    assert names[press(screen, find(screen, State(), "0.0, 0.1, 1.2"), "m").head] == "mean of heads 0.0, 0.1, 1.2"
     unknown = find(screen, after(screen, "space"), "0.1, 9.9")
     assert unknown.marked_heads == (0,)
     assert "no head, metric or token “0.1, 9.9”" in unknown.message
+    many = screen_of(wide_recording(1, 7, 4))
+    marked = find(many, State(), " ".join(many.session.names))
+    assert (marked.marked_heads, marked.message) == (tuple(range(7)), "7 heads marked; m shows their mean")

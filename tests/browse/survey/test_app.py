@@ -207,10 +207,10 @@ def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path)
     )
 
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        browser.save_as(tmp_path / "head.svg")
+        browser.save_as(tmp_path / "head.svg", None)
         browser.action_points()
-        browser.save_as(tmp_path / "points.svg")
-        browser.save_as(tmp_path / "points.svg")
+        browser.save_as(tmp_path / "points.svg", None)
+        browser.save_as(tmp_path / "points.svg", None)
         assert "exists; choose another name" in said(browser)
 
     played(survey, play)
