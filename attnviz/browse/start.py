@@ -16,7 +16,6 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
-    from attnviz.browse.session.state import State
     from attnviz.browse.survey.app import OpenedText
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.metrics.head_frame import HeadFrame
@@ -60,7 +59,7 @@ def browse(
     from attnviz.browse.moves.cursor import Screen
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
-    from attnviz.browse.session.state import Theme
+    from attnviz.browse.session.state import State, Theme
     from attnviz.maps.grouped import has_few_turns, refuse_missing_units
     from attnviz.report.picture.colors import SEQUENTIAL
     from attnviz.text.characters import WORDS
