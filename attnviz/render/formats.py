@@ -1,7 +1,7 @@
 """Holds the table of file formats, and writes reports in them; renderers are imported when they are used."""
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
@@ -33,96 +33,75 @@ class Format:
     suffix: str  # the suffix of its files
     kind: str  # the kind of medium, a key of ``KINDS``; an option lists the kinds in which it has an effect
     module: str  # the module whose ``write(report, suffix, file)`` writes the files
-    # the largest number of rows or columns of one map, or a function that returns it for a look; ``None`` if files have
-    # the exact numbers of heads instead of maps
-    max_cells: "int | Callable[[Look], int] | None" = None
-    thumbnail_cells: "int | Callable[[Look], int]" = THUMBNAIL_CELLS  # the same limit for one head among many
+    shows: Medium  # what its files can show, whatever the look
+    cells: str = ""  # the module whose ``max_cells(look)`` is the limit of a map; "" if the look does not matter
     styles: tuple[str, ...] = ("heatmap",)  # the members of ``STYLES`` that can be drawn
-    one_page: bool = False  # True if all maps share one picture
     marks: bool = False  # True if landmarks can label the axes
-    lists_heads: bool = False  # True if ``attnviz heads`` writes one row per head; False if it draws the atlas
     has_atlas: bool = True  # True if ``attnviz heads`` can write this format
-    # True if readers can sort heads in the file, where heads then have the order of the recording
-    sorts_heads: bool = False
-    masked_look: str = "Blank"  # how masked cells look
 
     def medium(self, look: Look) -> Medium:
-        """Returns the limits of this format for a report with this look, such as the largest number of cells.
-
-        Only the terminal, for a look with a height, can say whether a report fits its screen.
-        """
-        return Medium(
-            draws_maps=self.max_cells is not None,
-            # A page of heads takes the colours of a figure of them.
-            max_cells=_limit_for_look(self.max_cells or (FIGURE_CELLS if self.sorts_heads else 0), look),
-            thumbnail_cells=_limit_for_look(self.thumbnail_cells, look),
-            one_page=self.one_page,
-            lists_heads=self.lists_heads,
-            sorts_heads=self.sorts_heads,
-            has_colors=self.suffix != TERMINAL or (look.colors > 0 and not look.ascii),
-            has_lines=self.suffix != TERMINAL,
-            masked_look=self.masked_look,
-            fits=None if look.height is None or self.suffix != TERMINAL else _fits_screen,
+        """Returns the limits of this format for a report with this look, such as the largest number of cells."""
+        if not self.cells:
+            return self.shows
+        module = import_module(self.cells)  # only now, since it may import much
+        medium = replace(self.shows, max_cells=module.max_cells(look))
+        if self.suffix != TERMINAL:
+            return medium
+        return replace(
+            medium,
+            thumbnail_cells=module.thumbnail_cells(look),
+            has_colors=look.colors > 0 and not look.ascii,
+            fits=None if look.height is None else module.fits_screen,
         )
 
 
-def _fits_screen(report: "Report") -> bool:
-    """True if a report has fewer lines than the height of its look, so that a line is free for the prompt."""
-    from attnviz.render.terminal.draw import report_lines
-
-    return len(report_lines(report)) < (report.look.height or 0)
-
-
-def _limit_for_look(cells: "int | Callable[[Look], int]", look: Look) -> int:
-    """Returns a limit in cells: the number itself, or the result of the function for this look."""
-    return cells if isinstance(cells, int) else cells(look)
-
-
-def _limit_of(module: str, function: str = "max_cells") -> "Callable[[Look], int]":
-    """Returns a function that asks a module for a limit in cells, and imports the module only then."""
-    return lambda look: int(getattr(import_module(module), function)(look))
-
-
-FIGURE_CELLS = _limit_of("attnviz.render.figure.draw")
+FIGURE, SLIDES, SCREEN = "attnviz.render.figure.draw", "attnviz.render.figure.slides", "attnviz.render.terminal.draw"
+DATA = "attnviz.render.data"
+NUMBERS = Medium(draws_maps=False, lists_heads=True, max_cells=0)  # what files of numbers show
 FORMATS = {
     row.suffix: row
     for row in (
         Format(
             suffix=TERMINAL,
             kind="terminal",
-            module="attnviz.render.terminal.draw",
-            max_cells=_limit_of("attnviz.render.terminal.draw"),
-            thumbnail_cells=_limit_of("attnviz.render.terminal.draw", "thumbnail_cells"),
+            module=SCREEN,
+            cells=SCREEN,
+            shows=Medium(lists_heads=True, has_lines=False, masked_look="Dotted"),
             styles=("heatmap", "text"),  # arcs need lines, which a terminal cannot draw
             marks=True,
-            lists_heads=True,
-            masked_look="Dotted",
         ),
         *(
             Format(
                 suffix=suffix,
                 kind="figure",
-                module="attnviz.render.figure.draw",
-                max_cells=FIGURE_CELLS,
+                module=FIGURE,
+                cells=FIGURE,
+                shows=Medium(one_page=True, thumbnail_cells=THUMBNAIL_CELLS, masked_look="Hatched"),
                 styles=STYLES,
-                one_page=True,
                 marks=True,
-                masked_look="Hatched",
             )
             for suffix in (".png", ".svg", ".pdf")
         ),
-        Format(suffix=PAGE, kind="page", module="attnviz.render.page.draw", styles=STYLES, sorts_heads=True),
+        Format(
+            suffix=PAGE,
+            kind="page",
+            module="attnviz.render.page.draw",
+            cells=FIGURE,  # whose colours it takes
+            shows=Medium(draws_maps=False, sorts_heads=True, thumbnail_cells=THUMBNAIL_CELLS),
+            styles=STYLES,
+        ),
         Format(
             suffix=".pptx",
             kind="slides",
-            module="attnviz.render.figure.slides",
-            max_cells=_limit_of("attnviz.render.figure.slides"),
+            module=SLIDES,
+            cells=SLIDES,
+            shows=Medium(thumbnail_cells=THUMBNAIL_CELLS),
             styles=STYLES,
             marks=True,
         ),
-        Format(suffix=".csv", kind="data", module="attnviz.render.data", lists_heads=True),
-        Format(suffix=JSON, kind="data", module="attnviz.render.data", lists_heads=True),
-        Format(suffix=".npz", kind="data", module="attnviz.render.data", has_atlas=False),
+        Format(suffix=".csv", kind="data", module=DATA, shows=NUMBERS),
+        Format(suffix=JSON, kind="data", module=DATA, shows=NUMBERS),
+        Format(suffix=".npz", kind="data", module=DATA, shows=replace(NUMBERS, lists_heads=False), has_atlas=False),
     )
 }
 

@@ -7,10 +7,11 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, TERMINAL, Format, medium_of
 from attnviz.report.picture.look import STYLES, Look
+from attnviz.report.picture.options import Medium
 
 
 def test_a_file_and_a_row_add_a_format(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Format(suffix=".md", kind="figure", module="tests.render.markdown", max_cells=3)
+    row = Format(suffix=".md", kind="figure", module="tests.render.markdown", shows=Medium(max_cells=3))
     monkeypatch.setitem(FORMATS, row.suffix, row)
     written = attnviz.draw(recording, ".md", heads="1.2", title="Hello").decode()
     assert written == "# Hello\n## head 1.2"
@@ -30,7 +31,7 @@ def test_refusal_of_a_style_names_the_formats_that_draw_it() -> None:
 @pytest.mark.parametrize("row", FORMATS.values(), ids=FORMATS)
 def test_room_for_maps_is_known_of_exactly_those_formats_that_draw_them(row: Format) -> None:
     medium = row.medium(Look())
-    assert medium.draws_maps == (row.max_cells is not None)
+    assert medium.draws_maps == (row.kind not in ("page", "data"))
     assert (medium.max_cells > 0) == (medium.draws_maps or medium.sorts_heads)  # a page has the colours of a figure
     assert set(row.styles) <= set(STYLES)
 

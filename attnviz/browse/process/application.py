@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 Work = Callable[[], None]
 SIZES = {"column": "column", "page": "page", "slide": "16:9"}  # as a saved figure's are called, and the option's values
 SAVE_PROMPT = "a file, or a size: column (89 mm), page (178 mm), slide; or both"
-PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
+PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.shows.one_page)
 TERMINAL_THEME = "ansi-dark"  # textual's name of the theme with the terminal's own colours
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
 

@@ -57,6 +57,11 @@ def thumbnail_cells(look: Look) -> int:
     return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
+def fits_screen(report: Report) -> bool:
+    """True if a report has fewer lines than the height of its look, so that a line is free for the prompt."""
+    return len(report_lines(report)) < (report.look.height or 0)
+
+
 def report_lines(report: Report) -> list[Line]:
     """Returns all lines of a report, none wider than the look's width."""
     look = report.look

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attnviz.base.errors import option
@@ -166,21 +165,17 @@ def fit_first_heads(
     If not even one head fits, ``count`` heads are drawn. A remark tells how to draw all heads if some are left out.
     """
     fits = options.medium.fits or (lambda report: True)
-    advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
-    largest_report = draw(heads[:count])
-    if count < len(heads):
-        largest_report = replace(largest_report, remarks=(advice, *largest_report.remarks))
-    smaller_counts = range(min(count, len(heads)) - 1, 0, -1)
-    smaller_reports = (draw(heads[:smaller_count]) for smaller_count in smaller_counts)
-    reports_with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in smaller_reports)
-    reports = chain([largest_report], reports_with_advice)
-    candidates = (
-        candidate
-        for report in reports
-        for candidate in _with_fewer_remarks(report, recording, options.medium.masked_look)
-    )
-    fitting_report = first_that_fits(candidates, fits)
-    return fitting_report if fits(fitting_report) else largest_report
+    reports = []
+    for shown_count in range(min(count, len(heads)), 0, -1):
+        report = draw(heads[:shown_count])
+        if shown_count < len(heads):
+            advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
+            report = replace(report, remarks=(advice, *report.remarks))
+        for candidate in _with_fewer_remarks(report, recording, options.medium.masked_look):
+            if fits(candidate):
+                return candidate
+        reports.append(report)
+    return reports[0]
 
 
 def first_that_fits(reports: Iterable[DrawnReport], fits: Callable[[Report], bool]) -> DrawnReport:

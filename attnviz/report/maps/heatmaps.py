@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 
 from attnviz.base.errors import option
@@ -75,12 +74,18 @@ def maps_report(
 ) -> DrawnReport:
     """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some."""
     heads = [head for head, _ in ranking]
-    draw_all = (
-        partial(_thumbnails, recording, ranking, options, summaries)
-        if _are_too_many(heads, options)
-        else partial(_heatmaps, recording, heads, options, notes)
-    )
-    draws_some = options.medium.fits is not None or (bool(first_heads) and _are_too_many(heads, options))
+    # Too many for maps with labels; outside of one page, heads that the user chose never are.
+    are_too_many = len(heads) > MAX_PAGE_MAPS
+    if not options.medium.one_page:
+        are_too_many = not chooses_heads(options) and len(heads) > MAX_UNCHOSEN_MAPS
+
+    def draw_heads(some_heads: list[ChosenHead]) -> DrawnReport:
+        return _heatmaps(recording, some_heads, options, notes)
+
+    def draw_all() -> DrawnReport:
+        return _thumbnails(recording, ranking, options, summaries) if are_too_many else draw_heads(heads)
+
+    draws_some = options.medium.fits is not None or (bool(first_heads) and are_too_many)
     if not draws_some or options.all or chooses_heads(options):
         return draw_all()
     if summaries is not None:
@@ -89,10 +94,10 @@ def maps_report(
     if first_heads and (options.sort, options.top) == (None, None):
         ranks = {key: rank for rank, key in enumerate(first_heads)}
         led_heads = sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
-        return _first_heads(recording, led_heads, options, notes, MAX_LED_MAPS)
+        return fit_first_heads(led_heads, recording, options, draw_heads, MAX_LED_MAPS)
     is_ranked = (options.sort, options.top, options.filter) != (None, None, None)
-    if recording.untrained and not is_ranked and not _are_too_many(heads, options):  # so none tells more than others
-        return _first_heads(recording, heads, options, notes, len(heads))
+    if recording.untrained and not is_ranked and not are_too_many:  # so none tells more than others
+        return fit_first_heads(heads, recording, options, draw_heads, len(heads))
     return draw_all()
 
 
@@ -101,15 +106,6 @@ def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
     style = options.look.style or "text"
     have_images = all(any(isinstance(medium, Image) for medium in head.maps.key_tokens.media) for head in heads)
     return have_images and style == "text" and options.table is None
-
-
-def _first_heads(
-    recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, count: int
-) -> DrawnReport:
-    """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
-    return fit_first_heads(
-        heads, recording, options, lambda some_heads: _heatmaps(recording, some_heads, options, notes), count
-    )
 
 
 def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
@@ -169,13 +165,6 @@ def words_of(head: ChosenHead) -> str:
     """Returns the text of a head's queries on one line, or their labels if the text is not known."""
     tokens = head.maps.query_tokens
     return " ".join((tokens.text or " ".join(tokens.labels)).split())
-
-
-def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if heads are too many for maps with labels; outside of one page, heads that the user chose never are."""
-    if options.medium.one_page:
-        return len(heads) > MAX_PAGE_MAPS
-    return not chooses_heads(options) and len(heads) > MAX_UNCHOSEN_MAPS
 
 
 def chooses_heads(options: ReportOptions) -> bool:

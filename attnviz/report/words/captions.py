@@ -207,7 +207,7 @@ def heads_caption(
 ) -> str:
     """Returns a sentence on the heads, the model, the numbers of queries and keys, and the largest weight."""
     names = heads_phrase(heads)
-    if not names.startswith("head "):
+    if count_of_heads(heads) > 1:
         names = f"{names} of {layers_phrase(head.maps.layer for head in heads)}"
     noun = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
     queries = _token_count_phrase([head.queries for head in heads], "queries")
@@ -223,9 +223,14 @@ def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
 
 
 def heads_phrase(heads: Sequence[ChosenHead]) -> str:
-    """Returns the name of a single head, or the number of heads; a head over several texts counts once."""
-    count = len({(head.maps.layer, head.maps.kind, head.maps.module, head.head) for head in heads})
+    """Returns the name of a single head, or the number of heads."""
+    count = count_of_heads(heads)
     return f"{count} heads" if count > 1 else f"head {heads[0].name}"
+
+
+def count_of_heads(heads: Sequence[ChosenHead]) -> int:
+    """Returns the number of heads; a head over several texts counts once."""
+    return len({(head.maps.layer, head.maps.kind, head.maps.module, head.head) for head in heads})
 
 
 def texts_phrase(heads: Sequence[ChosenHead]) -> str:
