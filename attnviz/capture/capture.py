@@ -154,6 +154,8 @@ class Capture:
                     site = replace(site, pools_queries=True)
                 is_chosen = self.options.is_chosen(site.layer)
                 call = observed_call.build() if is_chosen or observed_call.may_be_part else None
+                if call is not None and observed_call.selects:
+                    call = replace(call, selects=True)
                 site = site if call is None else self.loops.with_turn(site, queries.pieces, call.shape)
                 self.head_counts.setdefault(site, 0)
 
@@ -227,6 +229,7 @@ class Capture:
             kept_call = capture_call(
                 site, heads, call, self.options.dense, first_head, self._tokens_so_far, self.options.factors, ids
             )
+            kept_call = replace(kept_call, key_layer=self._key_layer(kept_call))
 
             # Maps of windows are joined to the maps of their texts.
             joined_call = None if windows is None else joined_windows(kept_call, windows)
@@ -238,6 +241,14 @@ class Capture:
                 norms = expected_norms(self.search, call, [head - first_head for head in heads], windows)
                 kept_call = replace(kept_call, norms=norms)
             self.calls.append(kept_call)
+
+    def _key_layer(self, call: CapturedCall) -> int | None:
+        """Returns the number of the earlier layer of this pass that has the keys of a call; ``None`` without any."""
+        for earlier in self.calls:
+            is_other = earlier.site.layer != call.site.layer and earlier.site.kind == call.site.kind
+            if is_other and earlier.marks is not None and call.marks is not None and earlier.marks.equals(call.marks):
+                return earlier.site.layer if earlier.key_layer is None else earlier.key_layer
+        return None
 
     def _tokens_so_far(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later."""

@@ -14,14 +14,13 @@ from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
+from attnviz.capture.key_remarks import remarks_on_keys
 from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT, AttentionPart, refuse_missing
-from attnviz.text.tokens import SINK_LABEL, ends_with_sink
 from attnviz.version import __version__
 
 IMPLICIT_REMARK = (
@@ -140,7 +139,7 @@ class ForwardPass:
                 *(self._implicit_remarks() if self.options.attention == IMPLICIT else ()),
                 *self._remarks_on_missing(),
                 *_remarks_on_calls(calls),
-                *_remarks_on_sinks(maps),
+                *remarks_on_keys(calls, maps),
                 *_remarks_on_blocks(maps),
                 *window_remarks(calls, self.runs.texts_of),
             ),
@@ -288,30 +287,6 @@ def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:
             f"Up to {times} calls in one pass by {_and_others(modules)}: the numbers of their heads go on from call "
             "to call; each call may have different tokens."
         )
-
-
-def _remarks_on_sinks(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
-    """Yields a sentence on the layers whose last key is a sink, with its share where all cells are in memory."""
-    maps_with_sink = [maps for maps in all_maps if ends_with_sink(maps.key_tokens)]
-    if not maps_with_sink:
-        return
-    shares: dict[str, list[float]] = {}  # of the sink in each text, by head
-    for maps in maps_with_sink:
-        if isinstance(maps, DenseMaps):
-            for head, share in zip(maps.heads, maps.weights[..., -1].mean(axis=-1).tolist(), strict=True):
-                shares.setdefault(f"{maps.layer}.{head}", []).append(share)
-    share_text = ""
-    if shares:
-        means = {head: sum(of_texts) / len(of_texts) for head, of_texts in shares.items()}
-        least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-        share_text = f", {sum(means.values()) / len(means):.0%} of all weight"
-        if least != most:
-            share_text += f" (from {means[least]:.0%} in {least} to {means[most]:.0%} in {most})"
-    layers = number_ranges({maps.layer for maps in maps_with_sink})
-    yield (
-        f"In layer {layers} the key “{SINK_LABEL}” has no token: a score in the softmax takes a share of each row"
-        f"{share_text}. Metrics count the tokens alone."
-    )
 
 
 def _remarks_on_blocks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ class CallFields(TypedDict):
     pools_queries: bool
     value_norms: FloatArray | None
     value_norms_fidelity: float | None
+    key_layer: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ class LayerMaps(ABC):
             if not recorded.
         value_norms_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
             output of the model's own projection; ``None`` if unknown.
+        key_layer: the number of the layer that computed the keys, if it is another one; else ``None``.
         quantity: the quantity in ``weights``: attention weights, contributions, or implicit attention.
         part: the part of the model in the names of the heads, "" where their numbers are enough; ``None`` until a
             recording of all calls decides it.
@@ -96,6 +98,7 @@ class LayerMaps(ABC):
     pools_queries: bool = False
     value_norms: FloatArray | None = None
     value_norms_fidelity: float | None = None
+    key_layer: int | None = None
     quantity: QuantityName = "weight"
     part: str | None = None
 

@@ -54,6 +54,8 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
         if maps.pools_queries:
             call["pools_queries"] = True
+        if maps.key_layer is not None:
+            call["key_layer"] = maps.key_layer
         value_norms = {}
         if maps.value_norms is not None:  # files call them "moved"
             call |= {"has_moved": maps.value_norms.ndim, "moved_fidelity": maps.value_norms_fidelity}
@@ -111,6 +113,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             pools_queries=stored.value.get("pools_queries") is True,
             value_norms=stored.array("moved", "float32", norms_shape) if norm_axes else None,
             value_norms_fidelity=stored.number("moved_fidelity"),
+            key_layer=None if stored.value.get("key_layer") is None else stored.count("key_layer"),
         )
         if saved_as == "dense":
             from attnviz.maps.dense import DenseMaps

@@ -17,7 +17,7 @@ from attnviz.maps.derived import SourceMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window
 from attnviz.streaming.factors import ScoreFactors
-from attnviz.text.tokens import SINK_LABEL, ends_with_sink
+from attnviz.text.tokens import ends_with_sink
 
 AnyFactors = TypeVar("AnyFactors", bound=ScoreFactors)
 
@@ -32,7 +32,7 @@ def with_sink(maps: LayerMaps, scores: FloatArray) -> LayerMaps:
     if not isinstance(maps, DenseMaps | FactoredMaps):
         return maps
     heads, _ = scores.shape
-    key_tokens = maps.key_tokens.followed_by((SINK_LABEL,))
+    key_tokens = maps.key_tokens.with_sink
     value_norms = None if maps.value_norms is None else _with_column(maps.value_norms, 0)
     if isinstance(maps, FactoredMaps):
         factors = _factors_with_sink(maps.factors, scores)

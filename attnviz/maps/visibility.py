@@ -19,10 +19,18 @@ def shared_or_per_head(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray
     return first_array if are_equal else np.asarray(arrays)
 
 
-def last_visible_keys(visible: BoolArray) -> IntArray:
-    """Returns the last key that each query sees, ``(queries,)``, by the visible cells; -1 if it sees none."""
-    last_keys = visible.shape[1] - 1 - visible[:, ::-1].argmax(axis=1)
-    return np.asarray(np.where(visible.any(axis=1), last_keys, -1))
+def place_of_first_query(visible: BoolArray) -> int:
+    """Returns the place of the first query among the keys of self-attention, by the visible cells, ``(queries, keys)``.
+
+    It is the first key if each query sees its own, and none between it and the end of the queries: the keys after them
+    then stand for several tokens. Else `position_of_first_query` finds it.
+    """
+    queries, keys = visible.shape
+    own_cells = visible[:, :queries]
+    if 1 < queries < keys and own_cells.diagonal().all() and not np.triu(own_cells, 1).any():
+        return 0
+    last_keys = keys - 1 - visible[:, ::-1].argmax(axis=1)
+    return position_of_first_query(np.where(visible.any(axis=1), last_keys, -1), keys)
 
 
 def position_of_first_query(last_keys: IntArray, keys: int) -> int:

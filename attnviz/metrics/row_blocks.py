@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.layer_maps import CellMaps, Window, is_long
-from attnviz.maps.visibility import last_visible_keys, position_of_first_query
+from attnviz.maps.visibility import place_of_first_query, position_of_first_query
 from attnviz.metrics.grid import Rows
 from attnviz.metrics.query_grid import BLOCK_KEYS, CountedCells, NumberedTokens, QueryGrid, is_sequence
 
@@ -306,16 +306,14 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
 
 
 def first_position(maps: CellMaps, head: int) -> int:
-    """Returns the place of the first query among the keys, as `position_of_first_query` finds it."""
+    """Returns the place of the first query among the keys, by the cells that it sees."""
     queries, keys = len(maps.query_tokens), len(maps.key_tokens)
     factors = maps.cell_factors()
     if keys <= queries:
         return keys - queries  # so that the cells of a map without a cache are not read once more
     if factors is None or factors.mask.explicit is not None:
-        last_keys = last_visible_keys(maps.visibility(head, slice(0, queries), slice(0, keys)))
-    else:
-        last_keys = factors.mask.last_keys(queries, keys)
-    return position_of_first_query(last_keys, keys)
+        return place_of_first_query(maps.visibility(head, slice(0, queries), slice(0, keys)))
+    return position_of_first_query(factors.mask.last_keys(queries, keys), keys)
 
 
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:

@@ -206,6 +206,8 @@ def _about_head(head: HeadCells) -> dict[str, Any]:
     for suffix, side_maps in head.sides.items():
         description["queries"][f"tokens{suffix}"] = side_maps.query_tokens.labels[head.queries]
         description["keys"][f"tokens{suffix}"] = side_maps.key_tokens.labels[head.keys]
+    if maps.key_layer is not None:
+        description["keys"]["layer"] = maps.key_layer
     if head.change:
         description["change"] = head.change
     return description

@@ -181,6 +181,11 @@ class Tokens:
         padding = count - len(self)
         return self if padding <= 0 else self.followed_by((PADDING_LABEL,) * padding)
 
+    @cached_property
+    def with_sink(self) -> Self:
+        """The tokens, then a sink; one object, so that the maps of all layers share it."""
+        return self.followed_by((SINK_LABEL,))
+
     def followed_by(self, labels: tuple[str, ...]) -> Self:
         """Returns the tokens, then special tokens with these labels, which have no id and no place."""
         count, size = len(labels), self.places.shape[1]

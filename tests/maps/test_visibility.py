@@ -11,7 +11,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.maps.visibility import last_visible_keys, position_of_first_query
+from attnviz.maps.visibility import place_of_first_query, position_of_first_query
 from attnviz.text.tokens import Tokens
 
 
@@ -33,15 +33,15 @@ def real_keys(keys: int, hidden: slice) -> BoolArray:
         (4, 20, Mask(causal=True, prefix=3), 0),
         (4, 20, Mask(causal=True, padding=real_keys(20, slice(0, 2))), 0),
         (1, 20, Mask(causal=True, offset=4), 4),
+        (6, 8, Mask(causal=True, tail=6), 0),  # keys of several tokens each, after the text's own
+        (6, 8, Mask(causal=True, window=3, tail=6), 0),
         (5, 5, Mask(causal=True), 0),
         (7, 3, Mask(), -4),
     ],
 )
 def test_first_query_is_found_by_the_rules_and_by_the_cells(queries: int, keys: int, mask: Mask, first: int) -> None:
-    last_keys = mask.last_keys(queries, keys)
-    by_cells = last_visible_keys(mask.visible(slice(0, queries), slice(0, keys)))
-    np.testing.assert_array_equal(last_keys, by_cells)
-    assert position_of_first_query(last_keys, keys) == first
+    assert position_of_first_query(mask.last_keys(queries, keys), keys) == first
+    assert place_of_first_query(mask.visible(slice(0, queries), slice(0, keys))) == first
 
 
 def table_of(weights: FloatArray, visible: BoolArray) -> dict[str, NDArray[Any]]:

@@ -31,7 +31,7 @@ from attnviz.maps.layer_maps import LayerMaps, Window, is_long
 from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
 from attnviz.maps.recurrent import RecurrentMaps
 from attnviz.maps.sink import with_sink
-from attnviz.maps.visibility import last_visible_keys, position_of_first_query, shared_or_per_head, visible_to_heads
+from attnviz.maps.visibility import place_of_first_query, position_of_first_query, shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import all_metrics
 from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
@@ -84,6 +84,8 @@ class CapturedCall:
     # The number of the key head that each recorded head reads; ``None`` if no two share one
     key_heads: tuple[int, ...] | None = None
     norms: ProjectedNorms | None = None  # the norms of its values; ``None`` if they are not searched
+    selects: bool = False  # True if its mask hides keys that a top-k did not choose
+    key_layer: int | None = None  # the number of the layer whose keys it reads; ``None`` if they are its own
     ids: IntArray | None = None  # ``(batch, queries)``, the ids that the model read, -1 for none; ``None`` if unknown
 
     def text_number(self, item: int) -> int:
@@ -182,6 +184,7 @@ def capture_call(
         marks=key_marks(call),
         note="; ".join(dict.fromkeys(filter(None, notes))),
         sinks=sinks,
+        selects=call.selects,
         key_heads=key_heads,
         ids=ids,
     )
@@ -394,6 +397,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "item": first_call.text_number(item),
         "pools_queries": first_call.site.pools_queries,
         "fidelity": largest_known(call.fidelity[item] for call in calls),
+        "key_layer": first_call.key_layer,
     }
     sinks = [call.sinks[item] for call in calls if call.sinks is not None]
     if first_call.map_type is FactoredMaps:
@@ -433,7 +437,7 @@ def position_of_queries(call: CapturedCall, item: int) -> int:
     if mask is not None and mask.explicit is None:
         return position_of_first_query(mask.last_keys(queries, keys), keys)
     visible = fields["visible"].reshape(-1, queries, keys).any(axis=0) if mask is None else mask.explicit
-    return position_of_first_query(last_visible_keys(visible), keys)
+    return place_of_first_query(visible)
 
 
 def joined_cells(shape: tuple[int, int, int], parts: Sequence[tuple[tuple[Any, Any], Window]]) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class KeyMarks:
         numbers = np.concatenate(_with_equal_heads(self.numbers, other.numbers), axis=2)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
+    def equals(self, other: "KeyMarks") -> bool:
+        """True if both are the marks of the same keys, of one tensor or of copies."""
+        return np.array_equal(self.numbers, other.numbers)
+
     def starts_of(self, other: "KeyMarks", count: int) -> list[int]:
         """Returns each key from which on ``count`` keys equal the first ones of another call of the same texts."""
         marks, other_marks = _with_equal_heads(self.numbers, other.numbers[:, :, :count])

@@ -85,6 +85,7 @@ class AttentionCall(ABC):
     # ``(heads,)`` or ``(batch, heads, queries)``, the score of an extra key that takes a share of each row and has no
     # value; −inf for a row without it
     sinks: Tensor | None = None
+    selects: bool = False  # True if its mask hides keys that a top-k did not choose
 
     @property
     @abstractmethod

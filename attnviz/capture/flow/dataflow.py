@@ -245,6 +245,7 @@ class DataFlow:
                     axes=with_labels_from(node.axes, value_node.axes),
                     lineage=lineage,
                     constant=node.constant and value_node.constant,
+                    selected=node.selected or value_node.selected,
                 )
                 self._keep(tensor, merged_node)
 
@@ -297,6 +298,7 @@ class DataFlow:
             scores=scores,
             from_token_pairs=node.from_token_pairs,
             unobserved_input=node.is_unobserved or node.constant,
+            selects=node.selected,
             shape=probabilities.shape,
             lineage=node.lineage,
             normaliser=normaliser,

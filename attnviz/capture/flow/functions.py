@@ -37,6 +37,7 @@ POOLINGS = frozenset(
 )
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
+SELECTING = "topk"  # the function that chooses keys, in every model with an index of them
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
 SWAPPING = ("transpose_", "swapaxes_", "swapdims_", "t_")
 RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_as_", "as_strided_", "set_"})  # in place
@@ -139,6 +140,7 @@ def node_after(call: FollowedCall) -> Node:
         lineage,
         constant=all(node.constant for node in nodes),
         from_token_pairs=has_paired_input or _combines_tokens(name, inputs, nodes, result),
+        selected=name == SELECTING or any(node.selected for node in nodes),
         scores=next(kept_scores, None),
         weights=candidates_in(name, nodes, axes, result),
         broadcast_operands=broadcast_operands,
@@ -319,7 +321,8 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
     if len(inputs) == 1:
         node = nodes[0]
         memory_layout = (source.shape, source.stride(), result.stride(), is_view(source, result))
-        return name, shape, result is source, memory_layout, node.axes, node.constant, node.from_token_pairs
+        flags = (node.constant, node.from_token_pairs, node.selected)
+        return name, shape, result is source, memory_layout, node.axes, flags
     projected_index = PROJECTIONS.get(name)
     if projected_index is not None:
         # A projection has constant weights and bias, and an input that is none; other products may be scores.
@@ -327,7 +330,7 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
         if not is_projection:
             return None
     input_keys = [
-        (tensor.shape, tensor.dtype, node.axes, node.constant, node.is_unobserved, node.from_token_pairs)
+        (tensor.shape, tensor.dtype, node.axes, node.constant, node.is_unobserved, node.from_token_pairs, node.selected)
         for tensor, node in zip(inputs, nodes, strict=True)
     ]
     if name in JOINING:  # projections of the same tokens have one lineage, and other tokens have another
@@ -346,7 +349,7 @@ def cached_node(key: Key, inputs: Sequence[Tensor], nodes: Sequence[Node], resul
         lineage = lineage_after_one_input(inputs[0], nodes[0], result)
     else:
         lineage = merged_lineage([node.lineage for node in nodes])
-    return Node(entry.axes, lineage, entry.constant, from_token_pairs=entry.from_token_pairs)
+    return replace(entry, lineage=lineage)
 
 
 def cache_node(key: Key, node: Node) -> None:
@@ -355,7 +358,9 @@ def cache_node(key: Key, node: Node) -> None:
         return
     if len(_cached_nodes) >= MAX_CACHED:
         _cached_nodes.clear()
-    _cached_nodes[key] = Node(node.axes, constant=node.constant, from_token_pairs=node.from_token_pairs)
+    _cached_nodes[key] = Node(
+        node.axes, constant=node.constant, from_token_pairs=node.from_token_pairs, selected=node.selected
+    )
 
 
 LOGARITHMS = ("log_softmax", "_log_softmax", "special_log_softmax", "logsumexp")

@@ -85,6 +85,7 @@ class WeightsCandidate:
     # True if the logits were computed from pairs of tokens in another way, such as a sum by broadcasting
     from_token_pairs: bool
     unobserved_input: bool  # True if the computation of the logits was not observed
+    selects: bool  # True if a top-k decided which logits are hidden
     shape: torch.Size  # the shape of the probabilities
     lineage: Lineage  # the lineage of the logits
     normaliser: Normaliser = "softmax"  # the function that normalised them
@@ -152,6 +153,7 @@ class Node:
     # True if no observed function computed it: an input, or a tensor of code that is not observed
     is_unobserved: bool = False
     from_token_pairs: bool = False  # True if it was computed from pairs of tokens
+    selected: bool = False  # True if a top-k decided it, without a product since, as it does a mask of chosen keys
     scores: Scores | None = None  # the product that gave it, if later functions kept its axes
     weights: tuple[WeightsCandidate, ...] = ()  # the normalised tensors that it contains
     steps: Steps | None = None  # the progress of a softmax written as several functions

@@ -64,6 +64,7 @@ class ObservedCall(NamedTuple):
     queries: Lineage = NOTHING  # the lineage of its queries
     keys: Lineage = NOTHING  # the lineage of its keys
     is_additive: bool = False  # True if its scores are sums of queries and keys, not products
+    selects: bool = False  # True if its mask hides keys that a top-k did not choose
     windows: Windows | None = None  # the windows of its text that it attends in; ``None`` if it has none
 
     @property
@@ -311,7 +312,11 @@ class Observer:
         is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
         gathers = self._gathers_of(caller, queries, arguments["key"])
         build = partial(kernel_call, arguments, output, logsumexp, layouts, gathers)
-        observed_call = ObservedCall(caller, build, queries.shape, is_single_head, *lineages, windows=windows)
+        mask = arguments["attn_mask"]
+        selects = mask is not None and self.flow.node(mask).selected
+        observed_call = ObservedCall(
+            caller, build, queries.shape, is_single_head, *lineages, selects=selects, windows=windows
+        )
         # The tokens of windows, gathered rows, chunks and recurrent states must be followed in each pass.
         is_part = windows is not None or gathers is not None or observed_call.may_be_part
         has_usual_axes = layouts == plain_layouts(queries.shape, arguments["key"].shape)
@@ -396,6 +401,7 @@ class Observer:
             queries,
             NOTHING if scores is None else scores.right_lineage,
             is_additive=scores is None and candidate.from_token_pairs,
+            selects=candidate.selects,
             windows=windows,
         )
 

@@ -163,15 +163,18 @@ def _report(observer: Observer, calls: list[ObservedCall], arguments: _KernelArg
     """Reports the call of a kernel to an observer, given the calls that it observed inside the kernel."""
     build = partial(_factored_call, arguments, result)
     caller = observer.modules.describe(arguments.module)
+    selects = isinstance(arguments.mask, Tensor) and observer.flow.node(arguments.mask).selected
     if len(calls) == 1:
-        observer.report(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
+        build_dense = partial(_with_factors, calls[0].build, build)
+        observer.report(calls[0]._replace(build=build_dense, selects=selects or calls[0].selects))
     elif kind := unreadable_kind(arguments.queries, arguments.keys, arguments.values, arguments.mask):
         observer.report(UnreadableCall(caller, kind))
     else:
         observer.passes.is_plain = False
         lineage = observer.flow.node(arguments.queries).lineage
         windows = calls[-1].windows if calls else None
-        observer.report(ObservedCall(caller, build, arguments.queries.shape, queries=lineage, windows=windows))
+        shape = arguments.queries.shape
+        observer.report(ObservedCall(caller, build, shape, queries=lineage, selects=selects, windows=windows))
 
 
 @contextmanager
