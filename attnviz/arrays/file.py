@@ -64,7 +64,7 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
 
     labels = None if tokens is None else read_lines(tokens, MAX_LABEL_BYTES, "a file of labels")
     if isinstance(metadata.get("heads"), list):
-        return recording_of_numbers(metadata, arrays, str(path), labels)
+        return _recording_of_numbers(metadata, arrays, str(path), labels)
     model = metadata.get("model")
     arguments = _arguments(arrays, path)
     return recording_of_arrays(
@@ -183,14 +183,10 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
     return arguments
 
 
-def recording_of_numbers(
+def _recording_of_numbers(
     about: dict[str, Any], arrays: dict[str, NDArray[Any]], file_name: str, labels: Labels | None = None
 ) -> Recording:
-    """Returns a recording of the heads whose numbers a file holds.
-
-    Args:
-        arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
-    """
+    """Returns the heads whose numbers a file holds, in arrays ``(queries, keys)`` with names such as ``0.3.weight``."""
     heads_of_call: dict[Call, list[Entry]] = {}
     for head in Entry(about, file_name).entries("heads"):
         if "module" not in head.value:

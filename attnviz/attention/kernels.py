@@ -20,20 +20,11 @@ def has_logsumexp_kernel(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-def flash_attention(
+def _flash_attention(
     queries: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None = None, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Computes attention with torch's flash kernel for the CPU.
-
-    Args:
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``.
-        mask: broadcast to ``(batch, heads, queries, keys)``: bool, true where visible, or numbers added to the scores.
-
-    Returns:
-        The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
-    """
-    score_terms = mask
+    """Returns the output and log-sum-exp of torch's flash kernel for the CPU, with the shapes of `fused_attention`."""
+    score_terms = mask  # bool, True where visible, or numbers added to the scores
     if mask is not None and mask.dtype == torch.bool:
         score_terms = torch.zeros_like(mask, dtype=queries.dtype).masked_fill_(~mask, float("-inf"))
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -67,7 +58,7 @@ def fused_attention(
         The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
     """
     if queries.device.type != "cuda":
-        return flash_attention(queries, keys, values, causal=causal, scale=scale)
+        return _flash_attention(queries, keys, values, causal=causal, scale=scale)
     if can_use_flash_attention(_kernel_parameters(queries, keys)):
         flash = torch.ops.aten._scaled_dot_product_flash_attention
         output, logsumexp, *_ = flash(queries, keys, values, dropout_p=0.0, is_causal=causal, scale=scale)
@@ -107,7 +98,7 @@ def attention_and_logsumexp(
         functional.pad(vectors, (0, width - vectors.shape[-1])) for vectors in (queries, keys, values)
     )
     if has_logsumexp_kernel(device):
-        outputs, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
+        outputs, logsumexp = _flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
     elif (
         scale > 0
         and not (causal and queries.shape[2] != keys.shape[2])
@@ -139,7 +130,7 @@ def attention_with_logsumexp(
     """
     if not _torch_calls_flash(arguments):
         return function(**arguments), None
-    return flash_attention(
+    return _flash_attention(
         *(arguments[name] for name in ("query", "key", "value")),
         mask=arguments.get("attn_mask"),
         causal=arguments.get("is_causal", False),

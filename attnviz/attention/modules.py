@@ -114,10 +114,10 @@ class MultiHeadAttention(nn.Module):
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
-        query_width, value_width = head_widths(embed_dim, num_heads, qk_dim, value_dim)
+        query_width, value_width = _head_widths(embed_dim, num_heads, qk_dim, value_dim)
         self.num_heads = num_heads
         output_width = embed_dim if output_dim is None else output_dim
-        refuse_not_positive(
+        _refuse_not_positive(
             embed_dim=embed_dim,
             num_heads=num_heads,
             qk_dim=query_width,
@@ -127,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         self.query = draw_linear(embed_dim, num_heads * query_width, has_bias(bias, "query"), init)
         self.key = draw_linear(embed_dim, num_heads * query_width, has_bias(bias, "key"), init)
         self.value = draw_linear(embed_dim, num_heads * value_width, has_bias(bias, "value"), init)
-        self.output = draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
+        self.output = _draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
         unknown_names = options.keys() - AttentionOptions.__annotations__
         if unknown_names:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown_names)!r}")
@@ -168,7 +168,7 @@ class MultiHeadAttention(nn.Module):
         """
         context = tokens if context is None else context
         value_tokens = context if value_tokens is None else value_tokens
-        refuse_shapes(self.query.in_features, self.batch_first, tokens, context, value_tokens)
+        _refuse_shapes(self.query.in_features, self.batch_first, tokens, context, value_tokens)
         if not self.batch_first:
             tokens, context, value_tokens = (features.transpose(0, 1) for features in (tokens, context, value_tokens))
             if visible is not None and visible.ndim == 3:  # (queries, keys, batch) -> (batch, 1, queries, keys)
@@ -306,15 +306,15 @@ class SeparateHeads(nn.Module):
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
-        query_width, value_width = head_widths(embed_dim, num_heads, qk_dim, value_dim)
+        query_width, value_width = _head_widths(embed_dim, num_heads, qk_dim, value_dim)
         output_width = embed_dim if output_dim is None else output_dim
-        refuse_not_positive(num_heads=num_heads, output_dim=output_width)
+        _refuse_not_positive(num_heads=num_heads, output_dim=output_width)
         heads = [
             SelfAttention(embed_dim, query_width, value_width, bias=bias, init=init, **options)
             for _ in range(num_heads)
         ]
         self.heads = nn.ModuleList(heads)
-        self.output = draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
+        self.output = _draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
 
     def forward(
         self,
@@ -422,26 +422,20 @@ def has_bias(bias: ProjectionBias, projection: str) -> bool:
     return projection in bias
 
 
-def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *, projected: bool) -> nn.Module:
+def _draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *, projected: bool) -> nn.Module:
     """Returns the projection that mixes the joined heads, or the identity if not ``projected``."""
     return draw_linear(width, output_dim, has_bias(bias, "output"), init) if projected else nn.Identity()
 
 
-def refuse_not_positive(**widths: int) -> None:
+def _refuse_not_positive(**widths: int) -> None:
     """Raises AttnvizError if a width or a count is below 1."""
     for name, width in widths.items():
         if width < 1:
             raise AttnvizError(f"{name} {width} is out of range; give 1 or more")
 
 
-def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
-    """Raises AttnvizError if an input has a wrong shape, is empty, or does not fit the others.
-
-    Args:
-        tokens: expected as ``(batch, queries, features)``.
-        context: expected as ``(batch, keys, features)``.
-        value_tokens: expected as ``(batch, keys, features)``.
-    """
+def _refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
+    """Raises AttnvizError if an input is not ``(batch, tokens, features)``, is empty, or does not fit the others."""
     batch_axis, token_axis = (0, 1) if batch_first else (1, 0)
     axes = "batch, tokens" if batch_first else "tokens, batch"
     for name, tensor in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
@@ -458,10 +452,10 @@ def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Ten
         raise AttnvizError(f"{keys} keys, but {values} values; give as many values as keys")
 
 
-def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
+def _head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
     """Returns the widths of a query (and key) and of a value in each head."""
     if qk_dim is None or value_dim is None:
-        refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads)
+        _refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
             nearest_multiple = max(1, round(embed_dim / num_heads)) * num_heads
             raise AttnvizError(

@@ -166,11 +166,8 @@ def _row_sums(cells: Tensor) -> Tensor:
     return cells @ cells.new_ones(cells.shape[-1])
 
 
-def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
-    """Returns the rows of maps whose weights the model computed, with the entropy and the largest weight of each row.
-
-    Scores are 0 in hidden cells, and weights are 0 in padding. The share that a causal mask hides is unknown, hence 0.
-    """
+def _captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
+    """Returns the rows of maps whose weights the model computed; weights are 0 in hidden cells and in padding."""
     cells, weights = grid.visible_as_float[:, None], maps.weights.float()
     if grid.batch.is_padded:
         weights = weights * cells
@@ -181,7 +178,7 @@ def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
         scores=scores.masked_fill(cells == 0, 0) if grid.has_hidden else scores,
         entropy=entropy,
         peak=weights.amax(-1),
-        hidden=torch.zeros_like(entropy),
+        hidden=torch.zeros_like(entropy),  # the share that a causal mask hides is unknown
         logsumexp=torch.full_like(entropy, math.nan),
     )
     return TextsRows(grid, rows)
@@ -236,7 +233,7 @@ def measure_call(
         if maps.visible.shape[1] > 1:
             return None
         grid = grids.of(maps.visible[:, 0], texts_of_block, rows_of_texts, knows_hidden_scores=False)
-        return _measure_band(captured_rows(maps, grid))
+        return _measure_band(_captured_rows(maps, grid))
 
     is_cpu = grids.batch.device.type == "cpu"
     results = map_parallel(measure, blocks) if is_cpu else [measure(block) for block in blocks]

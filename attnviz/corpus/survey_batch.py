@@ -144,7 +144,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
         [(len(chosen_heads), call_numbers) for _, chosen_heads, call_numbers in calls], texts, metrics
     )
     sink_numbers = set(np.unique(numbers.sinks).tolist())
-    labels = {label_number(label): label for tokens in texts.texts for label in tokens.labels}
+    labels = {_label_number(label): label for tokens in texts.texts for label in tokens.labels}
     sink_labels = {number: label for number, label in labels.items() if number in sink_numbers}
     return BatchMeasurements(heads, numbers, sink_labels, {} if chosen_layers else silent_layers)
 
@@ -153,7 +153,7 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
     """Returns the numbers of all calls of a batch, joined along heads."""
     labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
     for label_row, tokens in zip(labels, texts.texts, strict=True):
-        label_row[: len(tokens)] = [label_number(label) for label in tokens.labels]
+        label_row[: len(tokens)] = [_label_number(label) for label in tokens.labels]
 
     def along_heads(arrays: list[Tensor]) -> Any:
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
@@ -194,17 +194,19 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
     )
 
 
-def label_number(label: str) -> int:
+def _label_number(label: str) -> int:
     """Returns a number that identifies a label, the same in every run: its CRC-32."""
     return zlib.crc32(label.encode(errors="surrogatepass"))
 
 
 def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Survey:
     """Runs a model over one batch and returns the survey of the batch."""
-    return survey_of_measurements(measure_batch(model, batch, options), model.name, batch, options)
+    return _survey_of_measurements(measure_batch(model, batch, options), model.name, batch, options)
 
 
-def survey_of_measurements(measurements: BatchMeasurements, model: str, batch: Batch, options: SurveyOptions) -> Survey:
+def _survey_of_measurements(
+    measurements: BatchMeasurements, model: str, batch: Batch, options: SurveyOptions
+) -> Survey:
     """Returns the survey that holds the numbers of one batch."""
     ids = np.array([window.id for window in batch.windows], dtype=np.int64)
     tokens = sum(len(window.tokens) for window in batch.windows)
@@ -229,7 +231,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
     recording = reader.record(Example(image=window.text.image), options.selection)
     measurements = measure_picture(self_attention(recording), options.metrics)
     measurements = measurements._replace(silent_layers=recording.silent_layers)
-    return survey_of_measurements(measurements, reader.name, batch, options)
+    return _survey_of_measurements(measurements, reader.name, batch, options)
 
 
 def self_attention(recording: Recording) -> list[CellMaps]:
@@ -266,7 +268,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
     numbers = TextNumbers(
         values=np.asarray(found.values[None], dtype=np.float64),
         places=np.concatenate(places)[order][None],
-        sinks=np.array([[label_number(sink_labels[index]) for index in order]], dtype=np.int64),
+        sinks=np.array([[_label_number(sink_labels[index]) for index in order]], dtype=np.int64),
         beside_sink=np.asarray(found.beside_sink[None], dtype=np.float64),
         weights=np.zeros((1, count, offset_bins())),
         scores=np.zeros((1, count, offset_bins())),
@@ -274,5 +276,5 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
         entropies=np.zeros((1, count, position_bins())),
         rows=np.zeros((count, position_bins()), dtype=np.int64),
     )
-    labels = {label_number(label): label for label in sink_labels}
+    labels = {_label_number(label): label for label in sink_labels}
     return BatchMeasurements(tuple(heads[index] for index in order), numbers, labels, {})

@@ -59,7 +59,7 @@ def accuracy(run: MeasuredRun) -> float:
 
 def divergence(run: MeasuredRun) -> float:
     """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
-    logits = [run.rows(prediction_logits(output, run.positions)) for output in (run.output, run.clean)]
+    logits = [run.rows(_prediction_logits(output, run.positions)) for output in (run.output, run.clean)]
     total = 0.0
     for block in _row_blocks(*logits):
         changed, clean = (rows.float().log_softmax(-1) for rows in block)
@@ -79,14 +79,11 @@ def distance(run: MeasuredRun) -> float:
     return float((changed_features - clean_features).norm(dim=-1).mean())
 
 
-def logit_of(token: int) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a token's logit at the last position, as a mean over texts.
-
-    For a classifier, the token is the number of a label.
-    """
+def _logit_of(token: int) -> Callable[[MeasuredRun], float]:
+    """Returns the function that measures the logit of a token, or of a classifier's label, at the last position."""
 
     def logit(run: MeasuredRun) -> float:
-        logits = prediction_logits(run.output, run.positions)
+        logits = _prediction_logits(run.output, run.positions)
         if token >= logits.shape[-1]:
             raise AttnvizError(f"no token id or label {token} in the logits; choose 0 to {logits.shape[-1] - 1}")
         is_token = None if run.is_token is None else run.is_token[:, run.positions].to(logits.device)
@@ -114,7 +111,7 @@ MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
 def find_measure(name: str) -> Callable[[MeasuredRun], float]:
     """Returns the function that measures a run by this name; ``logit:7`` measures the logit of token 7."""
     if name.startswith(LOGIT_PREFIX) and name.removeprefix(LOGIT_PREFIX).isdecimal():
-        return logit_of(int(name.removeprefix(LOGIT_PREFIX)))
+        return _logit_of(int(name.removeprefix(LOGIT_PREFIX)))
     if name not in MEASURES:
         names = (*MEASURES, f"{LOGIT_PREFIX}TOKEN")
         raise AttnvizError(f"unknown {option('metric')} {name!r}; {choices(name, names)}")
@@ -152,7 +149,7 @@ def logits_in(output: Any) -> Tensor | None:
     return logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
 
 
-def logits_of(output: Any) -> Tensor:
+def _logits_of(output: Any) -> Tensor:
     """Returns the logits of an output, ``(batch, tokens, vocabulary)``."""
     logits = logits_in(output)
     if logits is None or logits.dim() != 3:
@@ -163,16 +160,12 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def prediction_logits(output: Any, positions: slice) -> Tensor:
-    """Returns the logits of tokens at some positions, or of a classifier's labels, which have no position.
-
-    Returns:
-        ``(batch, positions, vocabulary)``, or ``(batch, 1, labels)``.
-    """
+def _prediction_logits(output: Any, positions: slice) -> Tensor:
+    """Returns logits at some positions, ``(batch, positions, vocabulary)``; of labels, ``(batch, 1, labels)``."""
     logits = logits_in(output)
     if logits is not None and logits.dim() == 2:
         return logits[:, None]
-    return logits_of(output)[:, positions]
+    return _logits_of(output)[:, positions]
 
 
 def features_of(output: Any) -> Tensor:
@@ -220,7 +213,7 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     stop = min(stop, run.ids.shape[1] - 1)
     if start >= stop:
         raise AttnvizError("no token follows the measured positions; give earlier positions, or a longer text")
-    logits, next_tokens = logits_of(run.output)[:, start:stop], run.ids[:, start + 1 : stop + 1]
+    logits, next_tokens = _logits_of(run.output)[:, start:stop], run.ids[:, start + 1 : stop + 1]
     if run.is_token is None or run.is_token.shape != run.ids.shape:
         return logits.flatten(0, 1).float(), next_tokens.flatten().to(logits.device)
     is_measured = (run.is_token[:, start:stop] & run.is_token[:, start + 1 : stop + 1]).to(logits.device)

@@ -84,7 +84,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
         parts += [f"*{escape_markdown(remark)}*" for remark in explanation.remarks]
         file.write(("\n\n".join(parts) + "\n").encode())
     else:
-        write_lines(explanation, file)
+        _write_lines(explanation, file)
 
 
 def line_width(suffix: str, look: "Look") -> int:
@@ -143,11 +143,8 @@ SIGNS_IN_ASCII = str.maketrans(  # print_lines replaces the signs that occur in 
 )
 
 
-def write_lines(explanation: Explanation, file: IO[bytes]) -> None:
-    """Writes an explanation as text: every step, or an overview if the terminal has too few lines for several steps.
-
-    If the look allows only ASCII, the signs of formulas are replaced, and the lines have no styles.
-    """
+def _write_lines(explanation: Explanation, file: IO[bytes]) -> None:
+    """Writes an explanation as text: every step, or an overview if the terminal has too few lines for several."""
     look = explanation.look
     lines = explanation_lines(explanation)
     if look.height is not None and len(lines) >= look.height and len(explanation.steps) > 1:

@@ -98,7 +98,7 @@ def explain_composition(head: HeadView) -> Step:
     """
     computation = head.computation
     queries, keys = head.raw_scores.shape
-    parts = score_parts(head)
+    parts = _score_parts(head)
     labels = (*computation.key_parts, ALL_PARTS)
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
     matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
@@ -255,7 +255,7 @@ def explain_dropout(head: HeadView) -> Step:
     )
 
 
-def score_parts(head: HeadView) -> FloatArray:
+def _score_parts(head: HeadView) -> FloatArray:
     """Returns the scores of the last query for each part of the keys, then their sum, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
@@ -342,7 +342,7 @@ def explain_ablation(head: HeadView) -> Step:
     matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
     sentences = []
     if head.computation.key_parts:
-        *parts, all_scores = score_parts(head)
+        *parts, all_scores = _score_parts(head)
         column = int(all_scores.argmax())
         query, key = head.computation.tokens.labels[-1], head.computation.key_tokens.labels[column]
         for name, part in zip(head.computation.key_parts, parts, strict=True):

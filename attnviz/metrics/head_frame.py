@@ -260,7 +260,7 @@ class HeadFrame:
         Rows and measures are in the order of ``other``. Spreads, counts and deciles are ``None``, and margins if either
         frame has none. A margin is √(a² + b²) of both margins, which assumes independent texts.
         """
-        after, before = common_frames(self, other)
+        after, before = _common_frames(self, other)
         margins = None
         if after.margins is not None and before.margins is not None:
             pairs = zip(after.margins.flat, before.margins.flat, strict=True)
@@ -358,7 +358,7 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
     )
 
 
-def common_frames(first: HeadFrame, second: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
+def _common_frames(first: HeadFrame, second: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
     """Returns both frames with only the rows and measures that both have, in the order of ``second``."""
     first_rows = {row.name: index for index, row in enumerate(first.rows)}
     common_rows = [index for index, row in enumerate(second.rows) if row.name in first_rows]
@@ -450,7 +450,7 @@ def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
 
     A number that is NaN in one of the frames is left out. Empty if the frames share no numbers.
     """
-    common_after, common_before = common_frames(after, before)
+    common_after, common_before = _common_frames(after, before)
     differences = after - before
     text_counts = [
         [frame.texts] * frame.values.size if frame.counts is None else frame.counts.ravel().tolist()

@@ -465,7 +465,7 @@ def metrics_of_queries(
         counts=counts,
         sinks=np.asarray(measured.columns.received.argmax(axis=-1)),
         keys=np.full(len(heads), measured.columns.visible_keys.sum(), dtype=np.int64),
-        beside_sink=rest_of_heads(maps, heads, names, measured, means),
+        beside_sink=_rest_of_heads(maps, heads, names, measured, means),
     )
 
 
@@ -520,13 +520,10 @@ def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
     )
 
 
-def rest_of_heads(
+def _rest_of_heads(
     maps: CellMaps, heads: tuple[int, ...], names: tuple[str, ...], measured: MeasuredQueries, means: Float64Array
 ) -> Float64Array:
-    """Returns the numbers of `REST_METRICS` beside each head's sink, ``(heads, metrics)``.
-
-    A head without a sink has its own numbers, and a metric that was not measured is NaN.
-    """
+    """Returns `REST_METRICS` beside each head's sink, ``(heads, metrics)``; without a sink, its own numbers."""
     maps = normalized_rows(maps)
     metrics = {name: index for index, name in enumerate(_query_metrics(names)) if name in REST_METRICS}
     rest_numbers = np.full((len(heads), len(REST_METRICS)), np.nan)

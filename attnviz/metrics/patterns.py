@@ -77,7 +77,7 @@ def numbers_beside_sink(
     """Returns the metrics of `REST_METRICS` without the sink's key, ``(..., metrics)``.
 
     A number is a mean over queries, of which those count that see `MIN_KEYS` or more and keep `MIN_REST`. It is NaN
-    for a metric that is not among ``numbers``, and if fewer than `min_queries` count.
+    for a metric that is not among ``numbers``, and if fewer than `_min_queries` count.
     """
     sink_weights = np.where(visible_counts >= MIN_KEYS, sink_weights, 1)  # a query that does not count keeps no rest
     rest = 1 - sink_weights
@@ -100,11 +100,11 @@ def numbers_beside_sink(
         with_number = has_number.sum(axis=-1)
         counts = is_counted.sum(axis=-1) * (with_number > 0) if name in OF_ALL_QUERIES else with_number
         totals = np.sum(row_numbers.clip(0, 1), axis=-1, where=has_number)
-        results[..., index] = np.where(counts >= min_queries(name), totals / np.maximum(counts, 1), np.nan)
+        results[..., index] = np.where(counts >= _min_queries(name), totals / np.maximum(counts, 1), np.nan)
     return results
 
 
-def min_queries(name: str) -> int:
+def _min_queries(name: str) -> int:
     """Returns how many queries a metric must be a mean of to name a head."""
     return MIN_COPIES if name in OF_COPIES else MIN_QUERIES
 
@@ -135,12 +135,12 @@ ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 def find_patterns(
     numbers: Mapping[str, float], counts: Mapping[str, int], beside_sink: Mapping[str, float], keys: int, sink: str
 ) -> tuple[Pattern, ...]:
-    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `min_queries` or more.
+    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `_min_queries` or more.
 
     A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL`, its sink
     or `MIXED`. The sink of a head that does something beside it stands last, without its token.
     """
-    values = {name: value for name, value in numbers.items() if counts[name] >= min_queries(name)}
+    values = {name: value for name, value in numbers.items() if counts[name] >= _min_queries(name)}
     if all(math.isnan(value) for value in values.values()):
         return ()
     sink_share = values.get("sink", 0.0)

@@ -126,7 +126,7 @@ def value_norms(module: MultiHeadAttention, values: Tensor, heads: Sequence[int]
     return array_of(norms_after(values[:, list(heads)].float(), head_projections[list(heads)])[0])
 
 
-class AttentionFactors(NamedTuple):
+class _AttentionFactors(NamedTuple):
     """The output of one attention call, with the factors from which its maps can be computed."""
 
     output: Tensor  # ``(batch, queries, features)``
@@ -136,7 +136,7 @@ class AttentionFactors(NamedTuple):
     values: Tensor  # ``(batch, heads, keys, features of a head)``
 
 
-def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> AttentionFactors:
+def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> _AttentionFactors:
     """Returns a module's attention output with its factors, without dropout, in memory linear in the tokens.
 
     Args:
@@ -151,13 +151,13 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     head_outputs, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
     if not logsumexp.isfinite().all():
         raise overflow_error("scores", str(tokens.dtype).removeprefix("torch."))
-    return AttentionFactors(module.output(module.join_heads(head_outputs)), queries, keys, logsumexp, values)
+    return _AttentionFactors(module.output(module.join_heads(head_outputs)), queries, keys, logsumexp, values)
 
 
 def factored_maps(
     layer: int,
     module: MultiHeadAttention,
-    call: AttentionFactors,
+    call: _AttentionFactors,
     queries: Tokens,
     keys: Tokens,
     heads: Sequence[int] | None = None,

@@ -89,23 +89,23 @@ class FrozenNorm:
         return rows.flatten(0, 1)
 
 
-class Term(NamedTuple):
+class _Term(NamedTuple):
     """The elements of an attention output that enter the elements of a tensor, each times a factor."""
 
     numbers: Tensor  # the number of each element in the output, from 1; 0 for none. Same shape as the tensor
     factors: Tensor  # same shape, at least in float32
 
-    def map(self, move: Callable[[Tensor], Tensor]) -> "Term":
+    def map(self, move: Callable[[Tensor], Tensor]) -> "_Term":
         """Returns the term of a tensor whose elements were moved."""
-        return Term(move(self.numbers), move(self.factors))
+        return _Term(move(self.numbers), move(self.factors))
 
-    def times(self, factor: Tensor | float) -> "Term":
+    def times(self, factor: Tensor | float) -> "_Term":
         """Returns the term with its factors multiplied, which may broadcast it."""
         factors = self.factors * factor
-        return Term(self.numbers.expand(factors.shape), factors)
+        return _Term(self.numbers.expand(factors.shape), factors)
 
 
-Terms = Callable[[], list[Term]]
+Terms = Callable[[], list[_Term]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class _Step:
     # the norm that subtracts a mean from the terms, with only copies after it; ``None`` if none does
     norm: FrozenNorm | None = None
 
-    def terms_at(self, tensor: Tensor) -> list[Term]:
+    def terms_at(self, tensor: Tensor) -> list[_Term]:
         """Returns the terms of a view of the tensor."""
         base, terms = self.result, self.terms()
         if (base.shape, base.stride(), base.data_ptr()) == (tensor.shape, tensor.stride(), tensor.data_ptr()):
@@ -205,13 +205,13 @@ class OutputPath:
         """Returns the norm whose mean is to be subtracted from a tensor's terms; ``None`` if there is none."""
         return self.steps[_memory(tensor)].norm
 
-    def terms(self, tensor: Tensor) -> list[Term]:
+    def terms(self, tensor: Tensor) -> list[_Term]:
         """Returns the terms of which a tensor on the path is the sum, apart from what is not of the output."""
         return self.steps[_memory(tensor)].terms_at(tensor)
 
-    def _own_terms(self) -> list[Term]:
+    def _own_terms(self) -> list[_Term]:
         numbers = torch.arange(1, self.output.numel() + 1, device=self.output.device).view(self.output.shape)
-        return [Term(numbers, torch.ones((), device=self.output.device).expand(self.output.shape))]
+        return [_Term(numbers, torch.ones((), device=self.output.device).expand(self.output.shape))]
 
     def _step_to(
         self, result: Tensor, call: TorchCall, sources: Mapping[int, _Step], others: Sequence["OutputPath"]
@@ -226,11 +226,11 @@ class OutputPath:
         terms: Terms | None = None
         on_path = [id(operand) in sources for operand in args[:2]]
 
-        def source_terms(argument: Any) -> list[Term]:
+        def source_terms(argument: Any) -> list[_Term]:
             source = sources.get(id(argument))
             return [] if source is None else source.terms_at(argument)
 
-        def scaled(argument: Any, factor: Any) -> list[Term]:
+        def scaled(argument: Any, factor: Any) -> list[_Term]:
             return [term.times(factor) for term in source_terms(argument)]
 
         if name in COPYING:
@@ -270,7 +270,7 @@ class OutputPath:
         return not is_of_output or not factor.dim() or factor.shape[-1] == 1  # type: ignore[attr-defined]
 
 
-def _moved_terms(call: TorchCall, source_terms: Callable[[Tensor], list[Term]]) -> list[Term]:
+def _moved_terms(call: TorchCall, source_terms: Callable[[Tensor], list[_Term]]) -> list[_Term]:
     """Returns the terms of the result of a function that moves elements, such as one that joins tensors."""
     terms = {id(tensor): source_terms(tensor) for tensor in tensors_in(call.args) if tensor.is_floating_point()}
 
@@ -285,10 +285,10 @@ def _moved_terms(call: TorchCall, source_terms: Callable[[Tensor], list[Term]]) 
         result: Tensor = call.func(*tree_map(numbers_of, call.args), **call.kwargs)
         return result
 
-    return [Term(moved(index, 0), moved(index, 1)) for index in range(max(map(len, terms.values())))]
+    return [_Term(moved(index, 0), moved(index, 1)) for index in range(max(map(len, terms.values())))]
 
 
-def _product_terms(product: Contraction, source_terms: Callable[[Tensor], list[Term]]) -> list[Term]:
+def _product_terms(product: Contraction, source_terms: Callable[[Tensor], list[_Term]]) -> list[_Term]:
     """Returns the terms of a product without a sum, such as a gate by ``einsum``, given those of the left operand."""
 
     def aligned(tensor: Tensor, letters: str) -> Tensor:

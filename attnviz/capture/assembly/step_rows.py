@@ -43,7 +43,7 @@ class MapPlace:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsOfCall:
+class _RowsOfCall:
     """The rows of one call in the map of a text."""
 
     call: CapturedCall
@@ -51,7 +51,7 @@ class RowsOfCall:
     place: MapPlace
     rows: int  # the number of its queries that count; the later ones were taken back
 
-    def before(self, position: int, *, is_self: bool) -> "RowsOfCall":
+    def before(self, position: int, *, is_self: bool) -> "_RowsOfCall":
         """Returns the part without queries from a position on; self-attention also loses the keys from there on."""
         place, rows = self.place, min(self.rows, position - self.place.position)
         if is_self and place.columns is not None:
@@ -65,7 +65,7 @@ class RowsOfCall:
 class StepRows:
     """The calls of one module in the forward passes that read one batch of texts."""
 
-    parts: tuple[RowsOfCall, ...]  # the calls whose rows make up the maps, in the order of their rows
+    parts: tuple[_RowsOfCall, ...]  # the calls whose rows make up the maps, in the order of their rows
     marks: KeyMarks | None  # the marks of all keys so far, as they were computed; ``None`` if unknown
     keys: int  # the number of keys so far
     changed_keys: int = 0  # the largest number of cached keys that differed from those computed
@@ -75,7 +75,7 @@ class StepRows:
         """Returns the rows of texts whose first call is this one."""
         keys = call.used_keys
         position = 0 if call.site.kind == "cross" else call.past_keys
-        part = RowsOfCall(
+        part = _RowsOfCall(
             call, tuple(range(call.shape[0])), MapPlace(position, 0, keys, is_whole_map=True), call.shape[2]
         )
         return cls((replace(part, call=replace(call, marks=None)),), call.marks and call.marks.first(keys), keys)
@@ -218,7 +218,7 @@ class StepRows:
         if place.is_whole_map:
             return StepRows.begin(call)
         earlier = self if place.position >= self.end else self.before(place.position, is_self=is_self)
-        part = RowsOfCall(replace(call, marks=None), tuple(range(call.shape[0])), place, queries)
+        part = _RowsOfCall(replace(call, marks=None), tuple(range(call.shape[0])), place, queries)
         marks = earlier.marks if call.marks is not None else None
         if is_self and marks is not None and call.marks is not None:
             numbers = call.marks.numbers

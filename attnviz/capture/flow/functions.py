@@ -125,7 +125,7 @@ def node_after(call: FollowedCall) -> Node:
         return Node((*batch_axes, left_rows, right_rows), lineage, from_token_pairs=from_token_pairs)
     axes = _result_axes(call)
     if len(inputs) == 1:  # the result may be a piece of its source
-        lineage = lineage_after_one_input(inputs[0], nodes[0], result)
+        lineage = _lineage_after_one_input(inputs[0], nodes[0], result)
     else:
         lineage = merged_lineage([node.lineage for node in nodes])
     has_paired_input = name not in NORMS and any(node.from_token_pairs for node in nodes)
@@ -169,11 +169,8 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
     return is_sum and any(tensor.shape != first_tensor.shape for tensor, _ in others)
 
 
-def lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """Returns the lineage of a result computed from one tensor, with a further piece if it is a view of some rows.
-
-    The lineage is unchanged for constants, and for views that leave out only features.
-    """
+def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
+    """Returns the lineage of a result of one tensor, with a further piece if the result is a view of some rows."""
     if node.constant or not node.axes or result.numel() >= source.numel():
         return node.lineage
     axis = cut_axis(source, result)
@@ -346,7 +343,7 @@ def cached_node(key: Key, inputs: Sequence[Tensor], nodes: Sequence[Node], resul
     if entry is None:
         return None
     if len(nodes) == 1:  # the result may be a piece of its source
-        lineage = lineage_after_one_input(inputs[0], nodes[0], result)
+        lineage = _lineage_after_one_input(inputs[0], nodes[0], result)
     else:
         lineage = merged_lineage([node.lineage for node in nodes])
     return replace(entry, lineage=lineage)

@@ -44,7 +44,7 @@ HEADS = ("lm_head", "score", "classifier", "cls", "qa_outputs")  # parts after t
 IN_PYTHON = "merge it in Python (peft's merge_and_unload), save the model, and give its folder"
 
 
-def is_adapter(folder: Path) -> bool:
+def _is_adapter(folder: Path) -> bool:
     """True if a folder holds no model but an adapter of one, as training leaves it."""
     return (folder / SETTINGS_FILE).is_file() and all(
         file.name.startswith("adapter_") for file in folder.glob("*.safetensors")
@@ -57,7 +57,7 @@ def split_adapter(name: str) -> tuple[str, Path | None]:
     An adapter is named alone, if its settings name a base that is on this machine, or as ``BASE+ADAPTER``.
     """
     path = Path(name).expanduser()
-    if is_adapter(path):
+    if _is_adapter(path):
         base = _named_base(path)
         if base is None:
             named = _settings(path, name).get("base_model_name_or_path")
@@ -66,7 +66,7 @@ def split_adapter(name: str) -> tuple[str, Path | None]:
             raise AttnvizError(f"{name!r} is an adapter{of_base}; give its base too, as {given}")
         return base, path
     base, _, adapter = name.rpartition("+")
-    if base and not path.exists() and is_adapter(Path(adapter).expanduser()):
+    if base and not path.exists() and _is_adapter(Path(adapter).expanduser()):
         return base, Path(adapter).expanduser()
     return name, None
 
@@ -74,7 +74,7 @@ def split_adapter(name: str) -> tuple[str, Path | None]:
 def on_base(name: str, base: str) -> str:
     """Returns the name of a model; if it is an adapter whose own base is not on this machine, with another base."""
     path = Path(name).expanduser()
-    return f"{base}+{name}" if is_adapter(path) and _named_base(path) is None else name
+    return f"{base}+{name}" if _is_adapter(path) and _named_base(path) is None else name
 
 
 def _named_base(folder: Path) -> str | None:
@@ -83,7 +83,7 @@ def _named_base(folder: Path) -> str | None:
     if not named:
         return None
     for name in (named, str(folder / named)):
-        if not is_adapter(Path(name).expanduser()) and local_model(name) is not None:
+        if not _is_adapter(Path(name).expanduser()) and local_model(name) is not None:
             return name
     refuse_missing_library("transformers")
     try:

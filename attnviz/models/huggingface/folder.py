@@ -66,7 +66,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
             path = cached_folder
         else:
             try:
-                path = download_model(name, is_incomplete=cached_folder is not None)
+                path = _download_model(name, is_incomplete=cached_folder is not None)
             except AttnvizError as error:
                 if not (question := did_you_mean(name, built_in)):
                     raise
@@ -83,7 +83,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
     return path
 
 
-def model_at(path: Path) -> Path | None:
+def _model_at(path: Path) -> Path | None:
     """Returns the folder or GGUF file of the model at a path; ``None`` for none."""
     return gguf_at(path) or (path if path.is_dir() else None)
 
@@ -93,7 +93,7 @@ def local_model(name: str) -> Path | None:
 
     It is a path, or the name of a model of Ollama or LM Studio.
     """
-    return model_at(Path(name).expanduser()) or gguf_named(name)
+    return _model_at(Path(name).expanduser()) or gguf_named(name)
 
 
 def base_name(name: str) -> str:
@@ -125,7 +125,7 @@ def cached_model(name: str) -> Path | None:
         return None
 
 
-def download_model(name: str, is_incomplete: bool) -> Path:
+def _download_model(name: str, is_incomplete: bool) -> Path:
     """Downloads the files of a model that are not in the cache, weights last, and returns their folder."""
     from huggingface_hub import hf_hub_download, model_info
 
@@ -332,7 +332,7 @@ def describe_name(name: str) -> str:
 
     The parent's name precedes a name that tells nothing, such as ``checkpoint-500`` or ``model.gguf``.
     """
-    path = model_at(Path(name).expanduser())
+    path = _model_at(Path(name).expanduser())
     if path is None:
         return name
     path = path.resolve()

@@ -90,7 +90,7 @@ def measured_places(
         moved_to_far_border = np.where(measured_edges > side - margin, side, measured_edges)
         rounded_edges = np.rint(np.where(measured_edges < margin, 0, moved_to_far_border)).astype(np.int64)
         places[has_place, low], places[has_place, high] = rounded_edges.T
-    refuse_small_patches(places[has_place], size)
+    _refuse_small_patches(places[has_place], size)
     return places
 
 
@@ -134,7 +134,7 @@ def _pixel_lines(process: Any, size: tuple[int, int], input_shape: tuple[int, ..
         process(image)[0].double().cpu().numpy()
         for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (WHITE,) * 3), ramp_of(size))
     )
-    shares = shares_between(ramp, black, white)
+    shares = _shares_between(ramp, black, white)
     is_inside = shares[2] > MIN_BLUE
     if not is_inside.any():
         raise AttnvizError(
@@ -187,7 +187,7 @@ def picture_places(
     for number, size in enumerate(sizes):
         # The ramp replaces one picture, and the others are black, so that only the numbers of this one have blue.
         ramp = pixel_values([*black_pictures[:number], ramp_of(size), *black_pictures[number + 1 :]])
-        colours = _pixel_colours(shares_between(ramp, black, white))
+        colours = _pixel_colours(_shares_between(ramp, black, white))
         is_inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
         picture_tokens = np.unique(owners[is_inside])
         if len(picture_tokens):
@@ -196,7 +196,7 @@ def picture_places(
             extents = [np.concatenate([places.min(axis=0), places.max(axis=0)]) for places in pixels]
             picture_numbers[picture_tokens] = number
             boxes[picture_tokens] = _adjacent_boxes(np.array(extents), size)
-            refuse_small_patches(boxes[picture_tokens], size)
+            _refuse_small_patches(boxes[picture_tokens], size)
     return picture_numbers, boxes, overlap
 
 
@@ -238,7 +238,7 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
     return np.rint(boxes).astype(np.int64)
 
 
-def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
+def _refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
     """Raises AttnvizError if a rectangle is empty, since its patch is smaller than a pixel of the image."""
     if (boxes[:, [RIGHT, BOTTOM]] <= boxes[:, [LEFT, TOP]]).any():
         raise AttnvizError(
@@ -247,7 +247,7 @@ def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
         )
 
 
-def shares_between(numbers: Float64Array, black: Float64Array, white: Float64Array) -> Float64Array:
+def _shares_between(numbers: Float64Array, black: Float64Array, white: Float64Array) -> Float64Array:
     """Returns the share of white in each number of an image processor's output; 0 where it is no colour."""
     contrast = white - black
     return np.divide(numbers - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)

@@ -238,7 +238,7 @@ class HuggingFaceReader(FolderReader):
                 raise AttnvizError(
                     f"{self.settings.model} is an encoder-decoder, which cannot read a server's answer; give a decoder"
                 )
-            refuse_unknown_ids(example.answer, vocabulary_size(self.text_model), self.settings.model)
+            refuse_unknown_ids(example.answer, _vocabulary_size(self.text_model), self.settings.model)
             tokens = answer_tokens(tokenizer, example.answer)
             if example.answer.logprobs is None:
                 return Prepared({}, tokens, remarks=example.answer.remarks)
@@ -307,7 +307,7 @@ class HuggingFaceReader(FolderReader):
 
     def _refuse_unreadable(self, prepared: Prepared, can_be_cut: bool) -> None:
         """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
-        rows, name = vocabulary_size(self.text_model), self.settings.model
+        rows, name = _vocabulary_size(self.text_model), self.settings.model
         for setting in PLACEHOLDERS:
             token_id = getattr(self.loaded[0].config, setting, None)
             if isinstance(token_id, int) and token_id in prepared.tokens.ids:
@@ -429,7 +429,7 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
     return generated_ids if model.config.is_encoder_decoder else generated_ids[len(tokens) :]
 
 
-def vocabulary_size(model: "PreTrainedModel") -> int | None:
+def _vocabulary_size(model: "PreTrainedModel") -> int | None:
     """Returns the number of rows of the model's embedding; ``None`` if it embeds any character (CANINE)."""
     try:
         return len(model.get_input_embeddings().weight)  # type: ignore[arg-type]

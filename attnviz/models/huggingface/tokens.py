@@ -103,7 +103,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     The decoded ids are aligned with the text as sequences. Bytes of one character share its place.
     """
     names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
-    unknown = None if special_mask(tokenizer, [unknown_id(tokenizer)]).any() else unknown_id(tokenizer)
+    unknown = None if special_mask(tokenizer, [_unknown_id(tokenizer)]).any() else _unknown_id(tokenizer)
     pieces: list[TextPiece] = []
     counts: list[int] = []
     for decoded_text, count in _decoded_pieces(tokenizer, ids):
@@ -202,7 +202,7 @@ def _decoded_pieces(
         start = stop
 
 
-def unknown_id(tokenizer: "PreTrainedTokenizerBase") -> int | None:
+def _unknown_id(tokenizer: "PreTrainedTokenizerBase") -> int | None:
     """Returns the id for unknown text; ``None`` if the tokenizer has none, or its class lacks the property."""
     token_id: int | None = getattr(tokenizer, "unk_token_id", None)
     return token_id
@@ -219,7 +219,7 @@ def special_mask(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int | None]
         for role in ("bos", "eos", "sep", "cls", "pad", "mask")
         if (token_id := getattr(tokenizer, f"{role}_token_id", None)) is not None
     }
-    special_ids = ({*tokenizer.all_special_ids, *added} - {unknown_id(tokenizer)}) | roles
+    special_ids = ({*tokenizer.all_special_ids, *added} - {_unknown_id(tokenizer)}) | roles
     return np.array([token_id in special_ids for token_id in ids], dtype=bool)
 
 
@@ -263,7 +263,7 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
     """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer, else none."""
-    if (unknown := unknown_id(tokenizer)) is None:
+    if (unknown := _unknown_id(tokenizer)) is None:
         return ()
     unknown_count = int((tokens.ids == unknown).sum())
     if unknown_count <= MAX_UNKNOWN_SHARE * len(tokens):
@@ -297,10 +297,10 @@ def _token_written(tokenizer: Any, written: str) -> int | None:
     starts_with_space = written.startswith(" ")
     for sign in SPACES[1:]:
         token = tokenizer.convert_tokens_to_ids(written.replace(" ", sign))
-        if token is not None and token != unknown_id(tokenizer):
+        if token is not None and token != _unknown_id(tokenizer):
             return int(token)
     ids = tokenizer(written, add_special_tokens=False)["input_ids"]
-    if len(ids) != 1 or ids[0] == unknown_id(tokenizer):
+    if len(ids) != 1 or ids[0] == _unknown_id(tokenizer):
         return None
     name = str(tokenizer.convert_ids_to_tokens(ids)[0])
     return int(ids[0]) if starts_with_space or not name.startswith(tuple(SPACES)) else None
