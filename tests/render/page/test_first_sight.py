@@ -234,3 +234,33 @@ def test_scroll_bar_of_the_window_covers_no_cell_of_the_map_with_which_a_page_be
     drawn, seen = page.evaluate("(({ whole, element }) => [whole.width, element.clientWidth])(scene.current.stage)")
     assert 0.9 * seen < drawn <= seen + 1  # of rounding
     with_bars.close()
+
+
+# Of each frame between the page's script and the first view: whether the sign of work is seen.
+FRAMES_BEFORE = """window.frames_before = [];
+const look = () => {
+    const sign = document.getElementById("loading");
+    if (performance.getEntriesByName("first view drawn").length) return;
+    if (typeof start === "function") window.frames_before.push(sign.offsetWidth > 0);
+    requestAnimationFrame(look);
+};
+requestAnimationFrame(look);"""
+
+
+def test_page_of_much_data_shows_that_it_is_being_drawn_until_it_is(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_bytes(draw(report_of(large(200, heads=40)), ".html"))
+    page = new_page(browser)
+    page.add_init_script(FRAMES_BEFORE)
+    page.goto(path.as_uri())
+    assert True in page.evaluate("window.frames_before")
+    assert page.locator("#loading").is_hidden()
+    assert page.get_attribute("#main", "aria-busy") == "false"
+
+    page.evaluate("void (window.answerTo = () => new Promise(() => {}))")  # a head that is never read
+    page.evaluate("location.hash = 'number=3'")
+    page.locator("#loading").wait_for()
+    assert page.get_attribute("#main", "aria-busy") == "true"
+    page.evaluate("location.hash = 'view=maps'")
+    page.locator("#loading").wait_for(state="hidden")
+    page.context.close()

@@ -66,6 +66,15 @@ export function whenIdle(act) {
   else setTimeout(act, 200);
 }
 
+/** Does something once what stands now is on the screen, or soon where nothing is drawn. @param {() => void} act */
+export function afterFrame(act) {
+  const timer = setTimeout(act, 100);
+  requestAnimationFrame(() => {
+    clearTimeout(timer);
+    setTimeout(act);
+  });
+}
+
 /** True if the page is laid out for paper. */
 export function isPrinting() {
   return document.documentElement.classList.contains("printing") || matchMedia("print").matches;

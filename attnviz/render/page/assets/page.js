@@ -4,7 +4,7 @@ import { choose, findToken, fitView, isSameMark, letGo, moveEnd, moveMark, openL
 import { followBar } from "./bar.js";
 import { page } from "./data.js";
 import { listenToKeys, listenToWindow } from "./dialogs.js";
-import { one, whenIdle } from "./elements.js";
+import { afterFrame, one, whenIdle } from "./elements.js";
 import { listenToGrid } from "./head_grid.js";
 import { bindKeys, openActions, openKeys, press, refuse } from "./keys.js";
 import { listenToFilter, sortMetric, sortNext, turnOrder } from "./listing.js";
@@ -13,7 +13,7 @@ import { startWorkers } from "./numbers.js";
 import { fitOverview, listenToPointed } from "./overview.js";
 import { offerSizes, openShare, savePng, saveSvg } from "./save.js";
 import { followAddress, scene, state } from "./state.js";
-import { draw, focusPicture, followState } from "./view.js";
+import { draw, focusPicture, followState, holdLoad } from "./view.js";
 
 /** @import { Mark } from "./types.js" */
 /** @import { Act } from "./keys.js" */
@@ -54,7 +54,13 @@ function keepAndFly(mark) {
   if (state.pin) scene.current?.stage?.fly(mark);
 }
 
-start();
+const MUCH_DATA = 200_000; // characters, of which more take longer to be drawn than a reader waits without a sign
+
+if (Number(document.getElementById("page-data")?.textContent?.length) < MUCH_DATA) start();
+else {
+  holdLoad();
+  afterFrame(start);
+}
 
 function start() {
   original.root = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));

@@ -35,6 +35,7 @@ const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, int
 
 /** @type {(keyof State)[]} what is shown by effects of its own */
 const UNDRAWN = ["size", "noting", "note", "found", "mark", "pin", "pooled", "unknown"];
+const NOTICED = 100; // milliseconds, after which a reader wonders whether something happens
 const MAX_HELD = 5000; // milliseconds, after which a page that cannot be drawn counts as loaded
 const DRAWN = /** @type {(keyof State)[]} */ (Object.keys(state)).filter((name) => !UNDRAWN.includes(name));
 
@@ -47,7 +48,7 @@ const content = computed(() => {
 
 /** Draws the state now and after each change: a mark alone is drawn over what is there. */
 export function followState() {
-  if ((state.head !== null || state.together) && document.readyState !== "complete") holdLoad();
+  if (state.head !== null || state.together) holdLoad();
   /** @type {{ content: object | null, address: object | null, kept: Mark | null }} */
   let before = { content: null, address: null, kept: null };
   effect(() => {
@@ -63,10 +64,11 @@ export function followState() {
   });
 }
 
-const load = { release: () => {} };
+const load = { release: () => {}, timer: 0 };
 
 /** Holds the load event until what is open is drawn: a browser without a reader prints at that event. */
-function holdLoad() {
+export function holdLoad() {
+  if (document.readyState === "complete" || document.querySelector("iframe")) return;
   const frame = document.createElement("iframe");
   frame.hidden = true;
   document.body.append(frame);
@@ -75,9 +77,18 @@ function holdLoad() {
   setTimeout(load.release, MAX_HELD);
 }
 
+/** Says that something is being drawn, where that takes long enough to be noticed, or no longer. @param {boolean} isBusy */
+function sayLoading(isBusy) {
+  clearTimeout(load.timer);
+  one("main").setAttribute("aria-busy", String(isBusy));
+  if (isBusy) load.timer = setTimeout(() => (one("loading").hidden = false), NOTICED);
+  else one("loading").hidden = true;
+}
+
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
 export async function draw(zoom = null) {
   const id = ++drawn.id;
+  sayLoading(true);
   dropAll("window");
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
@@ -103,6 +114,7 @@ export async function draw(zoom = null) {
   if (drawn.head === null && state.head !== null && thumbBefore && stage) glide(paintedCanvas(state.head), thumbBefore, stage.cellsInWindow);
   if (typeof left === "number" && mapBefore && thumbAfter) glide(paintedCanvas(left), mapBefore, thumbAfter);
   focusAfter();
+  sayLoading(false);
   load.release();
 }
 
