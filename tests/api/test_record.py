@@ -424,7 +424,7 @@ def test_refusals_say_what_was_given_and_what_would_work() -> None:
     assert "no head in layer 1: 4; there are 0-3" in refused(two, X, layers=[1], heads=[4])
     assert "was not called" in refused(two)
     assert "no attention call" in refused(nn.Linear(WIDTH, 3), X)
-    assert "unknown attention 'both'; choose encoder, decoder or cross" in refused(two, X, attention="both")
+    assert "unknown attention 'both'; choose encoder, decoder, cross or implicit" in refused(two, X, attention="both")
     assert "not finite" in refused(two, X * float("nan"))
 
 

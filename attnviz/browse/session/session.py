@@ -124,11 +124,13 @@ class Session:
         """Returns the view with its toggles changed to those that apply to the head.
 
         A combination has no scores, and shows a difference only if it is one. A recorded head shows a difference only
-        if it has a partner. A map that is too large to join shows single tokens.
+        if it has a partner. A map that is too large to join shows single tokens, and implicit attention its means.
         """
         has_partner = self.heads[head][0] in self._partners
         if not self.can_join(head):
             view = replace(view, words=False, special=True)
+        if self.weight_quantity.centred:  # whose cells of either sign are pooled by their mean
+            view = replace(view, scores=False, mean=True)
         if head >= self.recorded_count:
             return replace(view, difference=has_partner, scores=False)
         return view if has_partner or not view.difference else replace(view, difference=False)

@@ -323,7 +323,8 @@ def _number_texts(head: OpenHead) -> list[str]:
     elif head.state.view.words:
         score_text = " only tokens have scores"
     else:
-        score_text = "" if head.state.head >= head.screen.session.recorded_count else " score  NaN"
+        has_scores = head.state.head < head.screen.session.recorded_count and not quantity.centred
+        score_text = " score  NaN" if has_scores else ""
     return [weight_text if row.visible[key] else " masked: cannot be seen", score_text]
 
 

@@ -109,7 +109,8 @@ def _title_line(screen: Screen, state: State, title: Line) -> Line:
     """Returns the title line: the title and the choices of the view, and at the right the model and the text."""
     session = screen.session
     view, has_units = session.view_of(state.head, state.view), state.has_open_head or state.lens
-    weights_name = "weights" if "weight" in session.weight_quantity.name else "contributions"
+    names = {"contribution": "contributions", "implicit": "implicit attention"}
+    weights_name = names.get(session.heads[0][0].quantity, "weights")
     toggles = [f"change of {weights_name}" if view.difference else "scores" if view.scores else weights_name]
     toggles += [view.steps] if view.steps != "sqrt" and not view.scores and not view.difference else []
     toggles += ["own scale"] if view.own_scale else []
