@@ -10,6 +10,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import DerivedMaps
 from attnviz.maps.layer_maps import CallFields, MapTensors, QuantityName, Window
+from attnviz.streaming.overview import Overview, block_edges
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
@@ -87,45 +88,61 @@ class Recurrence:
             rows: the queries, in ascending order.
             columns: the keys, with start and stop.
         """
+        keys = np.arange(columns.start, columns.stop)
+        has_one_decay = self.rates is None and self.decays == 1
+        if self.erased is not None or not has_one_decay:
+            tokens = self.queries.shape[1]
+            row_of, column_of = np.full(tokens, -1), np.full(tokens, -1)
+            row_of[rows], column_of[keys] = np.arange(len(rows)), np.arange(len(keys))
+            return self.sums(indices, row_of, column_of)
+
+        # Features that all decay alike keep their products: those of queries and keys, times a decay.
         part = self.of_heads(indices)
-        keeps_scores = part.erased is None and part.rates is None and (part.decay is None or part.decay.shape[-1] == 1)
-        cells = part._decayed_products(rows, columns) if keeps_scores else part._moved_back(rows, columns)
+        products = part.queries[:, rows].astype(np.float64) @ part.keys[:, columns].swapaxes(1, 2).astype(np.float64)
+        cells: Float64Array = products[list(part.key_heads)]
+        if part.decay is not None:
+            decays = np.cumsum(part.decay[..., 0], axis=1, dtype=np.float64)
+            cells *= np.exp(np.minimum(decays[:, rows, None] - decays[:, None, columns], 0))
         if part.strength is not None:
             cells *= part.strength[:, None, columns]
         if part.skip is not None:
-            cells += np.where(rows[:, None] == np.arange(columns.start, columns.stop), part.skip[:, None, None], 0)
+            cells += np.where(rows[:, None] == keys, part.skip[:, None, None], 0)
+        cells[:, rows[:, None] < keys] = 0
         return cells
 
-    def _decayed_products(self, rows: IntArray, columns: slice) -> Float64Array:
-        """Returns the cells of heads whose features all decay alike: products of queries and keys, times a decay."""
-        queries, keys = self.queries[:, rows].astype(np.float64), self.keys[:, columns].astype(np.float64)
-        products = queries @ keys.swapaxes(1, 2)
-        cells: Float64Array = products[list(self.key_heads)]
-        if self.decay is not None:
-            sums = np.cumsum(self.decay[..., 0], axis=1, dtype=np.float64)
-            cells *= np.exp(np.minimum(sums[:, rows, None] - sums[:, None, columns], 0))
-        cells[:, rows[:, None] < np.arange(columns.start, columns.stop)] = 0
-        return cells
+    def sums(self, indices: Sequence[int], row_of: IntArray, column_of: IntArray) -> Float64Array:
+        """Returns the sums of A over groups of queries and of keys, ``(heads, row groups, column groups)``, in float64.
 
-    def _moved_back(self, rows: IntArray, columns: slice) -> Float64Array:
-        """Returns the cells of any heads: each row's query is moved back token by token, and meets each token's key."""
-        features, heads = self.queries.shape[-1], list(self.key_heads)
-        moved = np.zeros((len(heads), len(rows), features))
-        cells = np.zeros((len(heads), len(rows), columns.stop - columns.start))
-        row_of = {int(token): row for row, token in enumerate(rows)}
-        for token in range(int(rows[-1]), columns.start - 1, -1):
-            if token in row_of:
-                moved[:, row_of[token]] = self.queries[heads, token]
-            if token < columns.stop:
-                cells[:, :, token - columns.start] = (moved @ self.keys[heads, token, :, None])[..., 0]
+        The queries of a group are moved back together, token by token, and meet each token's key: A is linear in them.
+        So it takes no longer for a group than for a token.
+
+        Args:
+            indices: the indices of the heads.
+            row_of: ``(tokens,)``, the number of the group of each query; -1 for none.
+            column_of: ``(tokens,)``, the number of the group of each key; -1 for none.
+        """
+        part = self.of_heads(indices)
+        heads = list(part.key_heads)
+        moved = np.zeros((len(heads), row_of.max(initial=-1) + 1, self.queries.shape[-1]))
+        sums = np.zeros((*moved.shape[:2], column_of.max(initial=-1) + 1))
+        last, first = int(np.flatnonzero(row_of >= 0)[-1]), int(np.flatnonzero(column_of >= 0)[0])
+        for token in range(last, first - 1, -1):
+            row, column = row_of[token], column_of[token]
+            if row >= 0:
+                moved[:, row] += part.queries[heads, token]
+            if column >= 0:
+                met = (moved @ part.keys[heads, token, :, None])[..., 0]
+                sums[:, :, column] += met if part.strength is None else met * part.strength[:, token, None]
+                if part.skip is not None and row >= 0:
+                    sums[:, row, column] += part.skip
             before = moved
-            if self.decay is not None:
-                decay = self.decay[:, token].astype(np.float64) * (1 if self.rates is None else self.rates)
+            if part.decay is not None:
+                decay = part.decay[:, token].astype(np.float64) * (1 if part.rates is None else part.rates)
                 moved = moved * np.exp(decay)[:, None]
-            if self.erased is not None:
-                left, right = self.erased[:, :, token]
+            if part.erased is not None:
+                left, right = part.erased[:, :, token]
                 moved = moved + (before @ right[:, :, None]) * left[:, None]
-        return cells
+        return sums
 
 
 @final
@@ -170,6 +187,36 @@ class RecurrentMaps(DerivedMaps):
         tokens = np.arange(len(self.key_tokens))
         visible: BoolArray = tokens[keys] <= tokens[queries, None]
         return visible if self.padding is None else visible & self.padding[keys]
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        """Returns the means of a block's pixels, in a time that grows with ``height`` and the number of tokens.
+
+        The maxima are the means: numbers of either sign have no largest one that stands for the others.
+        """
+        rows, columns = queries.stop - queries.start, keys.stop - keys.start
+        if height > rows or width > columns:
+            return super().overview(heads, height, width, queries, keys, maximum=maximum)
+        tokens = len(self.query_tokens)
+        row_of, column_of = np.full(tokens, -1), np.full(tokens, -1)
+        row_of[queries] = np.repeat(np.arange(height), np.diff(block_edges(rows, height)))
+        column_of[keys] = np.repeat(np.arange(width), np.diff(block_edges(columns, width)))
+        if self.padding is not None:
+            column_of[~self.padding] = -1
+
+        # The visible cells of a pixel are counted as those of each query over the keys up to it.
+        column_starts = keys.start + block_edges(columns, width)
+        real_keys = np.concatenate([[0], np.cumsum(column_of >= 0)])
+        ends = np.minimum(column_starts[1:], np.arange(queries.start, queries.stop)[:, None] + 1)
+        seen = real_keys[np.maximum(ends, column_starts[:-1])] - real_keys[column_starts[:-1]]
+        counts = np.add.reduceat(seen, block_edges(rows, height)[:-1])
+        sums = np.zeros((len(heads), height, width))
+        if counts.any():
+            summed = self.recurrence.sums(self.head_indices(heads), row_of, column_of)
+            sums[:, :, : summed.shape[2]] = summed
+        means = (sums / np.maximum(counts, 1)).astype(np.float32)
+        return Overview(mean=means, maximum=means, visible=counts > 0)
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns all heads as one group: they see the same cells."""

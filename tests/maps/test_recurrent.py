@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.derived import NormalizedMaps
+from attnviz.maps.derived import DerivedMaps, NormalizedMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.recurrent import Recurrence, RecurrentMaps
 from attnviz.maps.saved import load, save
@@ -97,10 +97,16 @@ def test_window_is_the_part_of_the_whole_map(name: str) -> None:
     assert np.isnan(window.scores).all()
 
 
-def test_overview_has_the_means_of_the_cells_with_their_signs() -> None:
-    maps = maps_of(RECURRENCES["an erasure"])
-    overview = maps.overview((1,), 1, 1, slice(3, 5), slice(0, 3))
-    assert overview.mean[0, 0, 0] == pytest.approx(maps.weights[1, 3:5, 0:3].mean())
+@pytest.mark.parametrize(
+    "block", [(3, 2, slice(1, 7), slice(0, 6)), (7, 7, slice(0, 7), slice(0, 7)), (2, 4, slice(3, 5), slice(0, 3))]
+)
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_overview_has_the_means_of_the_visible_cells(name: str, block: tuple[int, int, slice, slice]) -> None:
+    maps = maps_of(RECURRENCES[name], np.arange(TOKENS) != 2)
+    overview, expected = maps.overview((2, 0), *block), DerivedMaps.overview(maps, (2, 0), *block)
+    np.testing.assert_allclose(overview.mean, expected.mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(overview.visible, expected.visible)
+    assert (overview.mean < 0).any()
 
 
 def test_padding_is_not_visible() -> None:
