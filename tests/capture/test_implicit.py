@@ -36,7 +36,7 @@ FUNCTIONS = {  # the function that computes the recurrence, and the place of the
     "nemotron_h": (MAMBA2, 0),
     "falcon_h1": (MAMBA2, 0),
 }
-TOKENS, REAL = 9, 6  # tokens of each of two texts, and those of the second that are no padding
+TOKENS, PADDED = 9, 3  # tokens of each of two texts, and those at the start of the second that are padding
 
 
 def small_model(kind: str) -> nn.Module:
@@ -60,9 +60,9 @@ def small_model(kind: str) -> nn.Module:
 
 
 def inputs() -> dict[str, Any]:
-    """Returns two texts, the second with padding at its end."""
+    """Returns two texts, the second with padding at its start, which every later token could see."""
     mask = torch.ones(2, TOKENS, dtype=torch.long)
-    mask[1, REAL:] = 0
+    mask[1, :PADDED] = 0
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(3, 90, (2, TOKENS), generator=generator)
     return {"input_ids": ids, "attention_mask": mask, "use_cache": False}
@@ -107,11 +107,11 @@ def assert_gives_outputs(maps: list[Any], calls: list[tuple[Tensor, Tensor]]) ->
         for one, (values, output) in zip(of_text, calls, strict=True):
             assert isinstance(one, RecurrentMaps)
             assert one.quantity == "implicit"
-            real = slice(0, REAL if item else TOKENS)
+            real = slice(PADDED if item else 0, TOKENS)
             expected = output[item, :, real].double().numpy()
             mixed = one.weights[:, real].astype(np.float64) @ values[item].double().numpy()
             np.testing.assert_allclose(mixed, expected, atol=1e-5 * max(1, np.abs(expected).max()))
-            assert one.visible_key_counts(one.heads[0], slice(0, 3)).tolist() == [1, 2, 3]
+            assert one.visible_key_counts(one.heads[0], real).tolist() == list(range(1, TOKENS - real.start + 1))
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
