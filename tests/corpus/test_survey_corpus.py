@@ -16,6 +16,7 @@ from attnviz.corpus.saved import write_survey
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun, device_of_process
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
+from tests.today import todays
 
 OPTIONS = SurveyOptions(corpus=("texts.txt",), settings={"model": "random"})
 
@@ -60,20 +61,17 @@ class Mortal(RandomTexts):
         return super().inputs_of(ids, attention_mask)
 
 
-@pytest.mark.parametrize("batches_done", [0, 1, 7, 13])
-def test_a_survey_that_was_killed_goes_on_to_the_same_bytes(
-    corpus: Path, model: RandomTexts, tmp_path: Path, batches_done: int
-) -> None:
-    whole = SurveyRun(model, OPTIONS).run(CorpusReader([str(corpus)]))
-    checkpoint = tmp_path / "s.checkpoint"
-    with pytest.raises(Killed):
-        SurveyRun(Mortal(batches_done), OPTIONS, checkpoint=checkpoint, seconds=0).run(CorpusReader([str(corpus)]))
-    assert checkpoint.exists() == (batches_done > 0)
-    left = Mortal(10**6)
-    resumed = SurveyRun(left, OPTIONS, checkpoint=checkpoint, seconds=0).run(CorpusReader([str(corpus)]), resume=True)
-    assert bytes_of(resumed) == bytes_of(whole)
-    again = SurveyRun(Mortal(0), OPTIONS, checkpoint=checkpoint).run(CorpusReader([str(corpus)]), resume=True)
-    assert bytes_of(again) == bytes_of(whole)
+def test_a_survey_that_was_killed_goes_on_to_the_same_bytes(corpus: Path, model: RandomTexts, tmp_path: Path) -> None:
+    whole = bytes_of(SurveyRun(model, OPTIONS).run(CorpusReader([str(corpus)])))
+    for batches_done in (0, *todays((1, 7, 13), one_in=3)):
+        checkpoint = tmp_path / f"{batches_done}.checkpoint"
+        with pytest.raises(Killed):
+            SurveyRun(Mortal(batches_done), OPTIONS, checkpoint=checkpoint, seconds=0).run(CorpusReader([str(corpus)]))
+        assert checkpoint.exists() == (batches_done > 0)
+        left = SurveyRun(Mortal(10**6), OPTIONS, checkpoint=checkpoint, seconds=0)
+        assert bytes_of(left.run(CorpusReader([str(corpus)]), resume=True)) == whole
+        again = SurveyRun(Mortal(0), OPTIONS, checkpoint=checkpoint)
+        assert bytes_of(again.run(CorpusReader([str(corpus)]), resume=True)) == whole
 
 
 def test_resume_refuses_another_corpus_model_or_setting(corpus: Path, model: RandomTexts, tmp_path: Path) -> None:

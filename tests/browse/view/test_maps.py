@@ -1,6 +1,7 @@
 """What a map on the screen may not lose: single bright cells, and the numbers of heads with long names."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from attnviz.text.tokens import Tokens
 from tests.browse.examples import TRUE_COLOR, after, screen_of, shown_lines
 from tests.browse.player import CHARACTER
 from tests.conftest import dense_maps
+from tests.today import todays
 
 DARKEST_OF_ALL = 250  # the sum of red, green and blue: cells of the even weights lie below it, the bright cell above
 LIGHTEST_SHADES = frozenset("▒▓█")
@@ -63,11 +65,15 @@ def has_bright_cell(lines: list[Line], columns: range, uses_shades: bool) -> boo
     return False
 
 
-@pytest.mark.parametrize(("tokens", "row", "column"), [(30, 28, 11), (90, 46, 44), (900, 898, 301), (1500, 751, 749)])
-@pytest.mark.parametrize(("colors", "character"), [(TRUE_COLOR, None), (16, None), (TRUE_COLOR, CHARACTER)])
+BRIGHT_CELLS = ((30, 28, 11), (90, 46, 44), (900, 898, 301), (1500, 751, 749))  # tokens, row and column
+TERMINALS = ((TRUE_COLOR, None), (16, None), (TRUE_COLOR, CHARACTER))
+
+
+@pytest.mark.parametrize(("cell", "terminal"), todays(product(BRIGHT_CELLS, TERMINALS), one_in=5))
 def test_one_bright_cell_is_drawn_at_every_zoom_and_size(
-    tokens: int, row: int, column: int, colors: int, character: tuple[int, int] | None
+    cell: tuple[int, int, int], terminal: tuple[int, tuple[int, int] | None]
 ) -> None:
+    (tokens, row, column), (colors, character) = cell, terminal
     recording, seen, lost = one_bright_cell(tokens, row, column), 0, []
     for width, height in ((40, 12), (80, 24), (120, 40), (200, 60)):
         screen = Screen(Session(recording), Size(width, height, character), colors)

@@ -66,7 +66,6 @@ class Opened:
         self.page.mouse.move(-1, -1)
         self.page.emulate_media(media="null")
         self.page.set_viewport_size(USUAL["viewport"])
-        self.page.goto("about:blank")
 
     def open_head(self, number: int = 0, view: str = "matrix") -> None:
         self.page.evaluate(f"location.hash = 'head=x&number={number}&view={view}'")

@@ -22,8 +22,9 @@ STRIPED_ROWS = """
 window.stripedRows = ({ data, width, height }) => {
   let striped = 0;
   for (let y = 0; y < height; y++) {
-    const line = Array.from({ length: width }, (_, x) => data[4 * (y * width + x)] + data[4 * (y * width + x) + 1]);
-    const usual = [...line].sort((one, two) => one - two)[width >> 1];
+    const at = (x) => 4 * (y * width + x);
+    const line = Uint16Array.from({ length: width }, (_, x) => data[at(x)] + data[at(x) + 1]);
+    const usual = line.slice().sort()[width >> 1];
     striped += line.some((value) => Math.abs(value - usual) > 40);
   }
   return striped / height;

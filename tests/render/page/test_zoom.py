@@ -22,12 +22,13 @@ from tests.attention.biases import alibi_bias
 from tests.maps.examples import factored
 from tests.render.page.conftest import Opened, Opener, new_page
 from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
+from tests.today import todays
 
 pytestmark = pytest.mark.slow
 ONE_HEAD = "{ numbers: [scene.shown.number], how: null, side: 0 }"
 
 
-@pytest.fixture(scope="module", params=RULES)
+@pytest.fixture(scope="module", params=todays(RULES, one_in=4))  # test_arithmetic.py tries all, without a browser
 def ruled(
     browser: Any, tmp_path_factory: pytest.TempPathFactory, request: Any
 ) -> Iterator[tuple[FactoredMaps, Opened]]:
