@@ -57,7 +57,7 @@ def streams(piped: bytes | None) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
         patch("sys.stderr", err),
         patch("sys.stdin", stdin),
         patch("typer.launch", lambda _: 0),
-        patch("attnviz.cli.input.is_piped", lambda: piped is not None),
+        patch("attnviz.cli.runs.is_piped", lambda: piped is not None),
     ):
         yield out, err
 

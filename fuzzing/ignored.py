@@ -202,7 +202,7 @@ def troubles(tried: Iterable[tuple[str, str, str]], folder: Path) -> Iterator[st
 def workplace() -> Iterator[Path]:
     """Within, the working folder is one with the files that the lines name, and nothing is piped."""
     before = Path.cwd()
-    with tempfile.TemporaryDirectory() as name, patch("attnviz.cli.input.is_piped", lambda: False):
+    with tempfile.TemporaryDirectory() as name, patch("attnviz.cli.runs.is_piped", lambda: False):
         os.chdir(name)
         try:
             Path("two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")

@@ -90,8 +90,7 @@ def show(
     batch: declared.Batch = None,
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
-    from attnviz.cli.input import read_batch, read_input
-    from attnviz.cli.runs import record, record_batch, refuse_undrawable
+    from attnviz.cli.runs import read_batch, read_input, record, record_batch, refuse_undrawable
     from attnviz.cli.subject import RECORDING
     from attnviz.render.formats import FILMS
 
@@ -178,8 +177,7 @@ def _save_recording(
     half: bool,
 ) -> None:
     """Saves the attention over a text, to show it later without the model."""
-    from attnviz.cli.input import read_batch, read_input
-    from attnviz.cli.runs import record, record_batch
+    from attnviz.cli.runs import read_batch, read_input, record, record_batch
     from attnviz.cli.subject import RECORDING
     from attnviz.maps.saved import save
 
@@ -218,8 +216,7 @@ def _show_logits(
     batch: Path | None,
 ) -> None:
     """Draws the parts of a token's logit at the last selected query."""
-    from attnviz.cli.input import read_input
-    from attnviz.cli.runs import logit_parts
+    from attnviz.cli.runs import logit_parts, read_input
 
     refuse_changed(LOGITS, options)
     if batch is not None:
@@ -261,8 +258,7 @@ def heads(
     types: declared.KnownTypes = False,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
-    from attnviz.cli.input import read_texts
-    from attnviz.cli.runs import record
+    from attnviz.cli.runs import read_texts, record
 
     refuse_output(output, "atlas")
     if types:
@@ -337,8 +333,15 @@ def compare(
     of: Of = "weights",
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
-    from attnviz.cli.input import read_comparison, read_effects_pair, read_input, read_surveys
-    from attnviz.cli.runs import record_both, record_models, refuse_unchanged
+    from attnviz.cli.runs import (
+        read_comparison,
+        read_effects_pair,
+        read_input,
+        read_surveys,
+        record_both,
+        record_models,
+        refuse_unchanged,
+    )
 
     refuse_output(output)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
@@ -398,8 +401,7 @@ def explain(
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
     """Walk through the computation of one head, step by step."""
-    from attnviz.cli.input import read_input
-    from attnviz.cli.runs import compute
+    from attnviz.cli.runs import compute, read_input
     from attnviz.text.selection import parse_head
 
     suffix = explanation_suffix(output)
@@ -464,8 +466,7 @@ def steps(
 ) -> None:
     """Show what a model looked at for each token that it wrote."""
     from attnviz.cli.decoding import show_steps
-    from attnviz.cli.input import read_input
-    from attnviz.cli.runs import record
+    from attnviz.cli.runs import read_input, record
     from attnviz.render.formats import FILMS
 
     refuse_output(output, "atlas", others=other_suffixes("steps"))
@@ -491,8 +492,7 @@ def browse(
 ) -> None:
     """Explore all heads in a full-screen view."""
     from attnviz.browse.start import browse, refuse_browse
-    from attnviz.cli.input import read_input
-    from attnviz.cli.runs import record
+    from attnviz.cli.runs import read_input, record
     from attnviz.cli.subject import Kind, Subject
 
     refuse_browse()

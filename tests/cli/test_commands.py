@@ -163,14 +163,14 @@ def test_what_the_machine_cannot_do_is_one_line_that_is_not_long(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("attnviz.cli.input.read_input", fail)
+    monkeypatch.setattr("attnviz.cli.runs.read_input", fail)
     line = attnviz.refused("show", "Life")
     assert said in line
     assert len(line) < 1_100
 
 
 def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.cli.input.read_input", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.runs.read_input", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["show", "Life"])
 

@@ -30,7 +30,7 @@ def test_a_suffix_after_the_hyphen_is_the_format_on_standard_output(attnviz: Str
 def test_a_format_that_holds_no_table_is_refused_before_the_work(
     attnviz: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.cli.input.read_texts", None)
+    monkeypatch.setattr("attnviz.cli.runs.read_texts", None)
     refusal = attnviz.refused("heads", "a b", "-o", "-.npz")
     assert refusal.startswith("attnviz: this command does not write .npz; use .txt, .png")
 

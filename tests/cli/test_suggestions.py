@@ -543,7 +543,7 @@ def run(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     monkeypatch.setenv("ATTNVIZ_DPI", "30")  # pictures of few pixels
     monkeypatch.setattr("typer.main.get_command", lambda _: PROGRAM)
     monkeypatch.setattr("attnviz.cli.commands.program", lambda _: PROGRAM)  # which takes its time to build
-    monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
+    monkeypatch.setattr("attnviz.cli.runs.is_piped", lambda: False)
     monkeypatch.setattr("attnviz.browse.start.refuse_browse", lambda: None)
     monkeypatch.setattr("attnviz.browse.start.browse", lambda *_: 0)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(PIXEL))  # once laid out
