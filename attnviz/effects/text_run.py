@@ -23,6 +23,7 @@ from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
 LEAST_SCALE = 1e-6  # of the numbers of an output, so that outputs of only zeros can be compared
+PLAIN_LEAVES = (Tensor, bool, int, float, str)  # the parts of outputs that are no containers
 AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, relative to the output's largest number
 
 
@@ -106,7 +107,8 @@ class TextRun:
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
 
-        False if the batch fails with an error of torch or Python. Stores the metric of the whole run, and the metrics
+        False if the batch fails with an error of torch or Python, or if the output is of a class whose tensors are not
+        known, so that those of the sets cannot be told apart. Stores the metric of the whole run, and the metrics
         of the batch if they agree.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
@@ -114,6 +116,8 @@ class TextRun:
         checked_set, other_sets = group[0], group[1 : self.batch_size] or [()]
         [whole_output] = replace(self, resumes=False).outputs(site, [checked_set])
         self.metric_without[checked_set] = self._measure_output(whole_output)
+        if not all(leaf is None or isinstance(leaf, PLAIN_LEAVES) for leaf in tree_leaves(whole_output)):
+            return False
         try:
             *other_outputs, checked_output = self.outputs(site, [*other_sets, checked_set])
         except AttnvizError:

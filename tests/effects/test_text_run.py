@@ -1,5 +1,8 @@
 """Runs of many sets of heads in one batch, of models that take texts otherwise than others do."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -53,3 +56,36 @@ def test_tokens_or_texts_may_come_first(by: str) -> None:
 
 def test_a_model_that_takes_no_larger_batch_runs_whole_for_each_set() -> None:
     assert effects(Layers(limited=True), "zero") == pytest.approx(effects(Layers(), "zero"), rel=1e-4)
+
+
+class Predictions:
+    """An output of a class of the user's own, in which no library finds the tensor."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+class Language(nn.Module):
+    def __init__(self, wrapped: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layers, self.wrapped = Layers(), wrapped
+        self.embedding, self.head = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, 20)
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.wrapped(self.head(self.layers(self.embedding(ids))))
+
+
+def mean_logit(output: Any) -> float:
+    logits: Tensor = output.logits if isinstance(output, Predictions) else output
+    return float(logits.mean())
+
+
+@pytest.mark.parametrize("metric", ["loss", "kl", mean_logit])
+def test_sets_of_heads_are_told_apart_in_an_output_of_any_class(metric: Any) -> None:
+    ids = torch.arange(TEXTS * TOKENS).view(TEXTS, TOKENS)
+    changes = []
+    for wrapped in (Predictions, lambda logits: logits):
+        result = attnviz.ablate(Language(wrapped).eval(), ids, metric)
+        changes.append([row.mean for row in result.rows])
+    assert min(map(abs, changes[0])) > 1e-7
+    assert changes[0] == pytest.approx(changes[1], abs=1e-6)
