@@ -102,7 +102,7 @@ class ForwardPass:
                     if call.norms is None
                     else call.norms.path.refusal
                 )
-                if call.norms is not None and call.norms.projections > 1:
+                if call.norms is not None and call.norms.projections > 1 and not call.norms.path.reuse:
                     reason = "its attention output enters several linear maps, as with an adapter that is not merged"
                 elif call.windows > 1:
                     reason = "it attends within windows, whose keys are projected window by window"

@@ -274,6 +274,7 @@ class SiteFinder(Capture):
         self.sites: dict[Key, HeadSite] = {}
         # The sites whose projection is not found yet, each with the path of its output if that is known
         self.sites_without_projection: dict[CallSite, OutputPath | None] = {}
+        self.projected: dict[CallSite, OutputPath] = {}  # the paths of the outputs whose projection is found
         self.module = module
         self.columns: dict[Key, dict[KnownHead, Tensor]] = {}  # by site; names of heads need all calls of the run
         self.modules_of_layers: dict[tuple[str, str, int], str] = {}  # whose heads are modules of their own
@@ -302,6 +303,8 @@ class SiteFinder(Capture):
             path.end("a sum of heads")
             return
         self.sites_without_projection.pop(site, None)
+        if path is not None:
+            self.projected[site] = path
         module = site.module
         if site.head is not None:
             module = self.modules_of_layers.setdefault((site.stack, site.kind, site.layer), module)
@@ -345,6 +348,7 @@ def clean_run(
         finder = _ChunkFinder(model, attention, module)
         output = run_observed(finder, args, kwargs)
         finder.finish()
+    finder.sites_without_projection |= {site: path for site, path in finder.projected.items() if path.reuse}
     if finder.sites_without_projection:
         site, path = next(iter(finder.sites_without_projection.items()))
         reason = "no linear map takes the output of this attention" if path is None else path.refusal

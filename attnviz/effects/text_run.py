@@ -23,7 +23,6 @@ from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
 LEAST_SCALE = 1e-6  # of the numbers of an output, so that outputs of only zeros can be compared
-PLAIN_LEAVES = (Tensor, bool, int, float, str)  # the parts of outputs that are no containers
 AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, relative to the output's largest number
 
 
@@ -108,7 +107,7 @@ class TextRun:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
 
         False if the batch fails with an error of torch or Python, or if the output is of a class whose tensors are not
-        known, so that those of the sets cannot be told apart. Stores the metric of the whole run, and the metrics
+        known, so that those of several sets cannot be told apart. Stores the metric of the whole run, and the metrics
         of the batch if they agree.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
@@ -116,7 +115,7 @@ class TextRun:
         checked_set, other_sets = group[0], group[1 : self.batch_size] or [()]
         [whole_output] = replace(self, resumes=False).outputs(site, [checked_set])
         self.metric_without[checked_set] = self._measure_output(whole_output)
-        if not all(leaf is None or isinstance(leaf, PLAIN_LEAVES) for leaf in tree_leaves(whole_output)):
+        if not _is_readable(whole_output):
             return False
         try:
             *other_outputs, checked_output = self.outputs(site, [*other_sets, checked_set])
@@ -223,6 +222,14 @@ def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_replaced(item, old, new) for item in value)
     return value
+
+
+def _is_readable(output: Any) -> bool:
+    """True if the tensors of an output are known, and none is an attribute of an object of another class."""
+    leaves = tree_leaves(output)
+    attributes = [vars(leaf).values() for leaf in leaves if not isinstance(leaf, Tensor) and hasattr(leaf, "__dict__")]
+    has_unknown = any(isinstance(value, Tensor) for values in attributes for value in values)
+    return not has_unknown and any(isinstance(leaf, Tensor) for leaf in leaves)
 
 
 def _is_close(first: Any, second: Any) -> bool:

@@ -94,9 +94,10 @@ class CapturedCall:
 
     def fields_of(self, item: int) -> dict[str, Any]:
         """Returns the fields of the maps of one text, with the norms of its values if one projection was found."""
-        if self.norms is None or self.norms.texts is None or self.norms.projections > 1:
+        norms = self.norms
+        if norms is None or norms.texts is None or norms.projections > 1 or norms.path.reuse:
             return self.fields[item]
-        text_norms, error = self.norms.texts[item]
+        text_norms, error = norms.texts[item]
         return self.fields[item] | {"value_norms": text_norms, "value_norms_fidelity": error}
 
     def seen_keys(self, item: int) -> BoolArray:

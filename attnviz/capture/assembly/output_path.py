@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.moved_rows import MOVING_GATHERED
 from attnviz.capture.flow.nodes import Contraction
-from attnviz.capture.flow.products import contraction
+from attnviz.capture.flow.products import PRODUCTS, contraction
 
 # Functions whose result has the numbers of their first argument, in its shape
 COPYING = frozenset(
@@ -148,10 +148,12 @@ class OutputPath:
         output: ``(batch, heads, queries, features)``.
         obstacle: the function that ends the path before any linear map; "" while none has.
         has_rest: True if something that is not of this output was added.
+        reuse: the function that takes the output once more after its linear map, such as a gate that the map computes;
+            "" while none has.
     """
 
     def __init__(self, output: Tensor) -> None:
-        self.output, self.obstacle, self.has_rest = output, "", False
+        self.output, self.obstacle, self.has_rest, self.reuse = output, "", False, ""
         # The steps by the address of their memory, so that views need not be followed
         self.steps = {_memory(output): _Step(output, self._own_terms)}
         # Functions of the output that are not linear, by the ``id`` of their results, with a reference to these
@@ -159,7 +161,9 @@ class OutputPath:
 
     @property
     def refusal(self) -> str:
-        """Says that no projection was found, and which function stands between."""
+        """Says that no projection was found, and which function stands between, or takes the output once more."""
+        if self.reuse:
+            return f"beside a linear map of its attention output {self.reuse} takes it, as a gate made of it does"
         ending = f": {self.obstacle} stands between, which is not linear in it" if self.obstacle else ""
         return f"no observed linear map takes its attention output, also not with gates and norms between{ending}"
 
@@ -182,7 +186,21 @@ class OutputPath:
                 self.steps[_memory(result)] = step
             elif target is None or id(target) in sources:
                 self.steps.pop(_memory(result), None)
-                self.ends[id(result)] = ref(result), end or call.name
+                name = (
+                    f"{call.name.strip('_')} by a gate made of it" if sources and end in PRODUCTS else end or call.name
+                )
+                self.ends[id(result)] = ref(result), name
+
+    def note_reuse(self, call: TorchCall) -> None:
+        """Notes that a function takes the output, after a linear map did, and does not only copy it."""
+        if call.name in COPYING or call.name in MOVING:
+            self.follow(call, [])
+            return
+        read = (*(call.args[1:] if call.name in IN_PLACE else call.args), *call.kwargs.values())
+        results = tensors_in((call.result,))
+        is_new = any(result.is_floating_point() and _memory(result) not in self.steps for result in results)
+        if is_new and any(_memory(tensor) in self.steps for tensor in tensors_in(read)):
+            self.reuse = self.reuse or call.name.strip("_")
 
     def end(self, obstacle: str) -> None:
         """Ends the path at a function, whose name is kept, and lets go of its tensors; does nothing without a name."""
@@ -266,8 +284,9 @@ class OutputPath:
 
     def _may_scale(self, factor: object) -> bool:
         """True for a factor that is none of the output's numbers, apart from a norm's one number for each row."""
-        is_of_output = isinstance(factor, Tensor) and bool(self.end_of(factor))
-        return not is_of_output or not factor.dim() or factor.shape[-1] == 1  # type: ignore[attr-defined]
+        end = self.end_of(factor) if isinstance(factor, Tensor) else ""
+        is_of_row = isinstance(factor, Tensor) and (not factor.dim() or factor.shape[-1] == 1)
+        return not end or (is_of_row and end not in PRODUCTS)
 
 
 def _moved_terms(call: TorchCall, source_terms: Callable[[Tensor], list[_Term]]) -> list[_Term]:

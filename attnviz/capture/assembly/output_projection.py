@@ -128,6 +128,7 @@ class ProjectionSearch:
     def __init__(self) -> None:
         # The paths of outputs whose projection is searched, and the functions that receive projections
         self.pending: list[tuple[OutputPath, ReceiveProjection]] = []
+        self.projected: list[OutputPath] = []  # the paths of the last calls whose projections were found
         # The operand of the last projection; ``None`` once another call is expected
         self.last_operand: Tensor | None = None
         # The functions that received it, with the projection
@@ -144,14 +145,16 @@ class ProjectionSearch:
         The output is ``(batch, heads, queries, features)``. If too many outputs wait, the oldest is forgotten. Returns
         its path, which tells what stood between if no projection is found.
         """
-        self.last_operand, self.last_receivers = None, []
+        self.last_operand, self.last_receivers, self.projected = None, [], []
         latest_pending = self.pending[1 - MAX_PENDING :]  # one less than the limit
         path = OutputPath(output)
         self.pending = [*latest_pending, (path, receive)]
         return path
 
     def follow(self, call: TorchCall) -> None:
-        """Notes what a function that is no projection makes of the searched outputs."""
+        """Notes what a function that is no projection makes of the searched outputs, and of those just projected."""
+        for path in self.projected:
+            path.note_reuse(call)
         paths = [path for path, _ in self.pending if not path.obstacle]
         for path in paths:
             try:
@@ -184,6 +187,7 @@ class ProjectionSearch:
                     still_pending.append((path, receive))
                     continue
                 receive(found, place)
+                self.projected = [*self.projected, path]
                 self.last_operand = matrix
                 self.last_receivers = [*self.last_receivers, (receive, found)]
             is_found, self.pending = len(still_pending) < len(self.pending), still_pending

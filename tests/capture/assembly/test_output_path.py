@@ -96,6 +96,17 @@ CURVED: dict[str, tuple[Change, str]] = {
     "softmax": (lambda mixed, x, gates, at: mixed.flatten(2).softmax(-1), "softmax"),
     "arguments by name": (lambda mixed, x, gates, at: torch.div(input=mixed, other=gates.norm), "div"),
     "a mean of several heads": (lambda mixed, x, gates, at: torch.cumsum(mixed, 2), "cumsum"),
+    "one number of its own a head": (
+        lambda mixed, x, gates, at: mixed * functional.linear(mixed, gates.norm[None]).sigmoid(),
+        "mul by a gate made of it",
+    ),
+}
+OWN_GATES: dict[str, Change] = {  # their linear map is not the output projection
+    "a gate": lambda mixed, x, gates, at: mixed.flatten(2) * gates.by_channel(mixed.flatten(2)).sigmoid(),
+    "a product": lambda mixed, x, gates, at: gates.by_channel(mixed.flatten(2)) * mixed.flatten(2),
+    "after a gate": lambda mixed, x, gates, at: (
+        (mixed * gates.by_head(x)[..., None]).flatten(2) * gates.by_channel(mixed.flatten(2)).sigmoid()
+    ),
 }
 
 
@@ -215,6 +226,13 @@ def test_what_is_not_linear_is_refused_by_its_function(name: str) -> None:
     for measure in (attnviz.contributions, attnviz.ablate):
         with pytest.raises(AttnvizError, match=rf"layer 0 .* {function} stands between, which is not linear"):
             measure(Layer(change).eval(), IDS)
+
+
+@pytest.mark.parametrize("name", OWN_GATES)
+def test_a_gate_that_a_map_computes_from_the_output_is_refused(name: str) -> None:
+    for measure in (attnviz.contributions, attnviz.ablate):
+        with pytest.raises(AttnvizError, match="beside a linear map of its attention output mul takes it"):
+            measure(Layer(OWN_GATES[name]).eval(), IDS)
 
 
 @torch.no_grad()
