@@ -17,7 +17,10 @@ from attnviz.streaming.overview import Overview, bands_of_queries, block_edges
 
 MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
 MAX_DENSE_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept as arrays
-NO_CONTRIBUTIONS = "implicit attention has no contributions, since it is no weight; leave out one of the two"
+NO_CONTRIBUTIONS = (
+    "implicit attention is no weight, so it has no contributions, no ablation and no steps to explain; "
+    f"leave out {option('attention', 'implicit')} for softmax attention"
+)
 TINY = np.finfo(np.float32).tiny  # replaces a norm of 0, which has no logarithm
 REMARK = (
     "Contributions: ‖α f(x)‖, a weight times the norm of its key's value after the output projection "

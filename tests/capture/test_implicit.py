@@ -248,5 +248,5 @@ def test_model_without_linear_layers_is_refused() -> None:
 
 
 def test_contributions_of_implicit_attention_are_refused() -> None:
-    with pytest.raises(AttnvizError, match="implicit attention has no contributions"):
+    with pytest.raises(AttnvizError, match="implicit attention is no weight, so it has no contributions"):
         attnviz.record(linear_model("chunk_gla"), attention="implicit", values=True)
