@@ -238,6 +238,7 @@ class Browser(Application[int], inherit_bindings=False):
 
     def action_ask(self, asked: str) -> None:
         """Opens a prompt with a text to begin with, or says why there is none."""
+        self.show(replace(self.state, message=""))  # what was said may take more lines than the prompt
         state, session, text = self.state, self.session, ""
         is_combination = state.head >= session.recorded_count
         finds_heads = asked == "query" and not state.has_open_head and not state.lens

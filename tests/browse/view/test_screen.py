@@ -54,7 +54,7 @@ HEAD = """\
  shades: attention weight of "2" (2) in head 0.4, 0% to 100%
  0 1 2 3 4 5 6 7
  queries 0-6 of 8, keys 0-7 of 8
-? keys q quit + zoom in / find a in all heads g strongest ]"""
+? keys q quit + zoom in / find \\ key a in all heads g strong"""
 
 SORTED = """\
  4 heads  weights · by previous · without “0”, 50% (t)
