@@ -108,19 +108,14 @@ class Units(Groups):
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
     @cached_property
-    def spaces(self) -> str:
-        """The gap before each unit, as `spaces_before` writes it."""
-        return spaces_before(self.tokens if self.has_unit_for_each_token else self.as_tokens())
+    def gaps(self) -> tuple[bool, ...]:
+        """True for each unit that has a gap after it, or a special token at its border with the next one.
 
-    def is_spaced(self, unit: int) -> bool:
-        """True if there is a gap between the unit and the next one, or if a token at their border is special.
-
-        False if the unit ends the axis, or if the labels show the white space between them.
+        False for the unit that ends the axis, and where the labels show the white space between two units.
         """
-        if unit + 1 >= len(self):
-            return False
-        at_border = [self.stops[unit] - 1, self.starts[unit + 1]]
-        return bool(self.tokens.special[at_border].any()) or self.spaces[unit + 1] != "-"
+        spaces = spaces_before(self.tokens if self.has_unit_for_each_token else self.as_tokens())
+        borders = self.tokens.special[self.stops[:-1] - 1] | self.tokens.special[self.starts[1:]]
+        return (*(special or space != "-" for special, space in zip(borders.tolist(), spaces[1:], strict=True)), False)
 
     def as_tokens(self) -> Tokens:
         """Returns the units as tokens, one for each unit; a unit of several tokens has the id -1."""

@@ -78,7 +78,7 @@ def byte_level_chat() -> Tokens:
 )
 def test_units_are_read_with_the_spaces_of_their_text(tokens: Tokens, by: str, text: str) -> None:
     units = Units.of(tokens, by)
-    gaps = [" " if units.is_spaced(unit) else "" for unit in range(len(units))]
+    gaps = [" " if gap else "" for gap in units.gaps]
     assert "".join(map("".join, zip(units.labels, gaps, strict=True))) == text
 
 

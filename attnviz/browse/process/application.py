@@ -374,9 +374,15 @@ class Listing(OptionList, can_focus=False):
 
     def show(self, listed: Listed, surface: Surface) -> None:
         """Shows rows, and scrolls to the chosen one."""
-        if (listed.rows, surface) != (self.shown[0].rows, self.shown[1]):
+        (shown, old_surface), rows = self.shown, listed.rows
+        lines, old_lines = [line for line, _ in rows], [line for line, _ in shown.rows]
+        if surface == old_surface and len(lines) == len(old_lines):
+            for index, line in enumerate(lines):
+                if line != old_lines[index]:
+                    self.replace_option_prompt_at_index(index, rich_text([line], surface.theme, surface.ascii))
+        else:
             self.clear_options()
-            self.add_options([Option(rich_text([line], surface.theme, surface.ascii)) for line, _ in listed.rows])
+            self.add_options([Option(rich_text([line], surface.theme, surface.ascii)) for line in lines])
         self.shown = listed, surface
         self.highlighted = listed.chosen
 

@@ -94,8 +94,7 @@ class Ranking:
         """Returns the user's name for a head and its pattern, once measured: ``previous token 0.98``; "" for none."""
         if head >= len(self.heads):
             return ""
-        maps, number = self.heads[head]
-        name = self.given_names.get(head_name(maps, number))
+        name = self.given_names.get(head_name(*self.heads[head])) if self.given_names else None
         parts = [f"“{name}”"] if name else []
         if head in self.named_heads and self.frame.rows[head].pattern:
             parts.append(self.frame.rows[head].pattern)

@@ -1,6 +1,6 @@
 """Draws a row of a map over what its keys are: patches of images, frames of a sound, or else tokens of a text."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -87,24 +87,11 @@ def running_text(
     If there are more than ``max_lines``, those around the cursor.
     """
     units, cursor, width = tokens.units, tokens.cursor, columns - 2  # one column stays blank at each side
-    shown_units = range(len(units)) if chosen_units is None else chosen_units
-    cursor_index = bisect_left(shown_units, cursor)
-    start = max(0, cursor_index - width * max_lines // 2) if len(shown_units) > width * max_lines else 0
-    lines: list[list[tuple[int, str, str]]] = [[]]  # of units, their texts and the gaps after them
-    used_columns = cursor_line = 0
-    for unit in shown_units[start:]:
-        label = units.labels[unit]
-        text = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
-        if used_columns and used_columns + cell_len(text) > width:
-            if unit > cursor and len(lines) >= cursor_line + max_lines:
-                break
-            lines.append([])
-            used_columns = 0
-        if unit <= cursor:
-            cursor_line = len(lines) - 1
-        gap = " " if units.is_spaced(unit) else ""
-        lines[-1].append((unit, text, gap))
-        used_columns += cell_len(text + gap)
+    shown_units = range(len(units)) if chosen_units is None else tuple(chosen_units)
+    room, cursor_index = max(1, width * max_lines), bisect_left(shown_units, cursor)
+    start = max(0, cursor_index - room // 2) // room * room if len(shown_units) > room else 0
+    lines = _wrapped(units, shown_units[start : start + 2 * room], width)
+    cursor_line = max(0, bisect_right(lines, cursor, key=lambda line: line[0][0]) - 1)
     first_line = min(max(0, cursor_line - max_lines // 2), max(0, len(lines) - max_lines))
     lines = lines[first_line : first_line + max_lines]
 
@@ -128,6 +115,23 @@ def running_text(
         return tokens.hit(units_of_columns[x]) if x < len(units_of_columns) else None
 
     return Drawing(drawn_lines, hit)
+
+
+@lru_cache(maxsize=64)
+def _wrapped(units: Units, shown_units: Sequence[int], width: int) -> list[list[tuple[int, str, str]]]:
+    """Returns lines of at most ``width`` columns, of units with their texts and the gaps after them."""
+    lines: list[list[tuple[int, str, str]]] = []
+    used_columns = width
+    for unit in shown_units:
+        label = units.labels[unit]
+        text = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
+        gap = " " if units.gaps[unit] else ""
+        if not lines or used_columns + cell_len(text) > width:
+            lines.append([])
+            used_columns = 0
+        lines[-1].append((unit, text, gap))
+        used_columns += cell_len(text + gap)
+    return lines
 
 
 def unique_label(units: Units, unit: int) -> str:

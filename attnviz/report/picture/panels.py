@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -88,6 +88,7 @@ class Quantity:
         """The number of decimals in ``spec``."""
         return int(re.sub(r"\D", "", self.spec))
 
+    @lru_cache(maxsize=256)  # noqa: B019 - quantities are few, and live as long as the process
     def ticks(self, scale: ColorScale, max_ticks: int = 6) -> tuple[tuple[float, str], ...]:
         """Returns tick values along a scale, each with its label; labels have enough digits to differ.
 

@@ -140,8 +140,8 @@ def test_a_head_with_a_part_is_found_by_its_numbers_or_words_of_its_module() -> 
     several = find(screen, state, "1.2")
     assert names[several.head] == "image_blocks:1.2"
     assert several.message == "2 heads are called 1.2: image_blocks:1.2 or text_blocks:1.2"
-    marked = find(screen, state, "text_blocks:0.1,text_blocks:0.2")
-    assert [names[head] for head in marked.marked_heads] == ["text_blocks:0.1", "text_blocks:0.2"]
+    beside = find(screen, state, "text_blocks:0.1,text_blocks:0.2")
+    assert [names[head] for head in beside.heads_to_combine] == ["text_blocks:0.1", "text_blocks:0.2"]
     assert names[read_place(screen, state, "#head=model.text_blocks:1.2").head] == "text_blocks:1.2"
     with pytest.raises(ValueError, match=r"'1\.2' could be 2 heads; write image_blocks:1\.2 or text_blocks:1\.2"):
         read_place(screen, state, "#head=1.2")
