@@ -15,7 +15,7 @@ import attnviz
 from attnviz.capture.assembly.windows import attention_windows, joined_windows
 from attnviz.capture.flow.moved_rows import Origin
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 
 SIDE, WINDOW, WIDTH, HEADS = 8, 4, 12, 2
@@ -74,9 +74,41 @@ class Embedded(nn.Module):
         return x
 
 
+class WholeAttention(WindowedAttention):
+    """Attention of each token to all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1))
+        moved: Tensor = x + functional.scaled_dot_product_attention(*parts).mean()
+        return moved
+
+
 def places(side: int, shift: int) -> np.ndarray[Any, Any]:
     """Which token stands where in each window, ``(windows, tokens)``."""
     return windowed(torch.arange(side * side).view(1, side, side, 1), shift)[..., 0].numpy()
+
+
+@torch.no_grad()
+def test_windows_of_a_second_pass_are_joined_after_attention_without_windows() -> None:
+    model, texts = Embedded(by_hand=False), [torch.randn(1, SIDE**2, 3) for _ in range(2)]
+    model.layers.append(WholeAttention(0, by_hand=False))
+    expected: list[LayerMaps] = []
+    for pixels in texts:
+        with attnviz.record(model) as alone:
+            model(pixels)
+        expected += alone.maps
+    with attnviz.record(model) as recording:
+        for pixels in texts:
+            model(pixels)
+    found = sorted(recording.maps, key=lambda maps: maps.item)
+    assert [(maps.layer, maps.item, len(maps.key_tokens)) for maps in found] == [
+        (layer, item, SIDE**2) for item in (0, 1) for layer in (0, 1, 2)
+    ]
+    for maps, other in zip(found, expected, strict=True):
+        assert isinstance(maps, DenseMaps)
+        assert isinstance(other, DenseMaps)
+        assert np.array_equal(maps.visible, other.visible)
+        np.testing.assert_array_equal(maps.weights, other.weights)
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

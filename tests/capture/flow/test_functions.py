@@ -140,7 +140,8 @@ class Followed:
         joined = self.call("reshape", Tensor.reshape, swapped, (TEXTS * HEADS, TOKEN_COUNT, -1))
         added = self.call("add", torch.add, projected, tokens)
         normed = self.call("layer_norm", functional.layer_norm, added, [WIDTH], GAIN)
-        return [self.flow.node(each) for each in (projected, heads, swapped, joined, added, normed)]
+        folded = self.call("reshape", Tensor.reshape, WEIGHT, (HEADS, -1, WIDTH))
+        return [self.flow.node(each) for each in (projected, heads, swapped, joined, added, normed, folded)]
 
 
 def facts(node: Node) -> tuple[object, ...]:
