@@ -70,7 +70,7 @@ PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
 IMAGES = SourceRow(  # any other name, if the command was given an image
     "a Hugging Face vision model",
     "attnviz.models.huggingface.image_reader:ImageReader",
-    ("attention", "device_map", "dense"),
+    ("generate", "attention", "device_map", "dense"),
 )
 PICTURES = SourceRow(  # any other name, if the command was given a text and images
     "a Hugging Face vision-language model",
@@ -99,7 +99,15 @@ def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = 
                 "leave one of them out"
             )
         settings = replace(settings, attention=tower) if is_picture_tower else settings
-    reader = row.load()(settings, [row.name for row in BUILT_IN], use)
+    built_in = [row.name for row in BUILT_IN]
+    if row in (IMAGES, PICTURES):
+        from attnviz.models.huggingface.picture_decoder_reader import PictureDecoderReader, has_own_decoder
+
+        if has_own_decoder(cast(Any, IMAGES.load()(settings, built_in, use))):
+            return PictureDecoderReader(settings, built_in, use)
+        if settings.generate and row is IMAGES:
+            raise AttnvizError(f"{option('generate')} does not apply to images of {settings.model}; leave it out")
+    reader = row.load()(settings, built_in, use)
     if tower is not None:
         other_input = option("image", "photo.jpg") if tower == PICTURE_TOWER else "a text"
         refuse_other_tower(tower, reader.tower, settings.model, f"add {other_input}")

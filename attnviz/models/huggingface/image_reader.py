@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -45,11 +45,11 @@ NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of
 READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
 
 
-@final
 class ImageReader(MediaReader):
     """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and similar models."""
 
-    reads, noun = ("image",), "image"
+    reads: ClassVar[tuple[str, ...]] = ("image",)
+    noun = "image"
 
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
@@ -94,6 +94,11 @@ class ImageReader(MediaReader):
         model: Any = self.loaded[0]
         is_classifier = self.use == "labels" and type(model).__name__.endswith(IMAGE_CLASSIFIERS)
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
+
+    @property
+    def words(self) -> Tokens | None:
+        """The tokens that a decoder of text read last; ``None`` for a model without one."""
+        return None
 
     def find_token(self, label: str, tokens: Tokens) -> FoundToken:
         """Returns the number of a label in upper or lower case: a whole name, a part between commas, or the number."""
@@ -222,13 +227,16 @@ class ImageReader(MediaReader):
         if output is not None and objects is not None:
             output = with_objects(output, objects)
         prompt = prompt_tokens(self.module, 1)
-        others = tuple(tokens for tokens in (objects, prompt) if tokens is not None)
+        others = tuple(tokens for tokens in (objects, prompt, self.words) if tokens is not None)
         image = image_of(picture, example.image.name) if output is None else output.canvas
         assert isinstance(image, Image)
+        count = len(self.words or ())
+        stand_alone = any(len(each.query_tokens) == len(each.key_tokens) == count for each in recording.maps)
+        words = None if stand_alone else self.words
         with self.reading(READ_TASK):
-            axes = PictureAxes(self.module, prepared.inputs, self._pixels_of, picture, image, output, others)
+            axes = PictureAxes(self.module, prepared.inputs, self._pixels_of, picture, image, output, others, words)
             maps = [with_probe(axes.placed(layer_maps)) for layer_maps in recording.maps]
-        has_parts = any(layer_maps.query_tokens is other for layer_maps in maps for other in others)
+        has_parts = self.words is not None or any(each.query_tokens is other for each in maps for other in others)
         remarks = [remark for remark in recording.remarks if remark != OVERLAP]
         maps, more_remarks = self._parts_of(maps) if has_parts else self._placed_of(maps, remarks)
         if any(isinstance(layer_maps.key_tokens.canvas, Image) for layer_maps in maps):
@@ -258,7 +266,9 @@ class ImageReader(MediaReader):
         for layer_maps in maps:  # the names of heads need no part if only one is drawn
             parts[attention_part(layer_maps)].append(replace(layer_maps, part=None))
         existing = [part for part in ATTENTION_PARTS if parts[part]]
-        chosen = self.settings.attention or ("cross" if parts["cross"] else existing[0])
+        reads_picture_among_words = any(layer_maps.key_tokens.image_indices for layer_maps in parts["decoder"])
+        default = "cross" if parts["cross"] else "decoder" if reads_picture_among_words else existing[0]
+        chosen = self.settings.attention or default
         if not parts[chosen]:
             raise self._unknown_attention(existing)
         write = argument if self.is_live else flag
@@ -271,6 +281,11 @@ class ImageReader(MediaReader):
         import torch
 
         features = self.loaded[1](image, return_tensors="pt")
+        if "pixel_values" not in features:
+            raise AttnvizError(
+                f"{self.name} reads {self.module.main_input_name}, not pixels in rows and columns, so places are "
+                "unknown; record it in Python with attnviz.record(model)"
+            )
         inputs = {"pixel_values": self._pixels_of(image)}
         names = inspect.signature(self.module.forward).parameters
         if "pixel_mask" in names and "pixel_mask" in features:

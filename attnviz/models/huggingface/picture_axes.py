@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnviz.base.arrays import IntArray
 from attnviz.media.image import Image
 from attnviz.models.huggingface.image_places import PixelTokens, measured_places
 from attnviz.models.huggingface.token_inputs import UnknownPlacesError, features_at
-from attnviz.models.reading.media_tokens import image_tokens
+from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens, with_pictures
 from attnviz.text.selection import AttentionPart
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -41,6 +42,7 @@ class PictureAxes:
         image: the same, as places refer to it.
         output: the tokens of the model's output; ``None`` if none has a place.
         others: tokens without a place, such as objects, one axis each.
+        words: those of them that a decoder reads behind the patches in one sequence; ``None`` for none.
         overlap: true if patches overlap, so that each is drawn as the cell around its centre.
     """
 
@@ -51,6 +53,7 @@ class PictureAxes:
     image: Image
     output: Tokens | None
     others: tuple[Tokens, ...]
+    words: Tokens | None = None
     overlap: bool = False
     _measured: dict[tuple[object, ...], Tokens | None] = field(default_factory=dict)
 
@@ -65,8 +68,6 @@ class PictureAxes:
     def _tokens(self, maps: "LayerMaps", tokens: Tokens) -> Tokens:
         """Returns the tokens of an axis: those that it has, those of the output, measured patches, or others."""
         count = len(tokens)
-        if tokens.text:
-            return tokens
         is_square_or_pooling = len(maps.query_tokens) in (1, len(maps.key_tokens))  # else keys may be means of patches
         if self.output is not None and count == len(self.output) and is_square_or_pooling:
             return self.output
@@ -74,6 +75,13 @@ class PictureAxes:
         if key not in self._measured:
             self._measured[key] = self._patches(maps.module, count)
         return self._measured[key] or self._other(tokens)
+
+    def _before_words(self, places: IntArray, words: Tokens) -> Tokens:
+        """Returns patches with the words that follow them in one sequence."""
+        is_placed = places[:, 2] > 0
+        labels = tuple("" if placed else CLASS_TOKEN for placed in is_placed.tolist())
+        patches = replace(Tokens.numbered(len(labels)), labels=labels, special=~is_placed, media=words.media)
+        return with_pictures(patches.joined(words), [self.image], np.where(is_placed, 0, -1), places)
 
     def _other(self, tokens: Tokens) -> Tokens:
         """Returns the objects or the prompt that are as many as some tokens; these tokens without such."""
@@ -95,8 +103,16 @@ class PictureAxes:
             )
         except UnknownPlacesError:
             return None
-        self.overlap |= any(pixels.overlap for pixels in pixel_tokens.values())
-        return image_tokens(self.image, places)
+        [measured] = pixel_tokens.values()
+        self.overlap |= measured.overlap
+        has_pixels = np.isin(np.arange(count), measured.numbers)
+        first = count - len(self.words or ())
+        if self.words is not None and first > 0 and not places[first:].any():
+            return self._before_words(places[:first], self.words)
+        patches = image_tokens(self.image, places)
+        is_padding = has_pixels & (patches.medium < 0)  # around the picture
+        labels = np.where(is_padding, PADDING_LABEL, np.array(patches.labels, dtype=object)).tolist()
+        return replace(patches, labels=tuple(labels))
 
 
 def attention_part(maps: "LayerMaps") -> AttentionPart:

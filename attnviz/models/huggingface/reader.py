@@ -409,17 +409,10 @@ class HuggingFaceReader(FolderReader):
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
-    """Generates tokens greedily and returns their ids; for an encoder-decoder, also the start token's id.
-
-    Changes ``model.generation_config``: it keeps only ``KEPT_GENERATION_SETTINGS``, because the others may ask for
-    sampling, beams or penalties.
-    """
+    """Generates tokens greedily and returns their ids; for an encoder-decoder, also the start token's id."""
     import torch
-    from transformers import GenerationConfig
 
-    folder_settings = getattr(model, "generation_config", None)
-    settings = {name: getattr(folder_settings, name, None) for name in KEPT_GENERATION_SETTINGS}
-    model.generation_config = GenerationConfig(**settings)  # type: ignore[no-untyped-call]
+    keep_greedy_settings(model)
     device = next(model.parameters()).device
     ids = torch.tensor(tokens.ids[None]).to("cpu" if device.type == "meta" else device)
     output = model.generate(
@@ -427,6 +420,15 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
     )  # type: ignore[operator]
     generated_ids: list[int] = output[0].tolist()
     return generated_ids if model.config.is_encoder_decoder else generated_ids[len(tokens) :]
+
+
+def keep_greedy_settings(model: "PreTrainedModel") -> None:
+    """Drops the settings of generation that may ask for sampling, beams or penalties; keeps the others."""
+    from transformers import GenerationConfig
+
+    folder_settings = getattr(model, "generation_config", None)
+    settings = {name: getattr(folder_settings, name, None) for name in KEPT_GENERATION_SETTINGS}
+    model.generation_config = GenerationConfig(**settings)  # type: ignore[no-untyped-call]
 
 
 def _vocabulary_size(model: "PreTrainedModel") -> int | None:

@@ -315,7 +315,7 @@ def _image_query(tokens: Tokens, name: str | None) -> int | None:
         ordinary = np.flatnonzero(~tokens.special)
         return int(ordinary[-1]) if len(ordinary) and not tokens.text else len(tokens) - 1
     if name is None:
-        return 0 if tokens.medium[0] < 0 else None
+        return 0 if tokens.medium[0] < 0 and not is_padding(tokens, 0) else None
     return find_place(tokens, name)[0]
 
 
