@@ -178,7 +178,7 @@ def _save_recording(
 ) -> None:
     """Saves the attention over a text, to show it later without the model."""
     from attnviz.cli.runs import read_batch, read_input, record, record_batch
-    from attnviz.cli.subject import RECORDING
+    from attnviz.cli.subject import RECORDING, Kind
     from attnviz.maps.saved import save
 
     path = output.file
@@ -193,7 +193,8 @@ def _save_recording(
     )
     if batch is None:
         subject = read_input(input, settings)
-        subject.refuse_recorded()
+        if not subject.is_run and subject.kind is not Kind.ARRAYS:
+            raise AttnvizError(f"{subject.source!r} is saved already; attnviz show {subject.source} draws it")
         if not subject.is_run and selection != Selection():
             raise AttnvizError(f"arrays are saved whole; choose layers and heads with attnviz show {path}")
         recording = record(subject, settings, selection, values=values)

@@ -45,7 +45,13 @@ COMPARABLE_SETTINGS: dict[str, str | float] = {
 
 def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | None = None) -> Subject:
     """Returns the input of a command, with the token labels of arrays and the passages before a text."""
-    subject = _read_subject(input, settings).with_labels(input.labels).with_passages(input.passages)
+    subject = _read_subject(input, settings)
+    quoted_source = repr(subject.source[:QUOTED_LENGTH])
+    if input.labels is not None and subject.kind is not Kind.ARRAYS:
+        raise AttnvizError(f"labels name the tokens of arrays, and {quoted_source} has its own tokens; leave them out")
+    if input.passages is not None and subject.kind is not Kind.TEXT:
+        raise AttnvizError(f"--passages come before a text, and {quoted_source} is no plain text; leave them out")
+    subject = replace(subject, tokens=input.labels, passages=input.passages)
     is_chat = settings.chat or subject.kind is Kind.CHAT
     is_plain_text = subject.kind is Kind.TEXT and not subject.images and subject.sound is None
     if grouping is not None and is_plain_text and not is_chat and subject.passages is None:

@@ -27,7 +27,6 @@ READ_SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
 ATTNVIZ_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
-MAX_QUOTED = 40  # characters of an input that a message quotes
 PICTURES, SOUNDS = (
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff"),
     (".wav", ".mp3", ".flac", ".ogg", ".m4a"),
@@ -289,11 +288,6 @@ class Subject:
 
         return Example.of_messages(read_conversation(Path(self.source)), settings)
 
-    def refuse_recorded(self) -> None:
-        """Raises AttnvizError for a saved file; arrays of other programs pass."""
-        if not self.is_run and self.kind is not Kind.ARRAYS:
-            raise AttnvizError(f"{self.source!r} is saved already; attnviz show {self.source} draws it")
-
     def recording(self, whole: bool = False) -> "Recording":
         """Returns the saved recording, or the recording of arrays that another program saved."""
         if self.kind is Kind.ARRAYS:
@@ -325,22 +319,6 @@ class Subject:
 
         with working(f"reading {self.source}"):
             return Effects.load(Path(self.source))
-
-    def with_labels(self, labels: Path | None) -> "Subject":
-        """Returns a copy of this subject with a file of labels for its tokens; with none for ``None``."""
-        if labels is not None and self.kind is not Kind.ARRAYS:
-            quoted_source = self.source[:MAX_QUOTED]
-            raise AttnvizError(
-                f"labels name the tokens of arrays, and {quoted_source!r} has its own tokens; leave them out"
-            )
-        return replace(self, tokens=labels)
-
-    def with_passages(self, passages: str | None) -> "Subject":
-        """Returns a copy of this subject with passages before its text; without passages for ``None``."""
-        if passages is not None and self.kind is not Kind.TEXT:
-            quoted_source = self.source[:MAX_QUOTED]
-            raise AttnvizError(f"--passages come before a text, and {quoted_source!r} is no plain text; leave them out")
-        return replace(self, passages=passages)
 
     def drawable(self, is_comparison: bool = False) -> "Subject":
         """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`."""
