@@ -230,7 +230,7 @@ def _show_logits(
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
     """Draws the cards of a survey's heads."""
-    from attnviz.report.survey.survey_heads import refuse_text_options, survey_card_report
+    from attnviz.report.survey.tables import refuse_text_options, survey_card_report
 
     refuse_text_options(options)
     if kind_of(output) == "page" and survey.model_folder is not None:
@@ -285,7 +285,7 @@ def heads(
     options = fit_options(options, output)
     survey = texts[0].survey if len(texts) == 1 else None
     if survey is not None:
-        from attnviz.report.survey.survey_heads import survey_heads_report
+        from attnviz.report.survey.tables import survey_heads_report
 
         if grouping != Grouping():
             raise AttnvizError(f"{option('by', grouping.units)} needs the tokens of a text; leave it out for a survey")
@@ -365,7 +365,7 @@ def compare(
     other_input = None if other_input is None else text.sharing_media(other_input)
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
-        from attnviz.report.survey.survey_heads import refuse_text_options, survey_comparison_report
+        from attnviz.report.survey.tables import refuse_text_options, survey_comparison_report
 
         refuse_text_options(options)
         refuse_unread_of("a comparison of surveys", kind_of(output), TYPED.get())

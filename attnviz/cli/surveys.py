@@ -139,7 +139,7 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     from attnviz.cli.runs import record
     from attnviz.corpus.saved import load_survey
     from attnviz.report.picture.options import ReportOptions
-    from attnviz.report.survey.survey_heads import refuse_text_options
+    from attnviz.report.survey.tables import refuse_text_options
 
     refuse_text_options(ReportOptions(selection=selection))
     survey = load_survey(path)

@@ -26,7 +26,7 @@ from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import SurveyedHeads
-from attnviz.report.survey.survey_heads import survey_card_report
+from attnviz.report.survey.tables import survey_card_report
 from attnviz.text.selection import Selection
 from tests import room
 from tests.corpus.examples import MODELS, RandomTexts

@@ -33,8 +33,8 @@ from attnviz.render.formats import options_for_medium
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList
-from attnviz.report.survey.survey_heads import survey_heads_report
-from attnviz.report.survey.surveyed_heads import survey_remarks
+from attnviz.report.survey.pictures import survey_remarks
+from attnviz.report.survey.tables import survey_heads_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.capture.hybrids import FULL, LINEAR, MIXED, WIDTH, Hybrid

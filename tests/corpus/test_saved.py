@@ -38,7 +38,7 @@ from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.render.formats import medium_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.survey.survey_heads import survey_card_report, survey_heads_report
+from attnviz.report.survey.tables import survey_card_report, survey_heads_report
 from attnviz.text.tokens import tokenize
 from tests.corpus import surveys
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
@@ -105,7 +105,7 @@ def test_a_survey_without_a_newer_metric_and_class_opens_and_is_drawn_without_th
     monkeypatch: pytest.MonkeyPatch, suffix: str | None
 ) -> None:
     expected = numbers_by_name(load_survey(SAVED))
-    monkeypatch.setattr("attnviz.report.survey.surveyed_heads.CLASS_NAMES", ("special", "first", "emoji"))
+    monkeypatch.setattr("attnviz.report.survey.pictures.CLASS_NAMES", ("special", "first", "emoji"))
     monkeypatch.setitem(METRICS, "last", NEW)
     survey = load_survey(SAVED)
     assert str(numbers_by_name(survey)) == str(expected)

@@ -30,7 +30,7 @@ from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, HeadList
-from attnviz.report.survey.survey_heads import survey_comparison_report
+from attnviz.report.survey.tables import survey_comparison_report
 from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import HEADS, METRICS, numbers_of, survey_of

@@ -29,7 +29,7 @@ from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.lines import fit
 from attnviz.report.picture.look import Look
-from attnviz.report.survey.surveyed_heads import ChosenExample, survey_title
+from attnviz.report.survey.pictures import ChosenExample, survey_title
 from attnviz.report.words.captions import count_phrase
 from attnviz.text.tokens import first_words
 

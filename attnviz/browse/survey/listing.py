@@ -19,8 +19,8 @@ from attnviz.report.heads.lists import METRIC_QUANTITIES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Report
-from attnviz.report.survey.survey_heads import clearest_metric, survey_card_report
-from attnviz.report.survey.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
+from attnviz.report.survey.pictures import ChosenExample, chosen_axes, chosen_examples
+from attnviz.report.survey.tables import clearest_metric, survey_card_report
 from attnviz.text.selection import Selection
 
 FIRST_NUMBERS = ("previous", "sink", "induction", "special", "self", "next", "duplicate", "entropy", "distance")

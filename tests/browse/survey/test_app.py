@@ -18,7 +18,7 @@ from attnviz.corpus.saved import load_survey
 from attnviz.corpus.survey import Survey
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
-from attnviz.report.survey.surveyed_heads import survey_title
+from attnviz.report.survey.pictures import survey_title
 from attnviz.text.selection import Selection
 from tests.browse.player import after_play, shown, until
 from tests.conftest import dense_maps

@@ -23,7 +23,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Axis, Panel
 from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.survey.survey_heads import MAX_ROWS, SHARE
+from attnviz.report.survey.tables import MAX_ROWS, SHARE
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 from tests.report.examples import drawn

@@ -20,7 +20,7 @@ from attnviz.report.film import film_of_recordings
 from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.survey.survey_heads import survey_card_report
+from attnviz.report.survey.tables import survey_card_report
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import numbers_of, survey_of
 from tests.metrics.sound_examples import heard_recording

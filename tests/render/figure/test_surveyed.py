@@ -18,7 +18,7 @@ from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import SurveyedHeads
-from attnviz.report.survey.survey_heads import survey_card_report
+from attnviz.report.survey.tables import survey_card_report
 from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import METRICS, numbers_of, survey_of

@@ -11,7 +11,7 @@ from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import SurveyedHeads
-from attnviz.report.survey.survey_heads import survey_card_report
+from attnviz.report.survey.tables import survey_card_report
 from attnviz.report.words.choices import key_table
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import tokenize

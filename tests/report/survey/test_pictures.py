@@ -13,9 +13,9 @@ from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, SurveyedHeads
-from attnviz.report.survey import surveyed_heads
-from attnviz.report.survey.survey_heads import survey_card_report
-from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS, classes_of, survey_title
+from attnviz.report.survey import pictures
+from attnviz.report.survey.pictures import SHOWN_AFTER, SHOWN_TOKENS, classes_of, survey_title
+from attnviz.report.survey.tables import survey_card_report
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
@@ -171,7 +171,7 @@ def test_a_page_has_the_three_texts_with_the_largest_of_every_other_metric() -> 
 
 def test_a_page_of_too_many_heads_has_texts_by_one_metric_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("fewer heads" in remark for remark in report(PAGE).remarks)
-    monkeypatch.setattr(surveyed_heads, "MAX_OTHER_EXAMPLES", 5)
+    monkeypatch.setattr(pictures, "MAX_OTHER_EXAMPLES", 5)
     found = report(PAGE)
     assert found.more_examples == ((),) * 3
     assert any("fewer heads" in remark for remark in found.remarks)

@@ -16,7 +16,7 @@ from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import DrawnReport, HeadCards, HeadList
-from attnviz.report.survey.survey_heads import (
+from attnviz.report.survey.tables import (
     _spaced_names,
     strongest_pairs,
     survey_card_report,

@@ -37,7 +37,7 @@ from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_
 from attnviz.report.picture.panels import EFFECT, Panel, Quantity
 from attnviz.report.picture.report import DrawnReport, HeadCards, Summary, SurveyedHeads
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.survey.surveyed_heads import (
+from attnviz.report.survey.pictures import (
     chosen_examples,
     classes_of,
     survey_remarks,
