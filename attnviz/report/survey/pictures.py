@@ -347,12 +347,17 @@ def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[st
         )
 
 
+MAX_NAMED_FILES = 3  # of a corpus, in a title; a remark names all
+
+
 def survey_title(survey: Survey) -> str:
     """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``.
 
-    An absolute path in the corpus is cut to the name of its file.
+    An absolute path in the corpus is cut to the name of its file. Of more than three files two are named.
     """
-    names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
+    names = [name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus]
+    if len(names) > MAX_NAMED_FILES:
+        names = [names[0], f"{names[1]} and {len(names) - 2} more"]
     over_corpus = f" over {', '.join(names)}" if survey.corpus else ""
     return f"{survey.model}{over_corpus}: {survey.texts} {survey.example_noun}, {survey.tokens} tokens"
 

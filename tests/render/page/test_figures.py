@@ -133,3 +133,29 @@ def is_seen(opened: Opened, query: int, key: int) -> bool:
             " && y < area.y + area.height; })(scene.current.stage)"
         )
     )
+
+
+def test_labels_of_the_last_row_and_column_are_whole_where_they_are_marked(show: Opener) -> None:
+    opened = show(report_of(large(300)))
+    opened.open_head(0)
+    opened.evaluate("set({ pin: { query: 299, key: 299 } })")
+    opened.settle()
+    beyond = opened.evaluate(
+        "(() => { const { area } = scene.current.stage; const over = document.querySelector('.stage-over');"
+        " const { left, top } = over.getBoundingClientRect();"
+        " return [...over.querySelectorAll('text')].map((text) => text.getBoundingClientRect())"
+        ".filter(({ right, bottom }) => right - left > area.width + 1 || bottom - top > area.height + 1).length; })()"
+    )
+    assert beyond == 0
+
+
+@pytest.mark.parametrize("size", ["column", "page", "slide"])
+def test_titles_of_heads_side_by_side_are_whole_in_a_saved_figure(show: Opener, size: str) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate(f"set({{ chosen: [1, 6, 2, 7], together: 'side', size: '{size}' }})")
+    opened.until("scene.current?.stages?.length === 4")
+    texts = opened.evaluate(
+        "[...new DOMParser().parseFromString(svgOfView(), 'image/svg+xml').querySelectorAll('text')]"
+        ".map((text) => text.textContent).join(' ')"
+    )
+    assert "Head 1.2 · previous token 1.00" in texts

@@ -54,6 +54,7 @@ def test_a_page_and_a_picture_are_titled_by_their_model_and_corpus() -> None:
     size = f"{SURVEY.texts} texts, {SURVEY.tokens} tokens"
     assert report(PAGE).title == report(FIGURE, axes="previous,sink").title == f"a test: {size}"
     assert survey_title(replace(SURVEY, corpus=("wiki.txt", "books"))) == f"a test over wiki.txt, books: {size}"
+    assert survey_title(replace(SURVEY, corpus=("a", "b", "c", "d"))) == f"a test over a, b and 2 more: {size}"
 
 
 def test_a_model_that_is_not_here_leaves_the_texts_without_shades_and_says_so() -> None:

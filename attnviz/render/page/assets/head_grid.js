@@ -261,12 +261,12 @@ function gridTree(plan, parts) {
   const header = isRegular && !isCompact ? 1 : 0;
   /** @type {Given} */
   const names = [];
+  const size = NAMES_SIZE * parseFloat(getComputedStyle(document.documentElement).fontSize);
   for (let block = 0; header && block < blocks && block * down < rows.length; block++) {
     const first = firstColumn(block * down);
     names.push(h("span", { class: "name corner", style: `grid-area: 1 / ${first}` }, "layer"));
-    rows[0].numbers.forEach((number, index) => names.push(h("span", { class: "name across", style: `grid-area: 1 / ${first + 1 + index}` }, index ? page.heads[number].head : `head ${page.heads[number].head}`)));
+    rows[0].numbers.forEach((number, index) => names.push(h("span", { class: "name across", style: `grid-area: 1 / ${first + 1 + index}` }, headLabel(number, index, size, column + gap))));
   }
-  const size = NAMES_SIZE * parseFloat(getComputedStyle(document.documentElement).fontSize);
   const fits = (/** @type {string} */ text) => !isNamed || textWidth(text, size) <= column; // without names nothing is measured
   const thumbs = rows.flatMap(({ name, numbers }, row) => [
     name && h("span", { key: `row ${row}`, class: "name", style: `grid-area: ${(row % down) + 1 + header} / ${firstColumn(row)}` }, name),
@@ -278,6 +278,12 @@ function gridTree(plan, parts) {
   const className = ["grid", isNamed ? "" : "tiny", isSmooth ? "smooth" : "", isNamed && thumbs.length > MANY_NAMED ? "many" : ""].filter(Boolean).join(" ");
   if (!isNamed) names.unshift(h("canvas", { key: "sheet", class: "sheet", "aria-hidden": true }));
   return h("div", { class: className, style: `--thumb: ${side}px; --tall: ${side / ratio}px; --gap: ${gap}px; grid-template-columns: ${Array(blocks).fill(template).join(" ")}` }, ...names, ...thumbs);
+}
+
+/** What stands above a column of heads: the first says what the numbers are, where there is room. @param {number} number @param {number} index of the column @param {number} size of letters @param {number} room in pixels, up to the next label */
+export function headLabel(number, index, size, room) {
+  const { head } = page.heads[number];
+  return index || textWidth(`head ${head} `, size) > room ? `${head}` : `head ${head}`;
 }
 
 /** @param {number} number @param {boolean} isNamed @param {GridParts} parts @param {ThumbAbout} about @param {string} style @returns {Tree} */

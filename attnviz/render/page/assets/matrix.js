@@ -347,12 +347,14 @@ export class MatrixPicture {
     ];
     const [seenX, seenY] = [x - area.x, y - area.y];
     if (query !== null && seenY + tall > top - 1 && seenY < area.height) {
-      parts.push(rectangle(0, seenY + tall / 2 - 9, left - 3, 18, "var(--paper)"), moved(0, -area.y, this.rowLabel(query, queries.labels[query], "var(--accent)", 650)));
+      const up = Math.min(0, area.height - 9 - seenY - tall / 2); // of a last row, whose label would be cut
+      parts.push(rectangle(0, seenY + tall / 2 - 9 + up, left - 3, 18, "var(--paper)"), moved(0, up - area.y, this.rowLabel(query, queries.labels[query], "var(--accent)", 650)));
     }
     if (key !== null && this.timed) parts.push(...this.secondOf(key, seenX, area));
     else if (key !== null && seenX + wide > left - 1 && seenX < area.width) {
       const half = this.across ? Math.min(wide, textWidth(keys.labels[key], this.labelSize(wide), 650) + 8) / 2 : 9;
-      parts.push(rectangle(seenX + wide / 2 - half, 17, 2 * half, top - 19, "var(--paper)"), moved(-area.x, 0, this.columnLabel(key, keys.labels[key], "var(--accent)", 650)));
+      const back = Math.min(0, area.width - half - seenX - wide / 2);
+      parts.push(rectangle(seenX + wide / 2 - half + back, 17, 2 * half, top - 19, "var(--paper)"), moved(back - area.x, 0, this.columnLabel(key, keys.labels[key], "var(--accent)", 650)));
     }
     return parts;
   }

@@ -6,7 +6,7 @@ import { page, textOf } from "./data.js";
 import { copied, offer, openLink } from "./dialogs.js";
 import { one } from "./elements.js";
 import { clipped, fitText, FONT, imageInFile, moved, rectangle, short, textAt, textWidth, widthInFile, wrapped } from "./figure.js";
-import { paintedCanvas, plansOf } from "./head_grid.js";
+import { headLabel, paintedCanvas, plansOf } from "./head_grid.js";
 import { hasPalette, legendFigure } from "./legend.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { effectColor, EFFECT_FRAME } from "./overview.js";
@@ -49,6 +49,7 @@ const MAX_TITLE_LINES = 3;
 const LEAST_WIDTH = 360; // pixels of a file
 const BESIDE_GAP = 16; // pixels between pictures side by side
 const BESIDE_TITLE = 26; // pixels of the title above each
+const TITLE_LINE = 18; // pixels of each further line of a title
 const LEAST_THUMB = 20; // pixels
 const NAMES_BELOW = 16; // pixels of the names under a thumbnail
 const BESIDE_RATIO = 1.5; // of the height that a picture beside others has to its width, where the file may be as high as it needs
@@ -96,7 +97,9 @@ function besideEachOther(stages, format, width, most, density) {
   const inWidth = isFree ? Math.max(1, Math.min(stages.length, Math.floor(width / LEAST_BESIDE))) : mostAcross(stages.length, width, most);
   const across = format ? inWidth : (scene.current?.across ?? 1);
   const side = (width + BESIDE_GAP) / across - BESIDE_GAP;
-  const room = isFree ? BESIDE_RATIO * side : most / Math.ceil(stages.length / across) - BESIDE_TITLE - BESIDE_GAP;
+  const titles = stages.map(({ picture }) => wrapped(captionOf(picture.shown), 14, side, 650));
+  const titleHeight = BESIDE_TITLE + TITLE_LINE * (Math.max(...titles.map((lines) => lines.length)) - 1);
+  const room = isFree ? BESIDE_RATIO * side : most / Math.ceil(stages.length / across) - titleHeight - BESIDE_GAP;
   const copies = stages.map(({ picture }) => picture.inFile());
   const areas = copies.map((copy, place) => areaOf(stages[place], copy, format, side, room));
   copies.forEach((copy, place) => {
@@ -111,10 +114,10 @@ function besideEachOther(stages, format, width, most, density) {
     const row = figures.slice(first, first + across);
     row.forEach((figure, place) => {
       const x = place * (side + BESIDE_GAP);
-      const title = fitText(captionOf(copies[first + place].shown), 14, side, 650);
-      tree.push(textAt(title, x, height + 12, { size: 14, weight: 650 }), moved(x, height + BESIDE_TITLE, ...figure.tree));
+      titles[first + place].forEach((text, line) => tree.push(textAt(text, x, height + 12 + TITLE_LINE * line, { size: 14, weight: 650 })));
+      tree.push(moved(x, height + titleHeight, ...figure.tree));
     });
-    height += BESIDE_TITLE + BESIDE_GAP + Math.max(...row.map((figure) => figure.height));
+    height += titleHeight + BESIDE_GAP + Math.max(...row.map((figure) => figure.height));
   }
   return { tree, width, height: height - BESIDE_GAP, scale: figures[0].scale };
 }
@@ -135,7 +138,7 @@ function headsFigure(room) {
       tree.push(textAt(isRegular && !(row % down) ? "layer" : "", left, top - 10, style), textAt(name, left, y + side / ratio / 2, style));
       numbers.forEach((number, index) => {
         const x = left + names + index * (column + gap);
-        if (isRegular && !(row % down)) tree.push(textAt(`${index ? "" : "head "}${page.heads[number].head}`, x, top - 10, style));
+        if (isRegular && !(row % down)) tree.push(textAt(headLabel(number, index, style.size, column + gap), x, top - 10, style));
         const [color, frame] = [effectColor(number), EFFECT_FRAME / 2];
         const around = { x: x - frame, y: y - frame, width: side + 2 * frame, height: side / ratio + 2 * frame };
         if (color) tree.push(h("rect", { ...around, fill: "none", stroke: color, "stroke-width": EFFECT_FRAME }));
