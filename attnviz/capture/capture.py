@@ -154,8 +154,8 @@ class Capture:
                     site = replace(site, pools_queries=True)
                 is_chosen = self.options.is_chosen(site.layer)
                 call = observed_call.build() if is_chosen or observed_call.may_be_part else None
-                if call is not None and observed_call.selects:
-                    call = replace(call, selects=True)
+                if call is not None and (observed_call.selects or observed_call.extra_keys):
+                    call = replace(call, selects=observed_call.selects, extra_keys=observed_call.extra_keys)
                 site = site if call is None else self.loops.with_turn(site, queries.pieces, call.shape)
                 self.head_counts.setdefault(site, 0)
 

@@ -8,14 +8,30 @@ from attnviz.base.errors import number_ranges
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.text.tokens import SINK_LABEL, ends_with_sink
+from attnviz.text.tokens import SINK_LABEL, keys_without_token
 
 
 def remarks_on_keys(calls: Sequence[CapturedCall], maps: Sequence[LayerMaps]) -> Iterator[str]:
     """Yields a sentence on each kind of such keys, with the layers that have them."""
     yield from _remarks_on_sinks(maps)
+    yield from _remarks_on_extra_keys(calls)
     yield from _remarks_on_shared_keys(calls)
     yield from _remarks_on_selection(calls)
+
+
+def _remarks_on_extra_keys(calls: Sequence[CapturedCall]) -> Iterator[str]:
+    """Yields a sentence on the layers that add keys of their own to those of the text, for each kind of these."""
+    layers: dict[tuple[str, ...], set[int]] = {}
+    for call in calls:
+        if call.extra_keys:
+            layers.setdefault(call.extra_keys, set()).add(call.site.layer)
+    for labels, of_labels in layers.items():
+        names = " and ".join(f"“{label}”" for label in labels)
+        subject, them = (f"keys {names} have", "them") if len(labels) > 1 else (f"key {names} has", "it")
+        yield (
+            f"In layer {number_ranges(of_labels)} the {subject} no token: the module adds {them} to those of the text. "
+            "Metrics count the tokens alone."
+        )
 
 
 def _remarks_on_shared_keys(calls: Sequence[CapturedCall]) -> Iterator[str]:
@@ -58,7 +74,9 @@ def _remarks_on_selection(calls: Sequence[CapturedCall]) -> Iterator[str]:
 
 def _remarks_on_sinks(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
     """Yields a sentence on the layers whose last key is a sink, with its share where all cells are in memory."""
-    maps_with_sink = [maps for maps in all_maps if ends_with_sink(maps.key_tokens)]
+    maps_with_sink = [
+        maps for maps in all_maps if keys_without_token(maps.key_tokens) and maps.key_tokens.labels[-1] == SINK_LABEL
+    ]
     if not maps_with_sink:
         return
     shares: dict[str, list[float]] = {}  # of the sink in each text, by head

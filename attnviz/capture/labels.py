@@ -136,9 +136,10 @@ class GivenLabels:
 
     def _axes_of(self, call: CapturedCall, item: int) -> list[_Axis]:
         """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""
-        _, _, queries, keys = call.shape
+        _, _, queries, all_keys = call.shape
+        keys = all_keys - len(call.extra_keys)
         extra = 1 if call.passes > 1 else 0
-        is_real = call.seen_keys(item)
+        is_real = call.seen_keys(item)[:keys]
         ids = np.full(keys, -1)
         query_ids = np.full(queries, -1) if call.ids is None else call.ids[item]
         sources = self.encoder_sources if call.site.part == "encoder" else ("tokens",)
@@ -206,7 +207,8 @@ class GivenLabels:
 
         A text written step by step gets the groups ``generated`` unless its labels have groups of this name.
         """
-        _, _, queries, keys = call.shape
+        _, _, queries, all_keys = call.shape
+        keys = all_keys - len(call.extra_keys)
         text = call.text_number(item)
         is_shared = call.site.kind == "self" and queries == keys
         query_tokens = key_tokens = None
@@ -222,7 +224,8 @@ class GivenLabels:
         query_tokens = query_tokens or Tokens.numbered(queries)
         if call.prompt is not None and GENERATED not in query_tokens.groups:
             query_tokens = with_generated_from(query_tokens, call.prompt)
-        return query_tokens, query_tokens if is_shared else key_tokens or Tokens.numbered(keys)
+        key_tokens = query_tokens if is_shared else key_tokens or Tokens.numbered(keys)
+        return query_tokens, key_tokens.followed_by(call.extra_keys) if call.extra_keys else key_tokens
 
     def _labelled(self, text: int, axis: _Axis, sources: Sequence[str]) -> Tokens | None:
         """Returns the tokens of an axis with the first labels that fit: one object for the equal axes of all layers."""

@@ -17,7 +17,7 @@ from attnviz.maps.derived import SourceMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window
 from attnviz.streaming.factors import ScoreFactors
-from attnviz.text.tokens import ends_with_sink
+from attnviz.text.tokens import keys_without_token
 
 AnyFactors = TypeVar("AnyFactors", bound=ScoreFactors)
 
@@ -69,12 +69,16 @@ def with_sink(maps: LayerMaps, scores: FloatArray) -> LayerMaps:
 
 
 def without_sink(maps: CellMaps) -> CellMaps:
-    """Returns the maps over their tokens alone, whose rows lack the share of a sink; unchanged if they have none."""
-    if not ends_with_sink(maps.key_tokens):
+    """Returns the maps over their tokens alone, whose rows lack the share of a sink; unchanged if they have none.
+
+    Other keys without a token, which a module adds, are left out, too.
+    """
+    count = keys_without_token(maps.key_tokens)
+    if not count:
         return maps
-    key_tokens = maps.key_tokens.first(len(maps.key_tokens) - 1)
-    value_norms = None if maps.value_norms is None else maps.value_norms[..., :-1]
-    if not isinstance(maps, FactoredMaps):
+    key_tokens = maps.key_tokens.first(len(maps.key_tokens) - count)
+    value_norms = None if maps.value_norms is None else maps.value_norms[..., :-count]
+    if not isinstance(maps, FactoredMaps) or maps.factors.mask.tail is None:
         fields = maps.shared_fields() | {"key_tokens": key_tokens, "value_norms": value_norms}
         return TokenMaps(**fields, source=maps).dense_if_small()
     factors, mask, bias = maps.factors, maps.factors.mask, maps.factors.bias
@@ -104,12 +108,12 @@ def without_sink(maps: CellMaps) -> CellMaps:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TokenMaps(SourceMaps):
-    """The maps of ``source`` without their last key, a sink."""
+    """The maps of ``source`` without their last keys, which have no token."""
 
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block of the source, which has the same keys before its sink."""
+        """Returns a block of the source, which has the same keys before them."""
         return self.source.window(heads, queries, keys)
 
 

@@ -33,6 +33,7 @@ BLANK_SIGNS = ("▁", *BYTE_BLANKS)
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 SINK_LABEL = "sink"  # of a key without a token, to which a softmax gives a share of each row
+BIAS_LABEL, ZERO_LABEL = "bias", "zero"  # of keys without a token that ``nn.MultiheadAttention`` adds
 MAX_LABEL_CHARACTERS = 200  # a longer label is cut in the middle; the text keeps the whole token
 MAX_QUOTED_CHARACTERS = 40  # of a text in a refusal
 BYTES_PER_CHARACTER = 350  # that a tokenizer needs for a text with a token for each second character
@@ -475,10 +476,15 @@ def is_padding(tokens: Tokens, index: int) -> bool:
     return bool(tokens.special[index]) and tokens.labels[index] == PADDING_LABEL
 
 
-def ends_with_sink(tokens: Tokens) -> bool:
-    """True if the last token is a sink, which is a key without a token."""
-    has_label = tokens.labels[-1:] == (SINK_LABEL,)
-    return has_label and bool(tokens.special[-1]) and tokens.ids[-1] < 0 and tokens.medium[-1] < 0
+def keys_without_token(tokens: Tokens) -> int:
+    """Returns how many of the last keys stand for no token: a sink, or a bias and zeros that a module adds."""
+    count = 0
+    for index in reversed(range(len(tokens))):
+        has_label = tokens.labels[index] in (SINK_LABEL, BIAS_LABEL, ZERO_LABEL)
+        if not has_label or not tokens.special[index] or tokens.ids[index] >= 0 or tokens.medium[index] >= 0:
+            break
+        count += 1
+    return count
 
 
 def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[Tokens]:

@@ -1,4 +1,4 @@
-"""Keys that a top-k chooses, and keys of another layer, are found and said, whatever the model is called."""
+"""Keys that a top-k chooses, of another layer, or that a module adds are found and said, in any model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load, save
+from attnviz.metrics.metrics import measure
 from tests.small_models import GROUPED, SMALL
 from tests.streams import Streams
 
@@ -141,3 +142,45 @@ def test_keys_that_an_indexer_of_a_model_chooses_are_those_seen(implementation: 
         assert maps.value_norms_fidelity is not None
         assert maps.value_norms_fidelity < 1e-5
     assert recording.remarks[0].startswith("In layer 0-1 a top-k chooses the keys: a query sees 1.88 of the 4.5 keys")
+
+
+class Added(nn.Module):
+    def __init__(self, needs_weights: bool, **added: bool) -> None:
+        super().__init__()
+        self.attention, self.needs_weights = (
+            nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, **added),
+            needs_weights,
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        masked, needs_weights = {"attn_mask": ~CAUSAL}, self.needs_weights
+        output, _ = self.attention(x, x, x, **masked, need_weights=needs_weights, average_attn_weights=False)
+        _, weights = self.attention(x, x, x, **masked, average_attn_weights=False)
+        return output, weights
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("needs_weights", [True, False])
+@pytest.mark.parametrize(
+    ("added", "labels"),
+    [
+        ({"add_bias_kv": True}, ("bias",)),
+        ({"add_zero_attn": True}, ("zero",)),
+        ({"add_bias_kv": True, "add_zero_attn": True}, ("bias", "zero")),
+    ],
+)
+def test_keys_that_a_module_adds_come_after_the_tokens(
+    added: dict[str, bool], labels: tuple[str, ...], needs_weights: bool
+) -> None:
+    torch.manual_seed(0)
+    model, words = Added(needs_weights, **added), list("abcdefgh")
+    with attnviz.record(model, tokens=words) as recording:
+        _, weights = model(torch.randn(1, TOKENS, WIDTH))
+    maps = recording.maps[0]
+    assert isinstance(maps, DenseMaps)
+    assert maps.key_tokens.labels == (*words, *labels)
+    assert maps.key_tokens.special.tolist() == [False] * TOKENS + [True] * len(labels)
+    np.testing.assert_allclose(maps.weights, weights[0], atol=1e-6)
+    assert "has no token" in recording.remarks[1] or "have no token" in recording.remarks[1]
+    own = weights[0].diagonal(dim1=1, dim2=2)[:, 1:].mean(-1)  # the first query has no choice
+    assert [numbers.values["self"] for numbers in measure(maps)] == pytest.approx(own.tolist(), abs=1e-6)

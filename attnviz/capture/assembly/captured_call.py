@@ -85,6 +85,7 @@ class CapturedCall:
     key_heads: tuple[int, ...] | None = None
     norms: ProjectedNorms | None = None  # the norms of its values; ``None`` if they are not searched
     selects: bool = False  # True if its mask hides keys that a top-k did not choose
+    extra_keys: tuple[str, ...] = ()  # the labels of its last keys if these have no token
     key_layer: int | None = None  # the number of the layer whose keys it reads; ``None`` if they are its own
     ids: IntArray | None = None  # ``(batch, queries)``, the ids that the model read, -1 for none; ``None`` if unknown
 
@@ -130,7 +131,7 @@ class CapturedCall:
     @property
     def past_keys(self) -> int:
         """The number of used keys that come before the call's first query, such as cached keys."""
-        return max(self.used_keys - self.shape[2], 0)
+        return max(self.used_keys - len(self.extra_keys) - self.shape[2], 0)
 
 
 def capture_call(
@@ -186,6 +187,7 @@ def capture_call(
         note="; ".join(dict.fromkeys(filter(None, notes))),
         sinks=sinks,
         selects=call.selects,
+        extra_keys=call.extra_keys,
         key_heads=key_heads,
         ids=ids,
     )
@@ -432,8 +434,8 @@ def position_of_queries(call: CapturedCall, item: int) -> int:
     """Returns the number of keys before the first query in a text of self-attention, such as those of a cache."""
     _, _, queries, keys = call.shape
     fields = call.fields[item] if call.fields else {}
-    if not fields or call.map_type not in (DenseMaps, FactoredMaps):
-        return keys - queries
+    if not fields or call.map_type not in (DenseMaps, FactoredMaps) or call.extra_keys:
+        return keys - len(call.extra_keys) - queries
     mask = fields["factors"].mask if call.map_type is FactoredMaps else None
     if mask is not None and mask.explicit is None:
         return position_of_first_query(mask.last_keys(queries, keys), keys)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import FactoredCall
+from attnviz.text.tokens import BIAS_LABEL, ZERO_LABEL
 
 # The arguments of fused kernels that are read:
 FUSED_COMMON = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias", "mask", "mask_type")
@@ -144,6 +146,13 @@ def bind_dot_product(
     if enable_gqa:
         arguments["enable_gqa"] = True
     return arguments
+
+
+def extra_keys_of(*args: Any, **options: Any) -> tuple[str, ...]:
+    """Returns the labels of the keys that ``multi_head_attention_forward`` adds to those it is given, in order."""
+    arguments = signature(functional.multi_head_attention_forward).bind(*args, **options).arguments
+    labels = ((BIAS_LABEL, arguments.get("bias_k") is not None), (ZERO_LABEL, arguments.get("add_zero_attn")))
+    return tuple(label for label, is_added in labels if is_added)
 
 
 def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:

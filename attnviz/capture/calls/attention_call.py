@@ -86,6 +86,7 @@ class AttentionCall(ABC):
     # value; −inf for a row without it
     sinks: Tensor | None = None
     selects: bool = False  # True if its mask hides keys that a top-k did not choose
+    extra_keys: tuple[str, ...] = ()  # the labels of its last keys if these have no token, as a bias that a module adds
 
     @property
     @abstractmethod

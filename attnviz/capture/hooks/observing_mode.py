@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import attention_with_logsumexp
-from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
+from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key, extra_keys_of
 from attnviz.capture.calls.readable import share_memory, unreadable_kind, untraced
 from attnviz.capture.flow.functions import Arguments, Keywords, TorchCall
 from attnviz.capture.hooks.compiled import exempt_from_compiling
@@ -143,6 +143,7 @@ class ObservingMode(TorchFunctionMode):
             with observer.guarded():
                 if unreadable_kind(query, key) is None:
                     observer.cross = observer.have_different_inputs(query, key)
+                    observer.extra_keys = extra_keys_of(*args, **kwargs)
         self.inside_multi_head = True
         try:
             with self:  # torch deactivates a mode while it handles a function
@@ -150,7 +151,7 @@ class ObservingMode(TorchFunctionMode):
         finally:
             self.inside_multi_head = False
             for observer in self.observers:
-                observer.cross = None
+                observer.cross, observer.extra_keys = None, ()
 
     @contextmanager
     def _below_others(self) -> Iterator[None]:

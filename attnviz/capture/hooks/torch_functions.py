@@ -65,6 +65,7 @@ class ObservedCall(NamedTuple):
     keys: Lineage = NOTHING  # the lineage of its keys
     is_additive: bool = False  # True if its scores are sums of queries and keys, not products
     selects: bool = False  # True if its mask hides keys that a top-k did not choose
+    extra_keys: tuple[str, ...] = ()  # the labels of its last keys if these have no token
     windows: Windows | None = None  # the windows of its text that it attends in; ``None`` if it has none
 
     @property
@@ -215,6 +216,7 @@ class Observer:
         # True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
         # elsewhere
         self.cross: bool | None = None
+        self.extra_keys: tuple[str, ...] = ()  # the labels of the keys that this function adds to those it is given
         self.token_places = TokenPlaces(self.flow.node)  # the token that each element of a tensor belongs to
         self.gathered_rows = GatheredRows()  # the rows that were gathered from longer tensors
         # Recognises passes that repeat the ones before, in which only attention is observed
@@ -315,7 +317,7 @@ class Observer:
         mask = arguments["attn_mask"]
         selects = mask is not None and self.flow.node(mask).selected
         observed_call = ObservedCall(
-            caller, build, queries.shape, is_single_head, *lineages, selects=selects, windows=windows
+            caller, build, queries.shape, is_single_head, *lineages, False, selects, self.extra_keys, windows
         )
         # The tokens of windows, gathered rows, chunks and recurrent states must be followed in each pass.
         is_part = windows is not None or gathers is not None or observed_call.may_be_part
@@ -402,6 +404,7 @@ class Observer:
             NOTHING if scores is None else scores.right_lineage,
             is_additive=scores is None and candidate.from_token_pairs,
             selects=candidate.selects,
+            extra_keys=self.extra_keys,
             windows=windows,
         )
 
