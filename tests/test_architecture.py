@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools.house import (
     INNER_ROOMS,
     MODULES,
@@ -104,3 +106,34 @@ def test_importing_the_package_imports_nothing_else() -> None:
     code = "import sys; before = set(sys.modules); import attnviz; print(*sorted(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {name.partition(".")[0] for name in result.stdout.split()} & {*HEAVY, "numpy", "typer"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "lines"),
+    [("One call through capture", 14), ("One picture, from the command line to the bytes", 13)],
+)
+def test_page_quotes_the_lines_of_the_functions_that_it_names(heading: str, lines: int) -> None:
+    page = (ROOT / "docs/architecture.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    quoted_lines = 0
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        source = ""
+        for line in block.splitlines():
+            if line.startswith("# "):
+                path, name = line.removeprefix("# ").split(", ")
+                source = source_of(ROOT / "attnviz" / path, name)
+            else:
+                quoted_lines += 1
+                assert line in map(str.strip, source.splitlines()), f"{line} is no line of {name} in {path}"
+    assert quoted_lines == lines
+
+
+def source_of(path: Path, name: str) -> str:
+    """The source of a function, or of a method by its class and its own name."""
+    text = path.read_text()
+    node: ast.AST = ast.parse(text)
+    for part in name.split("."):
+        members = (child for child in ast.iter_child_nodes(node) if getattr(child, "name", "") == part)
+        node = next(members)
+    source = ast.get_source_segment(text, node)
+    assert source is not None
+    return source

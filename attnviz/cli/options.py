@@ -329,6 +329,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
+        # What was typed: words in the place of TEXT, options, and settings after --set.
         placed_words: dict[str, Any] = {}
         typed_words = values.pop("text", None)
         if typed_words:
@@ -343,6 +344,8 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
                 command_line.fail(line)
         typed_settings = parse_settings(values.pop("assignments", None) or (), settings)
         typed_options = [*placed_words, *names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
+
+        # The value of each option: as typed, else the user's default, else the option's own.
         defaults = command_line.default_map or {}
         default_settings = {
             name: defaults[name] for name in defaults if name in declarations and name not in own_options
@@ -351,6 +354,8 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         values |= {name: declared.default for name, declared in declarations.items() if name not in values}
         values = used_defaults(values | default_settings, default_names) | typed_settings | placed_words
         _split_values(values, typed_options, declarations, own_options)
+
+        # Before anything is read: values that no option takes, and options that would change nothing.
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
                 single_option.option.check(name, values[name])
@@ -358,6 +363,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         TYPED.set(tuple(typed_options))
         if "model" in values and _saved_input(values) is None:
             refuse_to_fetch(command_line, values["model"])
+
         group_values = {
             name: group.make(**{option_name: values.pop(option_name) for option_name in group.declared})
             for name, group in groups.items()
