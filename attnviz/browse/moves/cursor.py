@@ -189,12 +189,12 @@ def move(screen: Screen, state: State, key: str) -> State:
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step.
+    """Returns the state with the chosen head open; if a head is open already, zoomed in to single cells, or further.
 
     Where no key was chosen, as it is in the lens, the cursor is at the strongest key of its query.
     """
     if state.has_open_head:
-        return zoom(screen, state, "plus")
+        return zoom(screen, state, key)
     opened = open_head(screen, state)
     is_chosen = state.lens or screen.session.selected_spans(state.head, state.view) is not None
     return opened if is_chosen else at_strongest_key(screen, opened)
@@ -231,7 +231,10 @@ def next_head(screen: Screen, state: State, key: str) -> State:
 
 
 def zoom(screen: Screen, state: State, key: str) -> State:
-    """Returns the state zoomed in, zoomed out or with the whole map; in the overview with tiles of another size."""
+    """Returns the state zoomed in, zoomed out or with the whole map; in the overview with tiles of another size.
+
+    Enter zooms in at once to where each token has a cell.
+    """
     step = {"minus": -1, "0": 0}.get(key, 1)
     if state.shows_lens:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
@@ -239,7 +242,9 @@ def zoom(screen: Screen, state: State, key: str) -> State:
         tile_zoom = min(max(state.tile_zoom + step, -MAX_TILE_ZOOM), MAX_TILE_ZOOM)
         return replace(state, tile_zoom=tile_zoom if step else 0)
     levels = open_map_levels(screen.session, state, screen.size, screen.colors)
-    new_zoom = min(max(state.zoom + step, 0), len(levels) - 1) if step else 0
+    pooled_count = sum(level.rows > level.capacity[0] or level.columns > level.capacity[1] for level in levels)
+    new_zoom = max(pooled_count, state.zoom + 1) if key == "enter" else state.zoom + step if step else 0
+    new_zoom = min(max(new_zoom, 0), len(levels) - 1)
     message = "this is the closest zoom" if step == 1 and new_zoom == state.zoom else ""
     # the cursor is in the middle of the screen
     row, column = state.query - levels[new_zoom].rows // 2, state.key - levels[new_zoom].columns // 2
@@ -270,17 +275,9 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
     if state.shows_lens:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
     _, sources = screen.session.combination_of(state.head)
-    return replace(
-        state,
-        head=sources[0],
-        has_open_head=False,
-        lens=True,
-        direction="to",
-        sort_token=None,
-        top=0,
-        column=0,
-        heads_beside=(),
-    )
+    state = state if state.has_open_head else at_strongest_key(screen, state)
+    state = replace(state, head=sources[0], has_open_head=False, heads_beside=())
+    return replace(state, lens=True, direction="to", sort_token=None, top=0, column=0)
 
 
 def turn_lens(state: State) -> State:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, or_list
-from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, settle, sort_by, together
+from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, open_lens, settle, sort_by, together
 from attnviz.browse.moves.layout import lens_heads
 from attnviz.browse.session.state import SearchAxis, State
 from attnviz.text.places import find_place
@@ -49,7 +49,7 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
     found_state = find_token(screen, state, search_text, "query")
     # find_token stores the text and its axis only if a query matches
     if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
-        return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
+        return settle(screen, open_lens(screen, found_state, "a"))
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if search_text else "")
 

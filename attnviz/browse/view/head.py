@@ -147,7 +147,7 @@ def head_parts(screen: Screen, state: State) -> Parts:
     if pane.queries.pooled or pane.keys.pooled:
         sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (pane.queries, pane.keys))  # rounded up
         unit = session.unit_name if view.words else "tokens" if block_shape == (1, 1) else "blocks"
-        parts.append("a cell is up to {} x {} {} (+ zooms in)".format(*sides, unit))
+        parts.append("a cell is up to {} x {} {} (+ zooms in, Enter to single ones)".format(*sides, unit))
     if not parts and block_shape != (1, 1):
         parts.append("every cell is a block of {} x {} tokens, as captured".format(*block_shape))
     status = f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}"

@@ -29,7 +29,7 @@ screen_of = partial(examples.screen_of, width=120, height=40)
         (["right", "enter", "home", "down", "right", "right"], "#head=0.1&query=q1&key=k2"),
         (["a", "r"], "#key=k0&direction=from"),
         (["enter", "down", "a"], "#query=q1"),
-        (["a", "right", "o"], "#query=q0&key=k1"),
+        (["a", "o"], "#query=q0&key=k6"),
         (["space", "right", "space", "equals_sign"], "#heads=0.0,0.1&together=side&query=q0&key=k0"),
         (["space", "right", "space", "M", "l"], "#heads=0.0,0.1&together=max&query=q0&key=k0&scale=linear"),
         (["space", "right", "space", "d", "c"], "#heads=0.0,0.1&together=difference&query=q0&key=k0&limits=head"),

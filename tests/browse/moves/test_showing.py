@@ -6,6 +6,7 @@ import pytest
 
 from attnviz.browse.moves.finding import find
 from attnviz.browse.moves.keys import press
+from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import lay_out
@@ -139,3 +140,17 @@ def test_heads_named_in_the_prompt_are_side_by_side_and_combined_from_there(reco
     many = screen_of(wide_recording(1, 7, 4))
     marked = find(many, State(), " ".join(many.session.names))
     assert (marked.marked_heads, marked.message) == (tuple(range(7)), "7 heads marked; m shows their mean")
+
+
+def test_enter_goes_at_once_to_where_each_token_has_a_cell_and_then_deeper() -> None:
+    screen = screen_of(wide_recording(1, 1, 900))
+    whole = after(screen, "enter", "down", "right")
+    near = press(screen, whole, "enter")
+    pane = open_map_pane(screen.session, near, screen.size, screen.colors)
+    assert not pane.queries.pooled
+    assert not pane.keys.pooled
+    before = open_map_pane(screen.session, press(screen, near, "minus"), screen.size, screen.colors)
+    assert before.queries.pooled
+    assert before.keys.pooled
+    assert (near.query, near.key) == (whole.query, whole.key)
+    assert press(screen, near, "enter").zoom == near.zoom + 1

@@ -35,7 +35,7 @@ def all_rows(screen: Screen, state: State) -> State:
 
 
 def lens_of(screen: Screen, query: int = 2, key: int = 0) -> State:
-    return all_rows(screen, press(screen, replace(State(), query=query, key=key), "a"))
+    return all_rows(screen, replace(press(screen, replace(State(), query=query), "a"), key=key))
 
 
 @pytest.mark.parametrize("turned", [False, True])
