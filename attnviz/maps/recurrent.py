@@ -1,14 +1,14 @@
 """Represents the implicit attention of a linear layer by its recurrence, from which each window is computed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.derived import DerivedMaps
+from attnviz.maps.derived import DerivedMaps, SourceMaps
 from attnviz.maps.layer_maps import CallFields, MapTensors, QuantityName, Window
 from attnviz.streaming.overview import Overview, block_edges
 
@@ -218,6 +218,11 @@ class RecurrentMaps(DerivedMaps):
         means = (sums / np.maximum(counts, 1)).astype(np.float32)
         return Overview(mean=means, maximum=means, visible=counts > 0)
 
+    @property
+    def largest(self) -> float:
+        """The largest size of a number of any head."""
+        return float(np.abs(self.weights).max(initial=0))
+
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns all heads as one group: they see the same cells."""
         return [heads]
@@ -252,3 +257,17 @@ class RecurrentMaps(DerivedMaps):
         arrays = {name: entry.array(name, "float32", shape) for name, shape in shapes.items() if name in listed}
         padding = entry.array("padding", "bool", (tokens,)) if "padding" in listed else None
         return cls(**call, recurrence=Recurrence(key_heads=tuple(key_heads), **arrays), padding=padding)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PartMaps(SourceMaps):
+    """The numbers of one sign in the maps of ``source``, without the sign and in shares of a unit; 0 for the others."""
+
+    source: RecurrentMaps
+    unit: float  # at least the largest size of a number, below 0 for the part of negative numbers
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """Returns a block of the numbers of the unit's sign."""
+        window = self.source.window(heads, queries, keys)
+        return replace(window, weights=np.maximum(window.weights / np.float32(self.unit), 0))

@@ -10,6 +10,8 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
+from attnviz.maps.recording import Recording
+from attnviz.maps.recurrent import Recurrence, RecurrentMaps
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
@@ -156,3 +158,20 @@ class ComputedMaps(CellMaps):
     ) -> Overview:
         values = np.full((len(heads), height, width), 0.5, dtype=np.float32)
         return Overview(values, values, np.ones((height, width), dtype=bool))
+
+
+def implicit_recording(tokens: int = 7, heads: int = 3, features: int = 5) -> Recording:
+    """A recording of implicit attention: a decaying recurrence with numbers of either sign."""
+    random = np.random.default_rng(2)
+    queries, keys = random.normal(size=(2, heads, tokens, features)).astype(np.float32)
+    decay = -0.2 * random.random((heads, tokens, 1), dtype=np.float32)
+    axis = Tokens.numbered(tokens)
+    maps = RecurrentMaps(
+        layer=0,
+        module="layers.0.mixer",
+        heads=tuple(range(heads)),
+        query_tokens=axis,
+        key_tokens=axis,
+        recurrence=Recurrence(queries, keys, tuple(range(heads)), decay=decay),
+    )
+    return Recording(maps=(maps,), model="linear")

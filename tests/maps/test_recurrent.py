@@ -9,7 +9,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import DerivedMaps, NormalizedMaps
 from attnviz.maps.recording import Recording
-from attnviz.maps.recurrent import Recurrence, RecurrentMaps
+from attnviz.maps.recurrent import PartMaps, Recurrence, RecurrentMaps
 from attnviz.maps.saved import load, save
 from attnviz.text.tokens import Tokens
 
@@ -136,6 +136,18 @@ def test_shares_of_a_row_are_of_the_sizes_of_its_numbers() -> None:
     window = shares.window((0,), slice(0, TOKENS), slice(0, TOKENS))
     sizes = np.abs(maps.weights[0])
     np.testing.assert_allclose(window.weights[0], sizes / sizes.sum(1, keepdims=True), rtol=1e-6)
+
+
+def test_two_parts_of_a_page_hold_the_numbers_of_each_sign() -> None:
+    maps = maps_of(RECURRENCES["an erasure"])
+    unit, tokens = maps.largest, slice(0, TOKENS)
+    below, above = (
+        PartMaps(**maps.shared_fields(), source=maps, unit=sign * unit).window((0, 1, 2), tokens, tokens).weights
+        for sign in (-1, 1)
+    )
+    assert min(below.min(), above.min()) == 0
+    assert max(below.max(), above.max()) == 1
+    np.testing.assert_allclose((above - below) * unit, maps.weights, rtol=1e-6)
 
 
 WRONG = {

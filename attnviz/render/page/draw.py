@@ -128,6 +128,8 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     has_masked, has_nan = any(side.has_masked for side in sides), any(side.has_nan for side in sides)
 
     look = report.look
+    quantity = report.heads[0].maps.quantity
+    is_implicit = quantity == "implicit"  # which has no scores
     fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
 
     cell_remarks = []
@@ -159,7 +161,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "fixed": fixed_limits,
         "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
-        "precisionSaid": plan.sentence,
+        "precisionSaid": plan.precision.sentence if is_implicit else plan.sentence,
         "block": plan.block,
         "absent": has_masked,
         "nan": has_nan,
@@ -172,7 +174,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "liftQuantile": LIFT_QUANTILE,
         "minLiftReach": MIN_LIFT_REACH,
         "liftHighs": [report.lift_reach] * len(report.heads[0].sides),
-        "quantity": report.heads[0].maps.quantity,
+        "quantity": quantity,
         "sides": [SIDES[ending] for ending in report.heads[0].sides],
         "texts": texts.descriptions,
         "heads": head_descriptions,

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import contribution_bound, contribution_maps, divided_contributions
-from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_key_counts
+from attnviz.maps.layer_maps import LONG_MAP_TOKENS, LayerMaps, cell_maps, mean_visible_key_counts
+from attnviz.maps.recurrent import PartMaps, RecurrentMaps
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights, weight_pieces, without_nan
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
@@ -23,6 +25,7 @@ from attnviz.render.page.packed_factors import (
 from attnviz.report.picture.report import ExactNumbers, HeadCells
 from attnviz.streaming.overview import Overview, bands_of_queries, block_edges, pool_weights
 
+PART_SIGNS = {"_a": -1, "_b": 1}  # the signs of the two parts of implicit attention, by the suffix of their side
 THUMBNAIL_SIDE = 48  # largest number of rows or columns
 MAX_BAND_CELLS = 4_000_000  # cells compared at once
 MIN_CHECKED_WEIGHT = 1e-4  # the logarithm of a smaller weight may be too imprecise for a check
@@ -302,11 +305,14 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
 def report_in_percent(report: ExactNumbers) -> ExactNumbers:
     """Returns the report with its contributions divided by their common bound, and a first remark that names the bound.
 
-    The contributions then lie in 0 to 1. A report of weights is returned unchanged.
+    The contributions then lie in 0 to 1. A report of weights is returned unchanged. The two sides of implicit attention
+    are its numbers below and above 0: their change is what the page draws.
     """
     heads = report.heads
     if heads[0].maps.quantity == "weight":
         return report
+    if heads[0].maps.quantity == "implicit":
+        return _report_of_parts(report)
     bounds = [contribution_bound(maps) for head in heads for maps in head.sides.values()]
     unit = max(bounds) or 1.0  # every contribution is 0 if the bound is
     scaled_heads = tuple(
@@ -315,6 +321,28 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
     )
     unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
     return replace(report, heads=scaled_heads, remarks=(unit_remark, *report.remarks))
+
+
+def _report_of_parts(report: ExactNumbers) -> ExactNumbers:
+    """Returns the report of implicit attention with the numbers below and above 0 as two sides, in shares of a unit."""
+    all_maps = {id(head.maps): head.maps for head in report.heads}
+    sources = {maps_id: maps for maps_id, maps in all_maps.items() if isinstance(maps, RecurrentMaps)}
+    is_long = any(len(maps.query_tokens) > LONG_MAP_TOKENS for maps in all_maps.values())
+    if len(sources) < len(all_maps) or len(report.heads[0].sides) > 1 or is_long:
+        raise AttnvizError(
+            f"a page draws implicit attention of single tokens, at most {LONG_MAP_TOKENS}, in one recording; "
+            "use -o map.svg (.png .pdf .pptx) or the terminal"
+        )
+    unit = max(maps.largest for maps in sources.values()) or 1.0
+    parts: dict[int, dict[str, LayerMaps]] = {
+        maps_id: {
+            side: PartMaps(**maps.shared_fields(), source=maps, unit=sign * unit) for side, sign in PART_SIGNS.items()
+        }
+        for maps_id, maps in sources.items()
+    }
+    with_parts = tuple(replace(head, sides=parts[id(head.maps)]) for head in report.heads)
+    unit_remark = f"On this page implicit attention is in percent of {unit:.4g}, the largest size of a number."
+    return replace(report, heads=with_parts, remarks=(unit_remark, *report.remarks))
 
 
 def pack_contributions(heads: Sequence[HeadCells], plan: PagePlan) -> tuple[bytes, dict[str, Any]] | None:

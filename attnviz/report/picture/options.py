@@ -219,8 +219,6 @@ def refuse_for_implicit(recording: "Recording", options: ReportOptions) -> None:
         unread = f"{option('reduce', options.reduce)} needs numbers of one sign; use {option('reduce', 'mean')}"
     elif look.color_scale == "lift":
         unread = f"{option('color_scale', 'lift')} needs rows that sum to 1; use {option('color_scale', 'log')}"
-    elif options.medium.sorts_heads:
-        unread = "a page draws softmax attention alone; use -o map.svg (.png .pdf .pptx) or the terminal"
     if unread:
         raise AttnvizError(f"implicit attention has either sign and no softmax, and {unread}")
 

@@ -46,7 +46,7 @@ export function poolsThumbnails(page) {
 const PAGE_FACTS = {
   survey: ({ survey }) => Boolean(survey),
   tokens: ({ survey }) => !survey,
-  "two runs": ({ sides }) => sides.length > 1,
+  "two runs": ({ sides, quantity }) => sides.length > 1 && quantity !== "implicit",
   contributions: ({ moved }) => Boolean(moved),
   turns: ({ turns }) => Boolean(turns),
 };

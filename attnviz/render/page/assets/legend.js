@@ -63,6 +63,7 @@ function nameOf(scale) {
   const drawn = state.of === "weight" ? "attention weight" : "contribution ‖α f(x)‖";
   if (scale.scores) return "attention score, before mask and softmax";
   const unit = showsMoved() && page.moved ? `, 100% is ${Number(page.moved.unit.toPrecision(4))}` : "";
+  if (page.quantity === "implicit") return `implicit attention${state.together === "difference" ? `, ${changeSaid()}` : ""}${pooledSaid()}`;
   if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}, ${changeSaid()}${pooledSaid()}`;
   return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}${ownScaleSaid()}${effectSaid()}`;
 }

@@ -133,6 +133,7 @@ export function toggleChosen(number) {
 
 /** Returns the words of a thumbnail's label on the largest weight or change of its head. @param {number} number */
 function peakSaid(number) {
+  if (page.quantity === "implicit") return `, of a size up to ${weightText(page.heads[number].reach)}`;
   if (comparing) return `, changes by at most ${weightText(page.heads[number].reach)}`;
   const peak = peakOf(number);
   if (!peak) return ", nothing visible";

@@ -60,6 +60,7 @@ export function quantitiesOf(shown) {
     const [before, after] = sides.map((side) => visibleWeight(side.at(row, column)));
     return weightText(after - before, true, sumOfErrors(sides, row, column));
   };
+  if (page.quantity === "implicit") return [{ name: "implicit attention", text: changeOfCell }];
   return [...weights, ...(comparing ? [{ name: "change", text: changeOfCell }] : []), ...(joinsWords(state.head ?? 0) ? [] : rest)];
 }
 

@@ -13,7 +13,7 @@
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
  * @typedef {"" | "column" | "page" | "slide"} FigureSize of a saved figure: of a journal's column or page, or a slide
- * @typedef {"weight" | "contribution"} Quantity
+ * @typedef {"weight" | "contribution" | "implicit"} Quantity
  * @typedef {"query" | "key"} Axis
  * @typedef {{ query: number | null, key: number | null, head?: number }} Mark a cell, or a token where one of both is
  *   null; of one head where several are shown
