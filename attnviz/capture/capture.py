@@ -401,17 +401,17 @@ class Capture:
             self.texts.end(self.calls)
         with hidden_from_run():
             return ForwardPass(
-                self.model,
-                self.modules,
-                self.options,
-                self.runs,
-                self.head_counts,
-                self.texts,
-                list(self.others.values()),
-                self.parts,
-                self.unreadable,
-                self.silent_layers,
-                self.unread,
+                model=self.model,
+                modules=self.modules,
+                options=self.options,
+                runs=self.runs,
+                head_counts=self.head_counts,
+                texts=self.texts,
+                others=list(self.others.values()),
+                parts=self.parts,
+                unreadable=self.unreadable,
+                silent_layers=self.silent_layers,
+                unread=self.unread,
             ).recording()
 
     @contextmanager

@@ -75,6 +75,8 @@ class ForwardPass:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys."""
         calls, selection = self.calls, self.options.selection
         chosen_layers = selection.chosen_layers
+
+        # What is asked for and is not there
         others = [
             other
             for other in self._other_attention
@@ -126,6 +128,8 @@ class ForwardPass:
             for item in range(layer_calls[0].shape[0]):
                 queries, keys = labels.tokens_of(layer_calls[0], item)
                 maps.append(maps_of(layer_calls, item, queries, keys))
+
+        # The recording, with a remark on all that a reader of its maps must know
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
             maps=tuple(maps),
