@@ -35,8 +35,8 @@ def alike(file: Path, target: Path) -> bool:
     if not target.exists():
         return False
     if file.suffix == target.suffix == ".svg":
-        (before, shades), (today, shades_today) = terminal(target), terminal(file)
-        return same_text(before, today) and shades == shades_today
+        (words, shades), (words_today, shades_today) = terminal(target), terminal(file)
+        return same_text(words, words_today) and shades == shades_today
     before, today = words_of(target), words_of(file)
     if before.keys() != today.keys() or not all(same_text(before[name], today[name]) for name in before):
         return False
