@@ -25,9 +25,12 @@ def test_page_draws_the_numbers_with_their_signs_around_the_paper(show: Opener) 
     assert row[6] == -2  # absent: a later token
     assert opened.text("#legend").startswith("implicit attention")
     assert opened.evaluate("scene.shown.scale.change") is True
+    numbers = opened.evaluate("quantitiesOf(scene.shown).map(({ name, text }) => [name, text(5, 0)])")
+    number = f"{maps.weights[1, 5, 0] / maps.largest:+.2%}".replace("-", "−")
+    assert numbers == [["implicit attention", number]]
     opened.evaluate("location.hash = 'head=0.1&view=table'")
     opened.until("document.querySelector('table') !== null")
-    assert f"{maps.weights[1, 5, 0] / maps.largest:+.2%}".replace("-", "−") in opened.text("body")
+    assert number in opened.text("body")
     assert "Scores" not in opened.text("body")
 
 
