@@ -18,6 +18,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option
 from attnviz.text.characters import WORDS
+from attnviz.text.named_groups import in_text
 from attnviz.text.tokens import DOTTED_CIRCLE, VISIBLE_SIGNS, Tokens, visible_label
 
 NUMBER, PIXEL = re.compile(r"@?(\d{1,12})", re.ASCII), re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
@@ -157,13 +158,19 @@ def spaces_before(tokens: Tokens) -> str:
     """Returns a character for the gap before each token: a newline, a space, or ``-`` if there is no gap.
 
     A token that ends in a line end, such as a newline that is a token itself, stands at the end of its line.
-    If the tokens have no text, every gap is a space.
+    If the tokens have no text, every gap is a space, and so are those around the patches of an image.
     """
     characters = []
     previous_start = previous_stop = 0
     previous_blanks = ""  # at the end of the token before
-    for start, stop in tokens.offsets.tolist():
-        gap = tokens.text[previous_stop:start]
+    follows_text = True
+    for is_in_text, (start, stop) in zip(in_text(tokens).tolist(), tokens.offsets.tolist(), strict=True):
+        if not is_in_text:
+            characters.append(" ")
+            follows_text = False
+            continue
+        gap = tokens.text[previous_stop:start] if follows_text else " "
+        follows_text = True
         if previous_start < start < stop < previous_stop:  # the unit before stands in several parts around this one
             gap, previous_stop = " ", start
         if "\n" in gap or "\n" in previous_blanks:

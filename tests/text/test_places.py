@@ -10,6 +10,7 @@ from attnviz.base.errors import AttnvizError, argument, format_options, option
 from attnviz.text.places import find_place, place_name, spaces_before
 from attnviz.text.tokens import Tokens, tokenize
 from tests.languages import PLACES
+from tests.report.image_examples import tokens_of_words_and_images
 from tests.text.examples import drawn_tokens, labelled_tokens
 
 TEXT = "The Whale saw a whale."
@@ -100,3 +101,7 @@ def test_a_line_breaks_after_a_newline_between_tokens_or_at_the_end_of_one(piece
         words=count, special=count < 0,
     )  # fmt: skip
     assert spaces_before(tokens) == gaps
+
+
+def test_patches_of_an_image_stand_apart_from_each_other_and_from_words() -> None:
+    assert spaces_before(tokens_of_words_and_images()) == " " * 16

@@ -289,8 +289,8 @@ def label_columns(queries: Units) -> int:
 
 
 def side_width(size: Size) -> int:
-    """Returns the width of the side pane in terminal columns, which is larger on a wide screen."""
-    return SIDE_WIDTH if size.width < MIN_WIDTH_OF_WIDE_SIDE else WIDE_SIDE_WIDTH
+    """Returns the width of the side pane in terminal columns: larger on a wide screen, half of a narrow one at most."""
+    return min(SIDE_WIDTH, size.width // 2) if size.width < MIN_WIDTH_OF_WIDE_SIDE else WIDE_SIDE_WIDTH
 
 
 def has_two_panes(size: Size) -> bool:

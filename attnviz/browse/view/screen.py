@@ -65,7 +65,8 @@ def whole(screen: Screen, state: State) -> tuple[Drawing, Listed]:
         width, height, list_height = side_width(size), map_lines(size), listed_lines(size)
         blank_lines: list[Line] = [[] for _ in range(height)]
         list_space = Drawing([*blank_lines[: list_height - 1], [words("─" * width)]] if list_height else [])
-        upper = below(list_space, Drawing(side.numbers), side.keys, side.minimap)
+        numbers = Drawing(side.numbers[: height - list_height - 1])
+        upper = below(list_space, numbers, side.keys, side.minimap)
         beside_map = below(upper, Drawing(blank_lines[len(upper.lines) + 1 :]), Drawing([side.legend]))
         columns = [
             (beside_map, width),

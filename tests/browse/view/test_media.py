@@ -140,7 +140,7 @@ def test_words_stand_beside_images_below_the_share_of_each(width: int) -> None:
         f"{shares[1]:.0%} on image 2",
         f"{1 - sum(shares):.0%} on words",
     ]
-    assert " ".join(lines[3:]).split() == ["<sep>what", "is", "red"]
+    assert " ".join(lines[3:]).split() == ["<sep>", "what", "is", "red"]
 
 
 def test_scores_have_no_share() -> None:
