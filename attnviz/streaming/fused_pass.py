@@ -151,9 +151,11 @@ class _PassPlan:
         reachable_keys = mask.reach(queries, self.key_count)
         first = max(unpadded_keys.start, reachable_keys.start)
         stop = min(unpadded_keys.stop, reachable_keys.stop)
-        edges = {first, stop, *self.chunks, mask.prefix, mask.tail or 0, queries.start + mask.offset}
+        diagonal = {queries.start + mask.offset, queries.stop + mask.offset}
+        edges = {first, stop, *self.chunks, mask.prefix, mask.tail or 0, *diagonal}
         piece_edges = sorted(edge for edge in edges if first <= edge <= stop)
-        return (slice(*ends) for ends in pairwise(piece_edges))
+        pieces = (slice(*ends) for ends in pairwise(piece_edges))
+        return (piece for piece in pieces if mask.coverage(queries, piece) is not False)
 
 
 @dataclass(frozen=True, eq=False)

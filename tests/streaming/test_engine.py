@@ -67,6 +67,7 @@ RULES = {
     "window both ways": Mask(window=7, offset=-4),
     "prefix and window": Mask(causal=True, window=6, prefix=3),
     "chunk": Mask(chunk=13),
+    "tail": Mask(causal=True, window=7, tail=60),
 }
 
 

@@ -28,6 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
     "causal, first queries see nothing": {"mask": Mask(causal=True, offset=-11)},
     "causal, last queries past the keys": {"mask": Mask(causal=True, offset=40)},
     "causal after a prefix": {"mask": Mask(causal=True, prefix=37, offset=3)},
+    "causal with a tail": {"mask": Mask(causal=True, offset=-7, tail=KEYS - 3)},
     "a prefix of everything": {"mask": Mask(causal=True, prefix=200)},
     "padding on the right": {"mask": Mask(padding=REAL < 77)},
     "padding on the left, causal": {"mask": Mask(causal=True, offset=20, padding=REAL >= 31)},

@@ -94,6 +94,7 @@ RULES: dict[str, dict[str, Any]] = {
     "causal with earlier keys": {"mask": Mask(causal=True, offset=KEYS - QUERIES)},
     "window, prefix and padding": {"mask": Mask(causal=True, window=90, prefix=5, padding=PADDING)},
     "chunks": {"mask": Mask(chunk=64)},
+    "window and tail": {"mask": Mask(causal=True, window=90, tail=KEYS - 2)},
     "soft cap and sink": {"softcap": 4.0, "sink": np.array([0.5, 2.0, -1.0], dtype=np.float32)},
     "slopes": {"bias": alibi_bias(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
     "a bias for each key": {"bias": Bias(by_key=np.random.default_rng(0).normal(size=(3, KEYS)).astype(np.float32))},
