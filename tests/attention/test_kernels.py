@@ -10,7 +10,12 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnviz.attention import kernels
-from attnviz.attention.kernels import attention_with_logsumexp, fused_attention, has_fused_attention
+from attnviz.attention.kernels import (
+    attention_and_logsumexp,
+    attention_with_logsumexp,
+    fused_attention,
+    has_fused_attention,
+)
 from tests import room
 
 QUERIES, KEYS = 37, 41
@@ -148,3 +153,15 @@ def test_fused_attention_on_a_cpu_is_torchs_own(causal: bool) -> None:
     expected = functional.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=0.7)
     assert torch.equal(output, expected)
     assert logsumexp.shape == query.shape[:3]
+
+
+def test_logsumexp_where_no_kernel_gives_it_is_computed_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, keys, values = torch.randn(3, 1, 2, 40, 4).unbind()
+    expected = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
+    kernel = functional.scaled_dot_product_attention
+    monkeypatch.setattr(kernels, "has_logsumexp_kernel", lambda device: False)
+    monkeypatch.setattr(kernels, "has_fused_attention", lambda *given: False)
+    monkeypatch.setattr(kernels, "MAX_BAND_QUERIES", 9)
+    found = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found[0], kernel(queries, keys, values, is_causal=True, scale=0.5))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention.kernels import attention_and_logsumexp
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
@@ -33,18 +32,6 @@ def test_output_and_logsumexp_are_those_of_the_whole_computation(qk_dim: int, va
         shown = expected.scores if visible is None else expected.scores.masked_fill(~visible, -torch.inf)
     torch.testing.assert_close(call.output, expected.output)
     torch.testing.assert_close(call.logsumexp, shown.logsumexp(-1))
-
-
-def test_logsumexp_where_no_kernel_gives_it_is_computed_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    queries, keys, values = torch.randn(3, 1, 2, 40, 4).unbind()
-    expected = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
-    kernel = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr("attnviz.attention.kernels.has_logsumexp_kernel", lambda device: False)
-    monkeypatch.setattr("attnviz.attention.kernels.has_fused_attention", lambda *given: False)
-    monkeypatch.setattr("attnviz.attention.kernels.MAX_BAND_QUERIES", 9)
-    found = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(found[0], kernel(queries, keys, values, is_causal=True, scale=0.5))
 
 
 @pytest.mark.parametrize(
