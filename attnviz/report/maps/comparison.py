@@ -19,12 +19,10 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measured_heads import with_filtered_texts
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.exact_numbers import with_colors_of_figure
-from attnviz.report.maps.fitting import first_that_fits
 from attnviz.report.maps.head_panels import head_panels, map_remarks
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
     are_adjacent,
-    chooses_heads,
     divide_page,
     order_remarks,
 )
@@ -126,9 +124,12 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         return _exact_numbers(comparison, full_comparison.take(sorted(shown_rows)))
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
-    if options.medium.fits is None or options.all or chooses_heads(options):
+    if options.medium.fits is None or options.all or options.chooses_heads:
         return _heatmaps(comparison)
-    return first_that_fits(_with_fewer_details(comparison), options.medium.fits)
+    for report in _with_fewer_details(comparison):
+        if options.medium.fits(report):
+            break
+    return report
 
 
 def _with_fewer_details(comparison: _Comparison) -> Iterator[DrawnReport]:

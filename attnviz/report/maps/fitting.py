@@ -1,6 +1,6 @@
 """Fits a report to one screen: a summary of the patterns of all heads, and maps of as many of the clearest as fit."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -11,7 +11,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.maps.head_panels import drawn, map_remarks, titled_panels
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT
-from attnviz.report.picture.report import DrawnReport, Report
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import LIFTED, share_scales
 from attnviz.report.words.captions import (
     Notes,
@@ -176,14 +176,6 @@ def fit_first_heads(
                 return candidate
         reports.append(report)
     return reports[0]
-
-
-def first_that_fits(reports: Iterable[DrawnReport], fits: Callable[[Report], bool]) -> DrawnReport:
-    """Returns the first report that fits on the screen, or the last report if none does; there must be at least one."""
-    for report in reports:
-        if fits(report):
-            break
-    return report
 
 
 def _longer_side(head: ChosenHead) -> int:

@@ -77,7 +77,7 @@ def maps_report(
     # Too many for maps with labels; outside of one page, heads that the user chose never are.
     are_too_many = len(heads) > MAX_PAGE_MAPS
     if not options.medium.one_page:
-        are_too_many = not chooses_heads(options) and len(heads) > MAX_UNCHOSEN_MAPS
+        are_too_many = not options.chooses_heads and len(heads) > MAX_UNCHOSEN_MAPS
 
     def draw_heads(some_heads: list[ChosenHead]) -> DrawnReport:
         return _heatmaps(recording, some_heads, options, notes)
@@ -86,7 +86,7 @@ def maps_report(
         return _thumbnails(recording, ranking, options, summaries) if are_too_many else draw_heads(heads)
 
     draws_some = options.medium.fits is not None or (bool(first_heads) and are_too_many)
-    if not draws_some or options.all or chooses_heads(options):
+    if not draws_some or options.all or options.chooses_heads:
         return draw_all()
     if summaries is not None:
         led_summaries = replace(summaries, first_heads=tuple(first_heads))
@@ -165,11 +165,6 @@ def words_of(head: ChosenHead) -> str:
     """Returns the text of a head's queries on one line, or their labels if the text is not known."""
     tokens = head.maps.query_tokens
     return " ".join((tokens.text or " ".join(tokens.labels)).split())
-
-
-def chooses_heads(options: ReportOptions) -> bool:
-    """True if the user chose heads by their numbers."""
-    return options.selection.heads is not None or options.selection.pairs is not None
 
 
 def _thumbnails(

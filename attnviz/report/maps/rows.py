@@ -241,8 +241,7 @@ def image_report(
     """
     drawn_heads = heads
     max_heads = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
-    chooses_heads = options.selection.heads is not None or options.selection.pairs is not None
-    if not chooses_heads and not options.all and len(heads) > max_heads:
+    if not options.chooses_heads and not options.all and len(heads) > max_heads:
         last_layer = max(head.maps.layer for head in heads)
         drawn_heads = [head for head in heads if head.maps.layer == last_layer]
     queries = {head.maps: _image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}

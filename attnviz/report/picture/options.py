@@ -189,6 +189,11 @@ class ReportOptions(Reduction, Rank):
             )
 
     @property
+    def chooses_heads(self) -> bool:
+        """True if the user chose heads by their numbers."""
+        return self.selection.heads is not None or self.selection.pairs is not None
+
+    @property
     def chooses_keys(self) -> bool:
         """True if the user chose keys, or to show or hide special tokens, so that overviews leave out no others."""
         return self.grouping.special is not None or self.selection.keys != (None, None)
