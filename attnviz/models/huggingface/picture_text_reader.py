@@ -27,7 +27,7 @@ from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
 from attnviz.text.named_groups import with_generated_from
-from attnviz.text.selection import AttentionPart, Selection
+from attnviz.text.selection import IMPLICIT, AttentionPart, Selection
 from attnviz.text.tokens import Tokens, readable_label, refuse_large
 
 if TYPE_CHECKING:
@@ -62,9 +62,12 @@ class PictureTextReader(MediaReader):
         """Keeps the settings."""
         super().__init__(settings, built_in, use, loaded)
         if settings.attention not in (None, CROSS, *TOWERS):
+            place = (
+                "is drawn of a text without pictures" if settings.attention == IMPLICIT else "is of encoder-decoders"
+            )
             raise AttnvizError(
-                f"{option('attention', settings.attention)} belongs to encoder-decoders; for a model that reads text "
-                f"and pictures choose {or_list(TOWERS)}"
+                f"{option('attention', settings.attention)} {place}; for a model that reads text and pictures choose "
+                f"{or_list(TOWERS)}"
             )
 
     @cached_property

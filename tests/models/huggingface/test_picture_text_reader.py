@@ -364,7 +364,7 @@ def test_latents_look_at_patches_and_attention_among_latents_is_left_out(blip: P
     [
         (
             {"attention": "decoder"},
-            "attention='decoder' belongs to encoder-decoders; for a model that reads text and pictures choose",
+            "attention='decoder' is of encoder-decoders; for a model that reads text and pictures choose",
         ),
         (
             {"attention": "cross"},
