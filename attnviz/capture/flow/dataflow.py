@@ -75,6 +75,7 @@ FILLING = (
     "rand_like",
     "randn_like",
 )
+ALLOCATING = {*FILLING, "empty", "zeros", "ones", "full"}
 FUSED = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")  # kernels that compute more than attention
 RECURRENT = frozenset(
     {"gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"}
@@ -113,6 +114,7 @@ class DataFlow:
             id(tensor) for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
         }
         self.references: dict[int, _NodeReference] = {}  # by the id of the tensor
+        self.allocations: dict[int, ref[Tensor]] = {}  # inference tensors whose views may be written to, by their memory
         self.sweep_size = MIN_SWEEP_SIZE  # dead references are swept when there are more references than this
         self.open_candidates: list[WeightsCandidate] = []
         self.marks = count(1)  # the number of the next mark of a part
@@ -168,7 +170,9 @@ class DataFlow:
             return self.note_attention(inputs[0], inputs[2], result)
         if name == "__setitem__":
             return self._merge_written(args[0], args[2])
-        if name == "copy_" and args[0]._base is not None:  # a write into a part of a tensor, such as a cache
+        if name in ALLOCATING and isinstance(result, Tensor) and result.is_inference():
+            self.allocations[result.untyped_storage().data_ptr()] = ref(result)
+        if name == "copy_" and self._base_of(args[0]) is not None:  # a write into a part of a tensor, such as a cache
             self._merge_written(args[0], args[1])
         product = contraction(name, args, kwargs) if name in PRODUCTS and inputs else None
         if product is None and name in ("sum", "nansum") and inputs:
@@ -233,7 +237,7 @@ class DataFlow:
         if not isinstance(value, Tensor):
             return
         value_node = self.node(value)
-        for tensor in (target, target._base):
+        for tensor in (target, self._base_of(target)):
             if tensor is not None:
                 node = self.node(tensor)
                 lineage = merged_lineage((node.lineage, value_node.lineage))
@@ -248,6 +252,14 @@ class DataFlow:
                     selected=node.selected or value_node.selected,
                 )
                 self._keep(tensor, merged_node)
+
+    def _base_of(self, view: Tensor) -> Tensor | None:
+        """Returns the tensor of which another one is a view; ``None`` for no view. Inference tensors do not tell it."""
+        if view._base is not None or not view.is_inference():
+            return view._base
+        allocation = self.allocations.get(view.untyped_storage().data_ptr())
+        base = None if allocation is None else allocation()
+        return None if base is view else base
 
     def note_attention(self, queries: Tensor, values: Tensor, result: Tensor) -> None:
         """Follows a function that computes attention: its result has the queries' lineage, one attention call deeper.

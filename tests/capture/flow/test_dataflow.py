@@ -309,6 +309,16 @@ class Cached(Two):
         return torch.softmax(self.queries(x) @ self.cache.mT, -1) @ y
 
 
+class InParts(Two):
+    """The same with keys that are written into two parts of a new tensor, as in DeepSeek V3."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        keys = y.new_empty(1, TOKENS, WIDTH)
+        keys[..., :2].copy_(self.keys(y)[..., :2])
+        keys[..., 2:].copy_(self.keys(y)[..., 2:])
+        return functional.scaled_dot_product_attention(self.queries(x)[:, None], keys[:, None], y[:, None])[:, 0]
+
+
 class Joined(Two):
     """Attention to the other text and its own."""
 
@@ -329,12 +339,12 @@ class Layers(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("of", [Two, Cached])
-@torch.no_grad()
-def test_keys_of_another_input_make_attention_cross_and_keys_of_the_same_self(of: type[Two]) -> None:
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("of", [Two, Cached, InParts])
+def test_keys_of_another_input_make_attention_cross_and_keys_of_the_same_self(of: type[Two], inference: bool) -> None:
     model, x = Layers(of), torch.randn(1, TOKENS, WIDTH)
     for other, kind in ((torch.randn(1, TOKENS, WIDTH), "cross"), (x, "self")):
-        with attnviz.record(model) as recording:
+        with torch.inference_mode(inference), torch.no_grad(), attnviz.record(model) as recording:
             model(x, other)
         assert [maps.kind for maps in recording.maps] == [kind, kind]
 
