@@ -114,7 +114,7 @@ class DataFlow:
             id(tensor) for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
         }
         self.references: dict[int, _NodeReference] = {}  # by the id of the tensor
-        self.allocations: dict[int, ref[Tensor]] = {}  # inference tensors whose views may be written to, by their memory
+        self.allocations: dict[int, ref[Tensor]] = {}  # new inference tensors, by their memory
         self.sweep_size = MIN_SWEEP_SIZE  # dead references are swept when there are more references than this
         self.open_candidates: list[WeightsCandidate] = []
         self.marks = count(1)  # the number of the next mark of a part
