@@ -8,7 +8,7 @@ from fuzzing.ignored import Answers, dropped, pairs, singles, trouble, troubles,
 from tests.today import SEED, WHOLE
 
 COUNT = 2_000 if WHOLE else 60  # of all pairs
-OPTIONS = 900 if WHOLE else 15  # of all options of all lines
+OPTIONS = 900 if WHOLE else 8  # of all options of all lines
 
 pytestmark = pytest.mark.slow
 

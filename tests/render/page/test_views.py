@@ -86,13 +86,13 @@ def test_a_picture_that_fits_has_no_scroll_bars(browser: Any, tmp_path: Path) ->
 
 
 def test_texts_and_tables_draw_only_what_is_seen(show: Opener) -> None:
-    maps = long_maps(queries=1500, keys=2500)
+    maps = long_maps(queries=1000, keys=1400)
     opened = show(report_of(Recording(maps=(maps,), model="a test")))
     for view in ("text", "table"):
         opened.open_head(0, view)
         assert opened.evaluate("document.querySelectorAll('.token').length") < 2_000
         assert opened.evaluate("document.querySelectorAll('tbody tr').length") < 100
-    weights = maps.window((0,), slice(0, 1), slice(0, 2500)).weights[0, 0]
+    weights = maps.window((0,), slice(0, 1), slice(0, 1400)).weights[0, 0]
     rows = opened.page.locator("tbody tr:not([aria-hidden]) >> nth=0").locator("td, th").all_inner_texts()
     assert rows[0] == str(int(weights.argmax()))
 

@@ -110,23 +110,23 @@ def part(opened: Opened, of: str = ONE_HEAD, **asked: int) -> dict[str, np.ndarr
 
 
 def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(show: Opener) -> None:
-    maps = long_maps(queries=2100, keys=2300)
+    maps = long_maps(queries=1100, keys=1200)
     opened = show(report_of(Recording(maps=(maps,), model="a test")))
     opened.open_head(0)
     opened.until("scene.current.stage.picture.whole")
     assert opened.evaluate("scene.current.stage.picture.pooled")
     assert "mean of a block" in opened.text("#legend")
-    opened.evaluate("pin({query: 1500, key: 700}); scene.current.stage.element.focus()")
+    opened.evaluate("pin({query: 800, key: 700}); scene.current.stage.element.focus()")
     for _ in range(30):
         opened.press("+")
     opened.evaluate("scene.current.reveal(state.pin)")
     opened.until("scene.current.stage.picture.whole && !scene.current.stage.picture.pooled")
     assert "block" not in opened.text("#legend")
-    opened.page.mouse.move(*opened.middle_of_cell(1500, 700) - scroll_of(opened))
+    opened.page.mouse.move(*opened.middle_of_cell(800, 700) - scroll_of(opened))
     opened.page.wait_for_selector(".tip:visible")
-    window = maps.window((0,), slice(1500, 1501), slice(700, 701))
+    window = maps.window((0,), slice(800, 801), slice(700, 701))
     tip = opened.text(".tip").replace("−", "-")
-    assert tip.startswith("1500 → 700\nweight ")
+    assert tip.startswith("800 → 700\nweight ")
     score, error = (float(number) for number in tip.split("score ")[1].split(" ± "))
     assert score == pytest.approx(window.scores[0, 0, 0], abs=error)
     assert float(tip.split("weight ")[1].split("%")[0]) / 100 == pytest.approx(
@@ -176,7 +176,7 @@ def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
 
 
 def test_page_of_factors_is_about_as_large_as_they_are() -> None:
-    maps, count = long_maps(queries=2000, keys=2000), 2000
+    maps, count = long_maps(queries=1000, keys=1000), 1000
     size = len(draw(report_of(Recording(maps=(maps,), model="a test")), ".html"))
     fixed = len(draw(report_of(Recording(maps=(factored(),), model="a test")), ".html"))
     factors = 2 * (maps.factors.queries.shape[0] + maps.factors.keys.shape[0]) * count * FEATURES
