@@ -14,8 +14,9 @@ from rich.console import Console
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import cleanup_on_signals
-from attnviz.browse.moves.cursor import Screen, first_state
+from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import ANSI_COLORS, tiles
+from attnviz.browse.moves.place import start_state
 from attnviz.browse.process.terminal import ASK_ATTRIBUTES
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size
@@ -80,12 +81,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     color_system = None if ascii or console.no_color else console.color_system
     screen_size = Size(*size, text_lines=session.text_lines(size[0]), has_images=session.has_images)
     screen = Screen(session, screen_size, COLORS.get(color_system or "", 0))
-    if session.address:
-        from attnviz.browse.moves.place import start_state  # here, since most sessions have no address to read
-
-        state = start_state(screen)
-    else:
-        state = first_state(screen)
+    state = start_state(screen)
     if not screen.size.is_large_enough:
         return ""
     if not state.has_open_head and not state.lens:

@@ -57,9 +57,10 @@ def browse(
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.moves.cursor import Screen
+    from attnviz.browse.moves.place import start_state
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
-    from attnviz.browse.session.state import State, Theme
+    from attnviz.browse.session.state import Size, State, Theme
     from attnviz.maps.grouped import has_few_turns, refuse_missing_units
     from attnviz.report.picture.colors import SEQUENTIAL
     from attnviz.text.characters import WORDS
@@ -96,9 +97,6 @@ def browse(
         names_file=look.names or "",
     )
     if session.address:  # refused before the terminal is taken, if it is not a place in the recording
-        from attnviz.browse.moves.place import start_state
-        from attnviz.browse.session.state import Size
-
         any_size, colors = Size(80, 24), 0  # neither changes which addresses are refused
         start_state(Screen(session, any_size, colors))
     _take_keys_from_terminal()

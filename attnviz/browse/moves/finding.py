@@ -91,8 +91,7 @@ def find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis,
     message = f"“{search_text}”: {position}"
     state = replace(state, search_text=search_text, search_axis=axis, message=message)
     state = replace(state, key=match) if axis == "key" else replace(state, query=match)
-    lens_columns_axis = "key" if state.direction == "to" else "query"
-    if not state.lens or state.has_open_head or axis != lens_columns_axis:
+    if not state.shows_lens or axis != state.other_axis:
         return state
     state = replace(state, sort_token=match, top=0)
     return replace(state, head=lens_heads(screen.session, state)[0])

@@ -103,9 +103,9 @@ class State:
 
     def with_other_token(self, unit: int) -> "State":
         """Returns the state with the cursor of the lens on another token."""
-        return replace(self, key=unit) if self.direction == "to" else replace(self, query=unit)
+        return replace(self, **{self.other_axis: unit})  # type: ignore[arg-type]
 
     @property
-    def other_axis(self) -> str:
+    def other_axis(self) -> SearchAxis:
         """The name of the field of `other_token`."""
         return "key" if self.direction == "to" else "query"

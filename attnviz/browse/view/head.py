@@ -23,7 +23,7 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
 from attnviz.browse.view.graphics import PictureArea
 from attnviz.browse.view.parts import Drawing, Hit, Listed, Parts, Side, short_name, words
-from attnviz.browse.view.text import ShadedTokens, seconds_above, shades_caption, text_pane, unique_label
+from attnviz.browse.view.text import ShadedTokens, seconds_above, text_pane, unique_label
 from attnviz.render.terminal.lines import Line, Span, bar
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import PERCENT, Panel
@@ -120,23 +120,13 @@ def head_parts(screen: Screen, state: State) -> Parts:
     elif pattern := session.ranking.description(state.head):
         title += f": {pattern}"
     # the keys, shaded by the cursor's row
-    view, values, scale = head.state.view, head.shown.values, head.scale
+    view, scale = head.state.view, head.scale
     if head.keys.tokens.image_indices and quantity is PERCENT:  # so many patches that no weight is far from 0
-        block = CellBlock(values[None], head.row.visible[None])
-        scale = session.scale(replace(view, own_scale=True), [block], state.theme)
+        scale = session.scale(replace(view, own_scale=True), [TokenRow.stacked([head.shown])], state.theme)
     query = f"“{head.queries.labels[state.query]}” ({head.queries.starts[state.query]})"
     description = f"{quantity.name} of {query} in {session.title(state.head)}"
     tokens = ShadedTokens(
-        units=head.keys,
-        values=values,
-        visible=head.row.visible,
-        scale=scale,
-        cursor=state.key,
-        caption=shades_caption(description, quantity, scale),
-        axis="key",
-        queries=head.queries,
-        query=state.query,
-        are_shares=quantity is PERCENT,
+        head.keys, head.shown, quantity, scale, state.key, description, "key", head.queries, state.query
     )
     # the part of the map that is on the screen, and how many units a cell stands for
     pane, parts = head.pane, list[str]()

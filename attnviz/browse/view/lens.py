@@ -13,10 +13,10 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, quantity_text
 from attnviz.browse.view.head import marked_label
 from attnviz.browse.view.parts import Drawing, Hit, Parts, padded_line, short_name, words
-from attnviz.browse.view.text import ShadedTokens, shades_caption, text_pane, unique_label
+from attnviz.browse.view.text import ShadedTokens, text_pane, unique_label
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
-from attnviz.report.picture.panels import PERCENT, Quantity
+from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
 
 MAX_SCALED_ROWS = 32  # rows of scores or changes whose values set the colours
@@ -167,11 +167,9 @@ def _row_text(lens: LaidOutLens) -> ShadedTokens:
     state, units = lens.state, lens.units[1]
     row = lens.rows.get(state.head) or lens.blank_row
     description = f"{lens.title} in {lens.screen.session.title(state.head)}"
-    caption = shades_caption(description, lens.quantity, lens.scale)
-    tokens = ShadedTokens(units, row.values, row.visible, lens.scale, state.other_token, caption, axis=state.other_axis)
-    if state.direction == "from":  # the row belongs to a key, not to a query
-        return tokens
-    return replace(tokens, queries=lens.units[0], query=state.token, are_shares=lens.quantity is PERCENT)
+    tokens = ShadedTokens(units, row, lens.quantity, lens.scale, state.other_token, description, axis=state.other_axis)
+    # the row of a key is not one of a query
+    return tokens if state.direction == "from" else replace(tokens, queries=lens.units[0], query=state.token)
 
 
 def _status(lens: LaidOutLens) -> str:

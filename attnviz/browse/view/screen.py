@@ -13,16 +13,15 @@ from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import FIXED_LINES, Tiles, has_two_panes, listed_lines, map_lines, side_width, tiles
-from attnviz.browse.session.blocks import CellBlock
+from attnviz.browse.session.blocks import CellBlock, TokenRow
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, State
 from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status, quantity_text
 from attnviz.browse.view.graphics import PictureArea
 from attnviz.browse.view.parts import Drawing, Hit, Listed, Parts, below, beside, short_name, words
-from attnviz.browse.view.text import ShadedTokens, shades_caption, text_pane, unique_label
+from attnviz.browse.view.text import ShadedTokens, text_pane, unique_label
 from attnviz.render.terminal.lines import Line, Span, wrap
 from attnviz.report.picture.colors import DIVERGING, ColorScale
-from attnviz.report.picture.panels import PERCENT
 from attnviz.report.picture.structure import Phrase, quoted
 from attnviz.report.words.captions import model_name, text_title
 
@@ -110,8 +109,8 @@ def _title_line(screen: Screen, state: State, title: Line) -> Line:
     """Returns the title line: the title and the choices of the view, and at the right the model and the text."""
     session = screen.session
     view, has_units = session.view_of(state.head, state.view), state.has_open_head or state.lens
-    names = {"contribution": "contributions", "implicit": "implicit attention"}
-    weights_name = names.get(session.heads[0][0].quantity, "weights")
+    plurals = {"contribution": "contributions", "implicit": "implicit attention"}
+    weights_name = plurals.get(session.heads[0][0].quantity, "weights")
     toggles = [f"change of {weights_name}" if view.difference else "scores" if view.scores else weights_name]
     toggles += [view.steps] if view.steps != "sqrt" and not view.scores and not view.difference else []
     toggles += ["own scale"] if view.own_scale else []
@@ -201,20 +200,19 @@ def _standing_text(screen: Screen, state: State) -> ShadedTokens:
     session = screen.session
     row, asked = session.standing_row(state.head, state.view), session.asked(state.head, state.view)
     queries, keys = session.units(state.head, state.view)
-    block = CellBlock(row.values[None], row.visible[None])
-    scale = session.scale(replace(state.view, own_scale=True), [block], state.theme)
-    quantity = session.quantity(state.view)
-    strongest_keys = row.strongest_units[:MAX_LISTED_KEYS]
-    key_texts = [
-        f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest_keys
-    ]
-    subject = "mean of all queries" if asked < 0 else f"what {unique_label(queries, asked)} looks at"
-    caption = shades_caption(f"{subject} in head {session.names[state.head]}", quantity, scale)
-    while key_texts and cell_len(f"{caption}: {', '.join(key_texts)}") > screen.size.width:
-        key_texts.pop()
-    caption += f": {', '.join(key_texts)}" if key_texts else ""
-    tokens = ShadedTokens(keys, row.values, row.visible, scale, row.strongest_unit, caption)
-    return tokens if asked < 0 else replace(tokens, queries=queries, query=asked, are_shares=quantity is PERCENT)
+    scale = session.scale(replace(state.view, own_scale=True), [TokenRow.stacked([row])], state.theme)
+    quantity, subject = session.quantity(state.view), "mean of all queries"
+    if asked >= 0:
+        subject = f"what {unique_label(queries, asked)} looks at"
+    description = f"{subject} in head {session.names[state.head]}"
+    tokens = ShadedTokens(keys, row, quantity, scale, row.strongest_unit, description)
+    for key in row.strongest_units[:MAX_LISTED_KEYS]:
+        key_text = f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}"
+        longer = replace(tokens, more=f"{tokens.more}, {key_text}" if tokens.more else f": {key_text}")
+        if cell_len(longer.caption) > screen.size.width:
+            break
+        tokens = longer
+    return tokens if asked < 0 else replace(tokens, queries=queries, query=asked)
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> list[Line]:

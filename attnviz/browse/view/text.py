@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.session.blocks import TokenRow
 from attnviz.browse.view.cells import shaded_span
 from attnviz.browse.view.graphics import PictureArea, picture_lines
 from attnviz.browse.view.parts import CURSOR_COLOR, Drawing, Hit, beside, words
@@ -45,28 +46,28 @@ MIN_SOUND_LINES = 3  # envelope, weights and seconds; one more for words
 
 @dataclass(frozen=True, eq=False)
 class ShadedTokens:
-    """Tokens, or groups of them, with the values that shade them, ``(units,)``, and what the shades show."""
+    """Tokens, or groups of them, with the row of numbers that shades them, and what the shades show."""
 
     units: Units
-    values: FloatArray
-    visible: BoolArray
+    row: TokenRow
+    quantity: Quantity
     scale: ColorScale
     cursor: int  # the unit under the cursor
-    caption: str
+    description: str  # of the row
     axis: str = ""  # the field of the state that a click on a token changes; empty for none
     queries: Units | None = None  # None if the values are no row of a query
     query: int | None = None  # None for the mean of several
-    are_shares: bool = False  # the values are weights of a query, which add up to 100 %
+    more: str = ""  # after the caption
+
+    @property
+    def caption(self) -> str:
+        """What the shades show, and their limits."""
+        (_, low), *_, (_, high) = self.quantity.ticks(self.scale)
+        return f" shades: {self.description}, {low} to {high}{self.more}"
 
     def hit(self, unit: int | None) -> Hit | None:
         """Returns the answer to a click on a unit; ``None`` without a unit, or if tokens do not answer clicks."""
         return None if unit is None or not self.axis else Hit({self.axis: unit})
-
-
-def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> str:
-    """Returns the caption of a shaded text: what the shades show, and their limits."""
-    (_, low), *_, (_, high) = quantity.ticks(scale)
-    return f" shades: {description}, {low} to {high}"
 
 
 def text_pane(tokens: ShadedTokens, screen: Screen, max_lines: int) -> Drawing:
@@ -96,12 +97,12 @@ def running_text(
     lines = lines[first_line : first_line + max_lines]
 
     shown = [unit for line in lines for unit, *_ in line]
-    fractions = dict(zip(shown, tokens.scale.fraction(tokens.values[shown]).tolist(), strict=True))
+    fractions = dict(zip(shown, tokens.scale.fraction(tokens.row.values[shown]).tolist(), strict=True))
     drawn_lines: list[Line] = []
     for line in lines:
         drawn_lines.append([Span(" ")])
         for unit, text, gap in line:
-            value, is_visible = float(tokens.values[unit]), bool(tokens.visible[unit])
+            value, is_visible = float(tokens.row.values[unit]), bool(tokens.row.visible[unit])
             span = shaded_span(fractions[unit], value, is_visible, tokens.scale, colors, text)
             span = span if text.strip() else Span(text)
             has_cursor = unit == cursor and text.strip()
@@ -167,8 +168,8 @@ def _images(tokens: ShadedTokens, screen: Screen, lines: int) -> Drawing | None:
     if not len(word_keys):
         return beside(*columns)
     shares = list[str]()
-    if tokens.are_shares:
-        weights = np.where(tokens.visible, np.nan_to_num(tokens.values), 0)
+    if tokens.query is not None and tokens.quantity is PERCENT:  # which add up to 100 %
+        weights = np.where(tokens.row.visible, np.nan_to_num(tokens.row.values), 0)
         numbers = [f" {number}" for number in range(1, len(images) + 1)] if len(images) > 1 else [""]
         for image_index, image, number in zip(keys.image_indices, images, numbers, strict=True):
             shares.append(f"{weights[keys.medium == image_index].sum():.0%} on {image.kind}{number}")
@@ -196,8 +197,8 @@ def _image(tokens: ShadedTokens, image_index: int, columns: int, lines: int, scr
     places = np.where(in_image[:, None], keys.places, 0)
     panel = Panel(
         heading=Heading(),
-        values=tokens.values[None],
-        visible=(tokens.visible & in_image)[None],
+        values=tokens.row.values[None],
+        visible=(tokens.row.visible & in_image)[None],
         rows=Axis("queries", ("",), (0, 1), places=query_places),
         columns=Axis("keys", keys.labels, tuple(range(len(keys) + 1)), canvas=image, places=places),
         quantity=PERCENT,
@@ -252,8 +253,8 @@ def _sound(tokens: ShadedTokens, screen: Screen, lines: int) -> Drawing | None:
     seconds = edges / sound.rate
     panel = Panel(
         heading=Heading(),
-        values=tokens.values[units_of_frames][None],
-        visible=tokens.visible[units_of_frames][None],
+        values=tokens.row.values[units_of_frames][None],
+        visible=tokens.row.visible[units_of_frames][None],
         rows=Axis("queries", ("",), (0, 1)),
         columns=Axis("keys", ("",) * len(frames), tuple(range(len(frames) + 1)), canvas=sound, places=places),
         quantity=PERCENT,
@@ -291,7 +292,7 @@ def _sound(tokens: ShadedTokens, screen: Screen, lines: int) -> Drawing | None:
         # of the frames with their middle in the column, the one of largest weight
         middles = places.mean(axis=1)
         in_column = units_of_frames[(middles >= edges[x]) & (middles < edges[x + 1])]
-        return tokens.hit(int(max(in_column, key=lambda unit: tokens.values[unit]))) if len(in_column) else None
+        return tokens.hit(int(max(in_column, key=lambda unit: tokens.row.values[unit]))) if len(in_column) else None
 
     return beside((Drawing([]), 1), (Drawing(drawn_lines, hit), columns))
 

@@ -5,7 +5,7 @@ import pytest
 
 from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.place import start_state
-from attnviz.browse.session.blocks import CellBlock
+from attnviz.browse.session.blocks import CellBlock, TokenRow
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.cells import Cells, cell_lines
 from attnviz.browse.view.parts import PAPERS, Drawing, Hit, beside, padded_line, style_of, words
@@ -13,6 +13,7 @@ from attnviz.browse.view.text import ShadedTokens, running_text
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import ColorScale, colormap, luminance
+from attnviz.report.picture.panels import PERCENT
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 from tests.browse.examples import TRUE_COLOR, after, drawn_lines, screen_of, shown_text
@@ -53,8 +54,8 @@ def test_numbers_stand_on_the_colour_of_their_value() -> None:
 
 def test_cursor_of_a_text_is_underlined_and_a_token_is_clicked_where_it_stands() -> None:
     values, units = np.array([0.2, 0.9], dtype=np.float32), Units.of(Tokens.numbered(2, "word"))
-    visible = np.array([True, True])
-    part = running_text(ShadedTokens(units, values, visible, ColorScale(0, 1), 1, "", axis="key"), 40, 3, TRUE_COLOR)
+    row = TokenRow(values, np.array([True, True]))
+    part = running_text(ShadedTokens(units, row, PERCENT, ColorScale(0, 1), 1, "", axis="key"), 40, 3, TRUE_COLOR)
     [line] = part.lines
     assert [span.text for span in line if "underline" in span.style] == ["word1"]
     assert texts([line]) == [" word0 word1"]

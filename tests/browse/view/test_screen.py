@@ -81,6 +81,7 @@ def test_screens_are_these(screen: Screen) -> None:
         for expected, keys in ((OVERVIEW, []), (HEAD, ["enter", "home", *["up"] * 7, "down", "down"])):
             await pilot.press(*keys)
             await pilot.pause()
+            await until(pilot, lambda: "~" not in shown(browser))  # which stands for a thumbnail that is to come
             assert [line.rstrip() for line in shown(browser).split("\n")] == expected.split("\n")
 
     after_play(Browser(screen.session, no_save, ascii=True), play, (60, 14))
