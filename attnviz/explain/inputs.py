@@ -75,7 +75,7 @@ def explain_tokens(head: HeadView) -> Step:
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
-    is_patch = np.isin(computation.tokens.medium, computation.tokens.image_indices)
+    is_patch = computation.tokens.in_image
     if is_patch.any():
         return _explain_patches(head, is_patch)
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]

@@ -187,7 +187,7 @@ def explain_softmax(head: HeadView) -> Step:
     ]
     if head.computation.key_tokens.image_indices:
         tokens, last_weights = head.computation.key_tokens, weights[-1]
-        patches = np.flatnonzero(np.isin(tokens.medium, tokens.image_indices))
+        patches = np.flatnonzero(tokens.in_image)
         strongest_patches = patches[np.argsort(-last_weights[patches], kind="stable")[:MAX_TERMS]]
         left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
         patch_list = ", ".join(f"{tokens.labels[patch]} {last_weights[patch]:.1%}" for patch in strongest_patches)

@@ -87,7 +87,7 @@ FORMATS = {
             kind="page",
             module="attnviz.render.page.draw",
             cells=FIGURE,  # whose colours it takes
-            shows=Medium(draws_maps=False, sorts_heads=True, thumbnail_cells=THUMBNAIL_CELLS),
+            shows=Medium(draws_maps=False, sorts_heads=True, thumbnail_cells=THUMBNAIL_CELLS, masked_look="Grey"),
             styles=STYLES,
         ),
         Format(

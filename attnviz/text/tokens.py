@@ -162,6 +162,11 @@ class Tokens:
         """The indices of the images among the media; empty if there are none."""
         return [index for index, medium in enumerate(self.media) if isinstance(medium, Image)]
 
+    @property
+    def in_image(self) -> BoolArray:
+        """True for the patches of images, ``(tokens,)``."""
+        return np.isin(self.medium, self.image_indices)
+
     def group_numbers(self, name: str) -> IntArray:
         """Returns the number of each token's group, ``(tokens,)``; without such groups -1, or 0 for ``texts``."""
         if name in self.groups:

@@ -153,7 +153,7 @@ def _images(tokens: ShadedTokens, screen: Screen, lines: int) -> Drawing | None:
         return None
     images = [medium for index in keys.image_indices if isinstance(medium := keys.media[index], Image)]
     has_words = any(isinstance(keys.media[index], Text) for index in np.unique(keys.medium).tolist() if index >= 0)
-    word_keys = np.flatnonzero(~np.isin(keys.medium, keys.image_indices)) if has_words else np.zeros(0, dtype=np.int64)
+    word_keys = np.flatnonzero(~keys.in_image) if has_words else np.zeros(0, dtype=np.int64)
     aspects = [image.width / image.height for image in images]
     free_columns = screen.size.width - 1 - GAP * (len(images) - 1) - (GAP + WORDS_COLUMNS if len(word_keys) else 0)
     free_lines = lines - any(image.seconds > 0 for image in images)  # for the seconds

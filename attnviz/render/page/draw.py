@@ -6,6 +6,7 @@ from typing import IO, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.metrics.head_frame import HeadChanges
+from attnviz.render.formats import FORMATS, PAGE
 from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, turn_pieces
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.one_file import opening, palettes_of, table_html, text85, write_atlas, write_data
@@ -144,7 +145,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         if any(page_factors(maps) is None for maps in some_head.sides.values()):
             cell_remarks.append(NO_SINGLE_CELLS)
     if has_masked:
-        cell_remarks.append(masked_remark("Grey"))
+        cell_remarks.append(masked_remark(FORMATS[PAGE].shows.masked_look))
     if has_nan:
         cell_remarks.append("Some weights are NaN (not a number); they have a separate colour.")
     return {

@@ -395,7 +395,7 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
         return image_share
     if not any(isinstance(tokens.media[index], Text) for index in np.unique(medium[medium >= 0]).tolist()):
         return image_share
-    word_weights = np.where(np.isin(medium, images), 0, row)
+    word_weights = np.where(tokens.in_image[keys], 0, row)
     if round(word_weights.sum(), 2) == 0:
         return image_share
     best_word = quoted_token(labels[int(word_weights.argmax())])

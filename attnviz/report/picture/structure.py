@@ -255,7 +255,7 @@ def _strongest_weight(
             & ((np.diff(tokens.words, prepend=-1) != 0) | (tokens.words < 0))[span]
             for tokens, span in ((maps.query_tokens, queries), (maps.key_tokens, keys))
         ]
-        is_word[0] &= ~np.isin(maps.query_tokens.medium, maps.query_tokens.image_indices)[queries]  # a patch is no word
+        is_word[0] &= ~maps.query_tokens.in_image[queries]  # a patch is no word
         if left_out is not None:
             is_word[1] &= ~left_out.among(maps.key_tokens, keys)
         distances = np.arange(queries.start, queries.stop)[:, None] - np.arange(keys.start, keys.stop)
