@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.options import declared_options
 from attnviz.report.picture.look import LIMITS, STYLES, Look
-from attnviz.report.picture.options import CONTRIBUTIONS, Medium, ReportOptions
+from attnviz.report.picture.options import CONTRIBUTIONS, GREY, Medium, ReportOptions
 
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
@@ -87,7 +87,7 @@ FORMATS = {
             kind="page",
             module="attnviz.render.page.draw",
             cells=FIGURE,  # whose colours it takes
-            shows=Medium(draws_maps=False, sorts_heads=True, thumbnail_cells=THUMBNAIL_CELLS, masked_look="Grey"),
+            shows=Medium(draws_maps=False, sorts_heads=True, thumbnail_cells=THUMBNAIL_CELLS, masked_look=GREY),
             styles=STYLES,
         ),
         Format(

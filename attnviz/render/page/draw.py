@@ -6,7 +6,6 @@ from typing import IO, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.metrics.head_frame import HeadChanges
-from attnviz.render.formats import FORMATS, PAGE
 from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, turn_pieces
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.one_file import opening, palettes_of, table_html, text85, write_atlas, write_data
@@ -22,6 +21,7 @@ from attnviz.render.page.packing import (
 )
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
+from attnviz.report.picture.options import GREY
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report, SurveyedHeads
 from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import masked_remark
@@ -145,7 +145,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         if any(page_factors(maps) is None for maps in some_head.sides.values()):
             cell_remarks.append(NO_SINGLE_CELLS)
     if has_masked:
-        cell_remarks.append(masked_remark(FORMATS[PAGE].shows.masked_look))
+        cell_remarks.append(masked_remark(GREY))
     if has_nan:
         cell_remarks.append("Some weights are NaN (not a number); they have a separate colour.")
     return {

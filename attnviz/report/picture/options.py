@@ -47,6 +47,9 @@ Axes = Annotated[
 All = Annotated[bool, Option("Show all heads, not only the clearest: as thumbnails, or one row each.", panel="Select")]
 
 
+GREY = "Grey"  # how masked cells look on a page
+
+
 @dataclass(frozen=True, kw_only=True)
 class Medium:
     """The properties of a medium on which a report's choices depend.

@@ -198,7 +198,7 @@ SIZED = {
     "head=1.2&view=arcs": {"queries", "tired"},
     "head=1.2&view=text&query=it": {"because"},
     "head=1.2&view=table&query=it": {"query \\ key"},
-    "heads=0.1,1.2&together=side": {"Head 0.1", "Head 1.2 · previous …"},
+    "heads=0.1,1.2&together=side": {"Head 0.1", "Head 1.2 · previous", "token 1.00"},
     "heads=0.1,1.2&together=difference": {"Head 1.2 − head 0.1"},
     "heads=0.1,1.2&together=overlay": {"Head 0.1"},
 }

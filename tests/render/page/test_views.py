@@ -414,21 +414,6 @@ def test_sink_on_a_comma_is_named_whole_under_its_head(show: Opener) -> None:
     assert show(report_of(recording)).page.text_content(".thumb >> nth=0").strip() == "0.0 sink: , 1.00"
 
 
-def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Opener) -> None:
-    opened = show(report_of(large(90)))
-    for steps in ("linear", "sqrt", "log", "lift"):
-        opened.evaluate(f"set({{steps: '{steps}'}})")
-        far = opened.evaluate(
-            "page.heads.map((_, number) => {"
-            " const scale = thumbnailScale(number), seen = (row) => 3 * row + 1;"
-            " const rest = [...page.heads[number].thumbnail, scale, seen];"
-            " const first = imageOf(thumbnailValues(number), ...rest).data;"
-            " const second = imageOfCodes(codedThumbnail(number), ...rest).data;"
-            " return Math.max(...first.map((part, place) => Math.abs(part - second[place]))); })"
-        )
-        assert max(far) <= 8, steps  # a shade beside, where a fraction lies between two
-
-
 def test_arcs_are_as_strong_as_their_weights_where_colours_of_maps_are_of_lift(show: Opener) -> None:
     opened = show(report_of(large(90)))
     opened.open_head(0, "arcs")

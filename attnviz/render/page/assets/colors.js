@@ -2,10 +2,10 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { fractionOf, fractionsOf, levelOf, liftOf, partsOf } from "./scales.js";
-import { ABSENT } from "./values.js";
+import { fractionOf, fractionsOf, levelOf, partsOf } from "./scales.js";
+import { ABSENT, kept } from "./values.js";
 
-/** @import { Coded, Scale, Seen } from "./types.js" */
+/** @import { Scale, Seen } from "./types.js" */
 
 const SHADES = 256;
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
@@ -63,34 +63,6 @@ export function imageOf(values, rows, columns, scale, seen) {
   return image;
 }
 
-/**
- * The same of codes, by a table of their shades: what the first view of many heads takes is this.
- *
- * @param {Coded} coded
- * @param {number} rows
- * @param {number} columns
- * @param {Scale} scale
- * @param {(row: number) => number} seen
- */
-export function imageOfCodes({ codes, weights }, rows, columns, scale, seen) {
-  const image = new ImageData(columns, rows);
-  const pixels = new Uint32Array(image.data.buffer);
-  const table = pixelsOf(scale.palette);
-  const lifted = scale.steps === "lift" && !scale.change;
-  const fraction = fractionsOf(scale);
-  const shades = weights.map((weight) => (SHADES - 1) * (lifted ? 0.5 + liftOf(weight, scale) : fraction(weight)));
-  const marks = Uint32Array.from(weights, (weight) => (Number.isNaN(weight) ? pixelOf(page.nanColor) : 0));
-  for (let row = 0, place = 0; row < rows; row++) {
-    const shift = lifted ? (SHADES - 1) * liftOf(seen(row), scale) : 0;
-    for (const end = place + columns; place < end; place++) {
-      const code = codes[place];
-      const shade = Math.round(shades[code] + shift);
-      pixels[place] = code > page.thumbnailLargest ? marks[code] : table[Math.min(SHADES - 1, Math.max(0, shade))];
-    }
-  }
-  return image;
-}
-
 /** Returns the image of cells as a canvas. @type {(...given: Parameters<typeof imageOf>) => HTMLCanvasElement} */
 export function paintCells(...given) {
   const image = imageOf(...given);
@@ -104,9 +76,7 @@ const pixelTables = new Map();
 
 /** The pixels of all shades. @param {string} palette */
 function pixelsOf(palette) {
-  const table = pixelTables.get(palette) ?? Uint32Array.from({ length: SHADES }, (_, shade) => pixelOf(shadeOf(palette, shade)));
-  pixelTables.set(palette, table);
-  return table;
+  return kept(pixelTables, palette, () => Uint32Array.from({ length: SHADES }, (_, shade) => pixelOf(shadeOf(palette, shade))));
 }
 
 /** The colours of a scale from one end to the other, a pixel each. @param {Scale} scale */

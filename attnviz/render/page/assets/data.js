@@ -1,5 +1,7 @@
 /** The data that Python wrote into the page, and what follows from it at once. */
 
+import { kept } from "./values.js";
+
 /** @import { Axis, Counts, Page, Text } from "./types.js" */
 
 /** @type {Page} */
@@ -107,11 +109,7 @@ const pooledBefore = new WeakMap();
 /** The counts of queries pooled to so many rows: of each block the mean. @param {Float32Array} counts @param {number} rows */
 export function pooledCounts(counts, rows) {
   if (rows === counts.length) return counts;
-  /** @type {Map<number, Float32Array>} */
-  const known = pooledBefore.get(counts) ?? new Map();
-  pooledBefore.set(counts, known);
-  if (!known.has(rows)) known.set(rows, meansOfBlocks(counts, rows));
-  return known.get(rows) ?? counts;
+  return kept(kept(pooledBefore, counts, () => new Map()), rows, () => meansOfBlocks(counts, rows));
 }
 
 /** @param {Float32Array} counts @param {number} rows */

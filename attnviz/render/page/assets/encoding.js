@@ -62,13 +62,6 @@ export function weightsOfCodes(largest, high) {
   return weights;
 }
 
-/** The largest of some codes that stands for a weight. @param {Uint8Array} codes @param {number} most */
-export function largestCode(codes, most) {
-  let largest = 0;
-  for (let place = 0; place < codes.length; place++) if (codes[place] > largest && codes[place] <= most) largest = codes[place];
-  return largest;
-}
-
 /** The weights of codes. @param {Uint8Array | Uint16Array} codes @param {Float32Array} table */
 export function decode(codes, table) {
   const weights = new Float32Array(codes.length);

@@ -1,11 +1,12 @@
 /** Heads as thumbnails in a grid that fills its room: a row for each layer, in as many blocks side by side as make the thumbnails largest. */
 
-import { contextOf, theme } from "./colors.js";
+import { contextOf, newCanvas, theme } from "./colors.js";
 import { itemName, page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
 import { textWidth } from "./figure.js";
 import { state } from "./state.js";
 import { h, patch } from "./tree.js";
+import { kept } from "./values.js";
 
 /** @import { Given, Tree } from "./tree.js" */
 
@@ -153,7 +154,7 @@ function paintSheets(plans, numbers = []) {
 /** How all heads stand, in groups of a kind and a text, each in so much room. @param {GridParts} [parts] @param {Room} [room] */
 export function plansOf(parts = grid.parts ?? undefined, room = roomNow()) {
   const titleOf = (/** @type {number} */ number) => [page.heads[number].kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
-  return parts ? [...grouped(grid.order, titleOf)].map(([title, numbers]) => ({ title, saidOf: parts.aboutThumb, ...planOf(numbers, parts, room) })) : [];
+  return parts ? [...Map.groupBy(grid.order, titleOf)].map(([title, numbers]) => ({ title, saidOf: parts.aboutThumb, ...planOf(numbers, parts, room) })) : [];
 }
 
 /** The room of the window. @returns {Room} */
@@ -171,19 +172,6 @@ function roomNow() {
   };
 }
 
-/** @template Name @param {number[]} numbers @param {(number: number) => Name} nameOf @returns {Map<Name, number[]>} */
-function grouped(numbers, nameOf) {
-  /** @type {Map<Name, number[]>} */
-  const groups = new Map();
-  for (const number of numbers) {
-    const name = nameOf(number);
-    const group = groups.get(name);
-    if (group) group.push(number);
-    else groups.set(name, [number]);
-  }
-  return groups;
-}
-
 /**
  * How heads stand so that all are seen and as large as can be: layers under each other, in blocks side by side or each
  * in several rows; heads in an order of their own as those of one layer.
@@ -194,7 +182,7 @@ function grouped(numbers, nameOf) {
  */
 function planOf(numbers, parts, { width, height: whole, em, least: leastOfAll, isCompact }) {
   const ratio = parts.ratioOf(numbers[0]);
-  const layers = grouped(numbers, (number) => (grid.isRun ? 0 : page.heads[number].layer));
+  const layers = Map.groupBy(numbers, (number) => (grid.isRun ? 0 : page.heads[number].layer));
   const byLayer = layers.size > 1;
   const heads = [...layers.values()].map((row) => row.map((number) => page.heads[number].head).join());
   const isAlike = byLayer && heads.every((row) => row === heads[0]);
@@ -312,10 +300,7 @@ function thumbTree(number, isNamed, parts, { title, label, names, frame, isOut, 
 
 /** The canvas of a head's thumbnail, for those who paint it. @param {number} number */
 export function canvasOf(number) {
-  const canvas = canvases.get(number) ?? document.createElement("canvas");
-  if (!canvases.has(number)) [canvas.width, canvas.height] = [1, 1];
-  canvases.set(number, canvas);
-  return canvas;
+  return kept(canvases, number, () => newCanvas(1, 1));
 }
 
 /** The canvas of a head's thumbnail as it is seen. @param {number} number */

@@ -9,7 +9,7 @@ import { askLines } from "./numbers.js";
 import { weightText } from "./quantities.js";
 import { scaleOf, unitsNow } from "./shown.js";
 import { sideNumber, state } from "./state.js";
-import { ABSENT, changeOf, largestOf, strongestOf } from "./values.js";
+import { ABSENT, changeOf, kept, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Grid, Mark } from "./types.js" */
 
@@ -113,10 +113,8 @@ export class TokenLens {
 
   /** @param {Float32Array} line */
   inUnits(line) {
-    if (!this.units) return line;
-    const known = this.sums.get(line) ?? lineByUnits(line, this.units);
-    this.sums.set(line, known);
-    return known;
+    const { units } = this;
+    return units ? kept(this.sums, line, () => lineByUnits(line, units)) : line;
   }
 
   /** The line of a row, token by token. @param {number} row */

@@ -2,7 +2,7 @@
 
 import { choose, openHead, step } from "./actions.js";
 import { drawHint } from "./bar.js";
-import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
+import { contextOf, imageOf, newCanvas, theme } from "./colors.js";
 import { effect } from "./core.js";
 import { comparing, haveSameTexts, headTitle, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
@@ -156,9 +156,8 @@ function paintThumbnails(numbers) {
 /** The image of a thumbnail, and the part of it that is shown. @param {number} number */
 function paintedImage(number) {
   const scale = state.limits === "head" ? thumbnailScale(number) : (painted.shared ??= sharedScale());
-  const { rows, columns, top, bottom, left, right, seen, coded, values } = drawnThumbnail(number);
-  const seenIn = (/** @type {number} */ row) => seen[row];
-  const image = coded ? imageOfCodes(coded, rows, columns, scale, seenIn) : imageOf(values, rows, columns, scale, seenIn);
+  const { rows, columns, top, bottom, left, right, seen, values } = drawnThumbnail(number);
+  const image = imageOf(values, rows, columns, scale, (row) => seen[row]);
   return { image, left, top, width: right - left, height: bottom - top };
 }
 

@@ -5,7 +5,7 @@ import { fitText, FONT, imageInFile, moved, textAt } from "./figure.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { elementOf, h, patch } from "./tree.js";
-import { ABSENT } from "./values.js";
+import { ABSENT, kept } from "./values.js";
 import { secondsAlong } from "./waveform.js";
 import { Words } from "./words.js";
 
@@ -220,10 +220,7 @@ export function whenRead(image, draw) {
 
 /** @param {ShownImage} image */
 function photoOf(image) {
-  const photo = photos.get(image) ?? new Image();
-  if (!photo.src) photo.src = image.src;
-  photos.set(image, photo);
-  return photo;
+  return kept(photos, image, () => Object.assign(new Image(), { src: image.src }));
 }
 
 /** Gives a canvas the size of an image of so many pixels of the page. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */

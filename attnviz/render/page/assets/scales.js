@@ -28,11 +28,6 @@ export function fractionsOf({ low, high, steps, change }) {
   return change ? (value) => 0.5 + (Math.sign(value) * partOf(Math.abs(value))) / 2 : partOf;
 }
 
-/** Returns the place of a lift on its scale from the middle, -0.5 to 0.5; it is logarithmic. @param {number} level @param {Scale} scale */
-export function liftOf(level, { high }) {
-  return Math.log(level) / (2 * Math.log(high));
-}
-
 /** From the smallest part that logarithmic steps tell from nothing, 0, to all, 1. @param {number} part */
 function logOf(part) {
   return Math.max(0, 1 - Math.log(part) / Math.log(LOG_RANGE));

@@ -5,7 +5,7 @@ import { byUnits, combined, eachToken, hiddenTokens, scoresOf, unitsOf } from ".
 import { isWithin } from "./places.js";
 import { hidesSpecial, showsMoved, sideNumber, state } from "./state.js";
 import { drawnThumbnail, largestDrawn, liftsOf } from "./thumbnails.js";
-import { ABSENT, largestOf, quantileOf } from "./values.js";
+import { ABSENT, kept, largestOf, quantileOf } from "./values.js";
 
 /** @import { Grid, PaintedPart, Scale, Shown, Text } from "./types.js" */
 
@@ -49,10 +49,7 @@ const knownUnits = new WeakMap();
 /** The units of a text as the reader chose them; null where each token is one. @param {Text} text */
 export function unitsNow(text) {
   const name = `${state.by} ${hidesSpecial()} ${text.seconds ? state.interval : ""}`;
-  const known = knownUnits.get(text) ?? new Map();
-  knownUnits.set(text, known);
-  if (!known.has(name)) known.set(name, unitsOf(text, { words: state.by === "words", special: !hidesSpecial(), keeps: tokensWithin(text) }));
-  return known.get(name) ?? null;
+  return kept(kept(knownUnits, text, () => new Map()), name, () => unitsOf(text, { words: state.by === "words", special: !hidesSpecial(), keeps: tokensWithin(text) }));
 }
 
 /** Returns a function that is true for tokens of which one is in the kept interval, or all if none is kept. @param {Text} text @returns {(start: number, end: number) => boolean} */

@@ -11,7 +11,7 @@ import { weightText } from "./quantities.js";
 import { scaleUpTo, withoutHidden } from "./shown.js";
 import { scene, set, sideNumber, state } from "./state.js";
 import { elementOf, h, patch } from "./tree.js";
-import { averageOfKeys, largestOf, strongestOf } from "./values.js";
+import { averageOfKeys, kept, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Figure, Mark, Shades, Shown, Text, View } from "./types.js" */
 /** @import { Tree } from "./tree.js" */
@@ -239,9 +239,7 @@ function shadesOf(shown, mark) {
   }
   if (mark) return { query: shown.line("key", mark.key ?? 0), key: null, said: `what attends to ${labelOf(shown, mark)}` };
   if (!shown.values) return { query: null, key: null, said: "" };
-  const average = averages.get(shown) ?? averageOfKeys(shown);
-  averages.set(shown, average);
-  return { query: null, key: average, said: "how much each token is attended to on average" };
+  return { query: null, key: kept(averages, shown, () => averageOfKeys(shown)), said: "how much each token is attended to on average" };
 }
 
 /** @param {Shown} shown @param {Mark} mark */

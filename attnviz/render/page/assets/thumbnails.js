@@ -1,21 +1,21 @@
 /** The small maps of all heads: means and maxima that the page holds, pooled to the pixels that there are. */
 
 import { level, page, pooledCounts, seenBy, shapeOf, textOf } from "./data.js";
-import { decode, largestCode, someBytesOf, weightsOfCodes } from "./encoding.js";
+import { decode, someBytesOf, weightsOfCodes } from "./encoding.js";
 import { cellAt } from "./places.js";
 import { pooledCells } from "./pooling.js";
 import { hidesSpecial, showsMoved, sideNumber, state } from "./state.js";
-import { ABSENT, changeOf, largestOf } from "./values.js";
+import { ABSENT, changeOf, kept, largestOf } from "./values.js";
 
-/** @import { Axis, Coded, DrawnThumbnail, Pooled } from "./types.js" */
+/** @import { Axis, DrawnThumbnail, Pooled } from "./types.js" */
 
 const MOST_RATIO = 3; // of a thumbnail's width to its height, or the other way around
 
 /** The pixels that a thumbnail is wide, and whether it is as high: else it is as high as its map makes it. */
 const room = { pixels: Infinity, square: false };
 
-/** What was read or pooled of thumbnails, by name. @type {{ coded: Map<string, Coded>, pooled: Map<string, Float32Array> }} */
-const heldThumbnails = { coded: new Map(), pooled: new Map() };
+/** The values of thumbnails that were read or pooled, by name. @type {Map<string, Float32Array>} */
+const heldThumbnails = new Map();
 
 /** The codes of the thumbnails of contributions, once they were asked for. @type {Uint8Array} */
 let movedCodes = new Uint8Array(0);
@@ -47,24 +47,22 @@ function blockOf(token, blocks, tokens) {
   return Math.floor(((token + 1) * blocks - 1) / tokens);
 }
 
-/** Returns the codes of a head’s thumbnail and what they stand for. @param {number} number @param {number} [side] @param {boolean} [hides] whether keys that overviews leave out are absent @returns {Coded} */
-function codedThumbnail(number, side = sideNumber(), hides = false) {
+/** The values of a head's thumbnail in a recording. @param {number} number @param {number} side @param {boolean} hides whether keys that overviews leave out are absent */
+function heldValues(number, side, hides) {
   const [moved, { pool }] = [showsMoved(), state];
-  const name = [level.name, moved, number, side, pool, hides].join(" ");
-  const before = heldThumbnails.coded.get(name);
-  if (before) return before;
-  const [rows, columns] = page.heads[number].thumbnail;
-  const first = firstCodes()[number] + (2 * side + Number(pool === "max")) * rows * columns;
-  const codes = moved ? movedCodes.slice(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
-  const keys = textOf(number, "key", side);
-  for (const key of hides ? (keys.leftOut ?? []) : []) {
-    const column = blockOf(key, columns, keys.labels.length);
-    for (let row = 0; row < rows; row++) codes[row * columns + column] = page.thumbnailLargest + 1; // as if masked
-  }
-  const highs = moved ? (page.moved?.thumbnailHighs[number] ?? [1, 1]) : page.heads[number].thumbnailHighs[side];
-  const coded = { codes, weights: weightsOfCodes(page.thumbnailLargest, highs[Number(pool === "max")]) };
-  heldThumbnails.coded.set(name, coded);
-  return coded;
+  return kept(heldThumbnails, ["whole", level.name, moved, number, side, pool, hides].join(" "), () => {
+    const [rows, columns] = page.heads[number].thumbnail;
+    const first = firstCodes()[number] + (2 * side + Number(pool === "max")) * rows * columns;
+    const codes = moved ? movedCodes.subarray(first, first + rows * columns) : someBytesOf(page.thumbnails, first, rows * columns);
+    const highs = moved ? (page.moved?.thumbnailHighs[number] ?? [1, 1]) : page.heads[number].thumbnailHighs[side];
+    const values = decode(codes, weightsOfCodes(page.thumbnailLargest, highs[Number(pool === "max")]));
+    const keys = textOf(number, "key", side);
+    for (const key of hides ? (keys.leftOut ?? []) : []) {
+      const column = blockOf(key, columns, keys.labels.length);
+      for (let row = 0; row < rows; row++) values[row * columns + column] = ABSENT; // as if masked
+    }
+    return values;
+  });
 }
 
 /** The means or the maxima that are shown: of one recording, or what changed. @param {Pooled[]} pooled */
@@ -75,10 +73,7 @@ export function shownPool(pooled) {
 
 /** The cells of a head's thumbnail, as many as the page holds. @param {number} number @param {boolean} hides whether keys that overviews leave out are absent */
 export function thumbnailValues(number, hides = false) {
-  const [first, second] = (state.side === "change" ? [0, 1] : [sideNumber()]).map((side) => {
-    const { codes, weights } = codedThumbnail(number, side, hides);
-    return decode(codes, weights);
-  });
+  const [first, second] = (state.side === "change" ? [0, 1] : [sideNumber()]).map((side) => heldValues(number, side, hides));
   return second ? changeOf(first, second) : first;
 }
 
@@ -110,7 +105,7 @@ export function meanLine(numbers, axis, place) {
 /** Draws thumbnails for so many pixels from now on. @param {number} pixels @param {boolean} square */
 export function fitThumbnails(pixels, square = false) {
   Object.assign(room, { pixels, square });
-  if (heldThumbnails.pooled.size > 4 * page.heads.length) heldThumbnails.pooled.clear();
+  if (heldThumbnails.size > 8 * page.heads.length) heldThumbnails.clear();
 }
 
 /** The sizes in which thumbnails are drawn: others are to be painted again. */
@@ -158,35 +153,31 @@ export function drawnThumbnail(number, [rows, columns] = drawnShape(number)) {
     return [Math.floor(first * cells), Math.ceil(end * cells)];
   });
   const [[high, wide], change] = [page.heads[number].thumbnail, state.side === "change"];
-  const whole = rows === high && columns === wide;
-  const part = { rows, columns, top, bottom, left, right, seen: pooledCounts(seenBy(number, sideNumber()), rows) };
-  if (whole && !change) return { ...part, coded: codedThumbnail(number, sideNumber(), hidesSpecial()), values: null };
+  const isWhole = rows === high && columns === wide;
   const name = [level.name, number, rows, columns, state.of, state.side, state.pool, hidesSpecial()].join(" ");
   const cells = () => thumbnailValues(number, hidesSpecial());
-  const values = heldThumbnails.pooled.get(name) ?? (whole ? cells() : pooledCells(cells(), high, wide, rows, columns, change)[state.pool]);
-  heldThumbnails.pooled.set(name, values);
-  return { ...part, coded: null, values };
+  const values = kept(heldThumbnails, name, () => (isWhole ? cells() : pooledCells(cells(), high, wide, rows, columns, change)[state.pool]));
+  return { rows, columns, top, bottom, left, right, seen: pooledCounts(seenBy(number, sideNumber()), rows), values };
 }
 
 /** The largest value of a drawn thumbnail, rows that see one key left out. @param {number} number */
 export function largestDrawn(number) {
-  const { rows, columns, seen, coded, values } = drawnThumbnail(number);
+  const { rows, columns, seen, values } = drawnThumbnail(number);
   const isTelling = seen.some((count) => count > 1);
   let high = 0;
   for (let row = 0; row < rows; row++) {
     if (isTelling && seen[row] <= 1) continue;
-    const [first, end] = [row * columns, (row + 1) * columns];
-    high = Math.max(high, coded ? largestCode(coded.codes.subarray(first, end), page.thumbnailLargest) : largestOf(values.subarray(first, end)));
+    high = Math.max(high, largestOf(values.subarray(row * columns, (row + 1) * columns)));
   }
-  return coded ? coded.weights[high] : high;
+  return high;
 }
 
 /** The lifts of a thumbnail, rows that see one key left out. @param {DrawnThumbnail} drawn */
-export function liftsOf({ rows, columns, seen, coded, values }) {
+export function liftsOf({ rows, columns, seen, values }) {
   const lifts = new Float32Array(rows * columns);
   let count = 0;
   for (let place = 0; place < lifts.length; place++) {
-    const weight = coded ? coded.weights[coded.codes[place]] : values[place];
+    const weight = values[place];
     const counted = seen[Math.floor(place / columns)];
     if (counted > 1 && weight !== ABSENT && !Number.isNaN(weight)) lifts[count++] = weight * counted;
   }

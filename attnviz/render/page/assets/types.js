@@ -297,11 +297,7 @@
  */
 
 /**
- * @typedef {{ codes: Uint8Array, weights: Float32Array }} Coded codes of weights, and the weight of each code
- */
-
-/**
- * @typedef {object} DrawnThumbnailPart rows and columns of which those between are shown, and the keys that each row sees
+ * @typedef {object} DrawnThumbnail rows and columns of which those between are shown, and the keys that each row sees
  * @property {number} rows
  * @property {number} columns
  * @property {number} top
@@ -309,8 +305,7 @@
  * @property {number} left
  * @property {number} right
  * @property {Float32Array} seen
- *
- * @typedef {DrawnThumbnailPart & ({ coded: Coded, values: null } | { coded: null, values: Float32Array })} DrawnThumbnail
+ * @property {Float32Array} values
  */
 
 /**

@@ -5,6 +5,20 @@
 /** Stands for a masked cell: weights are never negative, changes never below -1. */
 export const ABSENT = -2;
 
+/**
+ * What is held under a key, or is found now.
+ *
+ * @template Key
+ * @template Value
+ * @param {{ has: (key: Key) => boolean, get: (key: Key) => Value | undefined, set: (key: Key, value: Value) => unknown }} held
+ * @param {Key} key
+ * @param {() => Value} find
+ */
+export function kept(held, key, find) {
+  if (!held.has(key)) held.set(key, find());
+  return /** @type {Value} */ (held.get(key));
+}
+
 const BINS = 4096; // sizes that are told apart where the strongest of many cells are looked for
 
 /**

@@ -5,6 +5,7 @@ import { letters, rectangle, short, textAt, textWidth } from "./figure.js";
 import { amplitudesOf, cellAt, extentOf, heardWords, intervalOf, secondTicks, startOf } from "./places.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { elementOf, h, patch } from "./tree.js";
+import { kept } from "./values.js";
 
 /** @import { Area, Figure, Text } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
@@ -216,8 +217,7 @@ const envelopes = new WeakMap();
 export function envelopeOf(text, { x, y, width, height }) {
   const { sound } = text;
   if (!sound) return null;
-  const envelope = envelopes.get(sound) ?? bytesOf(sound.envelope);
-  envelopes.set(sound, envelope);
+  const envelope = kept(envelopes, sound, () => bytesOf(sound.envelope));
   const bars = Math.max(1, Math.floor(width / BAR));
   const steps = Array.from(amplitudesOf(envelope, sound.length, extentOf(text), bars), (amplitude, bar) => {
     const high = Math.max(1, amplitude * height);

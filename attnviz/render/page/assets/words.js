@@ -6,7 +6,7 @@ import { textAt, textWidth } from "./figure.js";
 import { lineWith, linesOf } from "./formatting.js";
 import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
 import { elementOf, h } from "./tree.js";
-import { ABSENT } from "./values.js";
+import { ABSENT, kept } from "./values.js";
 
 /** @import { Figure, Scale, Text } from "./types.js" */
 /** @import { Tree } from "./tree.js" */
@@ -240,20 +240,14 @@ const measured = new WeakMap();
 
 /** The widths of a text's tokens in letters of a size: measured once, since they grow with it. @param {Pick<Text, "labels">} text @param {number} size */
 function widthsOf(text, size) {
-  const known = measured.get(text) ?? widthsOfLabels(text.labels);
-  measured.set(text, known);
-  return known.map((width) => width * size);
+  return kept(measured, text, () => widthsOfLabels(text.labels)).map((width) => width * size);
 }
 
 /** Widths in parts of the size of letters, each label measured once. @param {string[]} labels */
 function widthsOfLabels(labels) {
   /** @type {Map<string, number>} */
   const widths = new Map();
-  return Float32Array.from(labels, (label) => {
-    const width = widths.get(label) ?? textWidth(label, MEASURED_SIZE) / MEASURED_SIZE + PADDING;
-    widths.set(label, width);
-    return width;
-  });
+  return Float32Array.from(labels, (label) => kept(widths, label, () => textWidth(label, MEASURED_SIZE) / MEASURED_SIZE + PADDING));
 }
 
 /** Measures the places and widths of the tokens of a line. @param {DrawnLine} line */
@@ -270,7 +264,6 @@ function turnsInk(hue, opacity) {
   if (opacity <= 0.2) return false;
   const [paper, color] = [theme().paper, theme()[hue]];
   const name = `${paper} ${color}`;
-  const least = turns.get(name) ?? [...Array(101).keys()].find((part) => inkOn(mixed(paper, color, part / 100)) !== inkOn(partsOf(paper))) ?? 101;
-  turns.set(name, least);
-  return 100 * opacity >= least;
+  const isOther = (/** @type {number} */ part) => inkOn(mixed(paper, color, part / 100)) !== inkOn(partsOf(paper));
+  return 100 * opacity >= kept(turns, name, () => [...Array(101).keys()].find(isOther) ?? 101);
 }
