@@ -153,9 +153,8 @@ class Added(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        masked, needs_weights = {"attn_mask": ~CAUSAL}, self.needs_weights
-        output, _ = self.attention(x, x, x, **masked, need_weights=needs_weights, average_attn_weights=False)
-        _, weights = self.attention(x, x, x, **masked, average_attn_weights=False)
+        output, _ = self.attention(x, x, x, need_weights=self.needs_weights, average_attn_weights=False)
+        _, weights = self.attention(x, x, x, average_attn_weights=False)
         return output, weights
 
 
@@ -181,6 +180,7 @@ def test_keys_that_a_module_adds_come_after_the_tokens(
     assert maps.key_tokens.labels == (*words, *labels)
     assert maps.key_tokens.special.tolist() == [False] * TOKENS + [True] * len(labels)
     np.testing.assert_allclose(maps.weights, weights[0], atol=1e-6)
-    assert "has no token" in recording.remarks[1] or "have no token" in recording.remarks[1]
-    own = weights[0].diagonal(dim1=1, dim2=2)[:, 1:].mean(-1)  # the first query has no choice
+    assert [remark for remark in recording.remarks if "no token: the module adds" in remark]
+    assert not [remark for remark in recording.remarks if "top-k" in remark]
+    own = weights[0].diagonal(dim1=1, dim2=2).mean(-1)
     assert [numbers.values["self"] for numbers in measure(maps)] == pytest.approx(own.tolist(), abs=1e-6)
