@@ -240,6 +240,7 @@ WRONG = {
     "show Life --by '('": "--by '(' is not a regular expression",
     "show Life --by lines --style both": "--by lines joins tokens, and only tokens have scores; use",
     "show Life --passages notes.txt --by passages": "does not read --passages",
+    "show sample:digits.png --model trained-picture --logits cat": "is an image, and this command reads a text",
     "show run.safetensors --passages notes.txt": "come before a text, and 'run.safetensors' is no plain text",
     "show --batch two.txt --passages notes.txt": "--passages stand before one text, and --batch gives several",
     "heads --file notes.txt --file two.txt --passages notes.txt": "--passages stand before one text; give one",

@@ -109,10 +109,16 @@ def test_heads_say_which_of_them_carry_the_answer(saved: str, capsys: pytest.Cap
     assert f"\n{best['head']} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("view", [[], ["--reduce", "mean"], ["--style", "text"], ["--json"]])
-def test_the_caption_names_what_the_answer_looked_at_most(saved: str, view: list[str], shell: Streams) -> None:
+@pytest.mark.parametrize(
+    ("view", "times"),
+    [([], 1), (["--reduce", "mean"], 1), (["--style", "text"], 1), (["--json"], 1), (["-o", "-.svg"], 3)],
+)
+def test_the_caption_names_what_the_answer_looked_at_most(
+    saved: str, view: list[str], times: int, shell: Streams
+) -> None:
     shown = shell.words("show", saved, "--by", "turns", *view)
-    assert shown.count("7 answer looked most at ") == 1
+    # A figure says it at its foot, and its description has the caption and what is said there.
+    assert shown.count("7 answer looked most at ") == times
     assert "times an even share. " in shown
 
 
