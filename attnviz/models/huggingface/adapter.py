@@ -140,11 +140,11 @@ def merge_adapter(model: "PreTrainedModel", folder: Path) -> None:
             matrices[lora_key[1]][f"{lora_key[2]}.bias" if lora_key[3] == "bias" else lora_key[2]] = tensor
             continue
         owner, _, attribute = path.replace(".base_layer.", ".").rpartition(".")  # a weight that was trained as a whole
-        module = _module_at(modules, model.base_model_prefix, owner, name)
+        module = _module_at(model, modules, owner, name)
         if module is not None:
             _replace(getattr(module, attribute, None), tensor, path, name)
     for path, parts in matrices.items():
-        module = _module_at(modules, model.base_model_prefix, path, name)
+        module = _module_at(model, modules, path, name)
         if module is not None:
             with torch.no_grad():
                 _merge_into(module, parts, path, name, settings)
@@ -186,17 +186,34 @@ def _alpha(settings: dict[str, Any], path: str, name: str) -> float:
     return float(settings["lora_alpha"])
 
 
-def _module_at(modules: dict[str, Any], prefix: str, path: str, name: str) -> Any:
+def _module_at(model: "PreTrainedModel", modules: dict[str, Any], path: str, name: str) -> Any:
     """Returns the module that an adapter changes, which was trained with or without a head; ``None`` for a head."""
+    prefix = model.base_model_prefix
     for candidate in (path, path.removeprefix(f"{prefix}."), f"{prefix}.{path}"):
         if candidate in modules:
             return modules[candidate]
+    renamed = _path_now(model, path)
+    if renamed in modules:
+        return modules[renamed]
     if path.startswith(HEADS):
         return None
     raise AttnvizError(
         f"{name!r} changes {path!r}, which its base lacks: they do not belong together; give its own base, as "
         f"{option('model', f'BASE+{name}')}"
     )
+
+
+def _path_now(model: "PreTrainedModel", path: str) -> str:
+    """Returns the path of a part of a model that an older version of transformers named otherwise."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming, rename_source_key
+    except ImportError:  # transformers 4 renames by patterns
+        patterns = getattr(model, "_checkpoint_conversion_mapping", {})
+        return next((re.sub(old, new, path) for old, new in patterns.items() if re.search(old, path)), path)
+    renamings = [change for change in get_model_conversion_mapping(model) if isinstance(change, WeightRenaming)]
+    key, _ = rename_source_key(f"{path}.weight", renamings, [], model.base_model_prefix, model.state_dict())
+    return key.removesuffix(".weight")
 
 
 def _replace(weight: Any, values: "torch.Tensor", path: str, name: str) -> None:

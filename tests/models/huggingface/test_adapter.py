@@ -22,6 +22,7 @@ from attnviz.models.huggingface.folder import check_folder, needs_download
 from attnviz.models.huggingface.loading import load_model, quiet_library
 from attnviz.models.reading.settings import ModelSettings
 from tests import small_models
+from tests.capture.small_architectures import build
 
 pytestmark = [
     pytest.mark.slow,
@@ -92,6 +93,44 @@ def test_merged_weights_are_those_of_peft(case: str, bases: dict[str, Path], tmp
     torch.testing.assert_close(dict(alone.state_dict()), body, rtol=1e-5, atol=1e-6)
     changed = [key for key, value in untouched.state_dict().items() if not torch.equal(value, wanted[key])]
     assert changed
+
+
+@pytest.mark.parametrize(
+    ("kind", "now", "then"),
+    [
+        ("llava", "model.language_model.", "language_model.model."),
+        ("gemma3", "model.language_model.", "language_model.model."),
+        ("qwen2_vl", "model.language_model.", "model."),
+    ],
+)
+@pytest.mark.parametrize("with_pictures", [False, True], ids=["text", "pictures"])
+def test_an_adapter_of_a_vision_language_model_is_merged_whichever_version_named_its_parts(
+    kind: str, now: str, then: str, with_pictures: bool, tmp_path: Path
+) -> None:
+    base, adapter = tmp_path / "base", tmp_path / "tuned"
+    classes = transformers.models.auto.modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    model = build(kind, "narrow", classes)
+    model.save_pretrained(base)
+    adapted: Any = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=r".*language_model.*q_proj"))
+    for weight in adapted.parameters():
+        if weight.requires_grad:
+            torch.nn.init.normal_(weight, std=0.3)
+    adapted.save_pretrained(adapter)
+    settings = ModelSettings(model=f"{base}+{adapter}")
+    merged = []
+    for _ in range(2):
+        with quiet_library(None):
+            loaded = load_model(base, settings, with_head=with_pictures, with_pictures=with_pictures)
+            merged.append({key: weight.clone() for key, weight in loaded.state_dict().items()})
+        tensors = load_file(adapter / "adapter_model.safetensors")
+        assert any(now in key for key in tensors)
+        renamed = {key.replace(f"base_model.model.{now}", f"base_model.model.{then}"): tensors[key] for key in tensors}
+        save_file(renamed, adapter / "adapter_model.safetensors")
+        now = then
+    torch.testing.assert_close(merged[0], merged[1])
+    expected = adapted.merge_and_unload().state_dict()
+    for key, weight in merged[1].items():
+        torch.testing.assert_close(weight, expected[key if key in expected else f"model.{key}"])
 
 
 def test_one_command_compares_a_base_with_its_adapter(
