@@ -39,7 +39,6 @@ OLLAMA_FOLDERS = ("~/.ollama/models", "/usr/share/ollama/.ollama/models")
 OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
 OLLAMA_DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}")
 MAX_MANIFEST_BYTES = 10**6
-_settings: dict[tuple[str, int], Any] = {}  # the configuration that transformers last read, by path and time
 PROJECTOR = "mmproj"  # the begin of the names of files that turn pictures into tokens
 LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 
@@ -335,7 +334,7 @@ class _Cursor:
 
 @contextmanager
 def quick_gguf() -> Iterator[None]:
-    """Makes transformers read the metadata of GGUF files once and quickly, and show one bar for their tensors.
+    """Makes transformers read the metadata of a GGUF file once in the block, and show one bar for its tensors.
 
     The reader of the package gguf makes several objects for each of the 262,144 tokens of a vocabulary, and
     transformers calls it anew for the configuration, the tokenizer and the weights: two thirds of the time.
@@ -367,16 +366,14 @@ def quick_gguf() -> Iterator[None]:
             types = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(kind[0])]
             return place - orig_offs, parts, list(range(2, count + 2)), types
 
-    load = library.load_gguf_checkpoint
+    load, settings = library.load_gguf_checkpoint, dict[str, Any]()
 
     def load_once(path: str, return_tensors: bool = False, **options: Any) -> Any:
         if return_tensors:
             return load(path, return_tensors=True, **options)
-        key = path, os.stat(path).st_mtime_ns
-        if key not in _settings:
-            _settings.clear()
-            _settings[key] = load(path)
-        return deepcopy(_settings[key])
+        if path not in settings:
+            settings[path] = load(path)
+        return deepcopy(settings[path])
 
     with replaced(
         (gguf, "GGUFReader", QuickReader),

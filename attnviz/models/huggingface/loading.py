@@ -15,7 +15,7 @@ from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_m
 from attnviz.base.printable import discard_output
 from attnviz.base.progress import working
 from attnviz.models.huggingface.adapter import merge_adapter, split_adapter
-from attnviz.models.huggingface.gguf_file import quick_gguf, read_gguf, replaced
+from attnviz.models.huggingface.gguf_file import read_gguf, replaced
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.settings import ModelSettings
 
@@ -72,7 +72,7 @@ def _source(path: Path, weights: Path) -> Iterator[dict[str, Any]]:
         if path.is_dir():
             yield common | {"pretrained_model_name_or_path": str(path)}
             return
-        with TemporaryDirectory(prefix="attnviz-") as folder, quick_gguf():
+        with TemporaryDirectory(prefix="attnviz-") as folder:
             yield common | {"pretrained_model_name_or_path": folder, "gguf_file": str(weights.resolve())}
 
 

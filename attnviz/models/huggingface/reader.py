@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from attnviz.models.huggingface.folder import (
     known_counts,
     refuse_missing_library,
 )
-from attnviz.models.huggingface.gguf_file import read_gguf
+from attnviz.models.huggingface.gguf_file import quick_gguf, read_gguf
 from attnviz.models.huggingface.loading import (
     load_model,
     load_tokenizer,
@@ -135,7 +135,8 @@ class HuggingFaceReader(FolderReader):
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         """Model and tokenizer, loaded once; with the language head if the model generates or is measured."""
-        with self.running(), refusals(self.settings.model):
+        quickly = quick_gguf() if self.folder.is_file() else nullcontext()
+        with self.running(), refusals(self.settings.model), quickly:
             predicts = self.use == "predictions"
             return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
 
