@@ -34,6 +34,7 @@ HTTPS_PORT = 443
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tokens.txt")
+MAX_LISTED_FILES = 4  # in a message
 MAX_IMAGE_SIDE = 4096  # pixels to which an image processor may resize
 MAX_IMAGE_AREA = 2**25  # pixels, of processors that keep the shape of a picture; Qwen's are half of it
 MAX_TILES = 16_384  # into which a processor may cut a picture, or patches
@@ -281,6 +282,12 @@ def _refuse_without_weights(files: Sequence[str], name: str) -> None:
     """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one."""
     if any(fnmatch(file, "*.safetensors") for file in files):
         return
+    if gguf_files := sorted(file for file in files if file.endswith(".gguf")):
+        raise AttnvizError(
+            f"{name!r} holds GGUF files alone ({', '.join(gguf_files[:MAX_LISTED_FILES])}"
+            f"{' …' if len(gguf_files) > MAX_LISTED_FILES else ''}); download one, as with 'hf download {name} "
+            f"{gguf_files[0]} --local-dir .', and give its path"
+        )
     for kind in PICKLES:
         pickle_file = next((file for file in files if fnmatch(file, kind)), None)
         if pickle_file is not None:

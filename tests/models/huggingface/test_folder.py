@@ -41,12 +41,14 @@ NOWHERE = "http://127.0.0.1:9"  # where nothing answers
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    folders = {name: tmp_path / name for name in ("someone/tiny", "someone/pickled", "someone/gated")}
+    folders = {name: tmp_path / name for name in ("someone/tiny", "someone/pickled", "someone/gated", "someone/gguf")}
     for name, folder in folders.items():
         folder.mkdir(parents=True)
         for file, content in FILES.items():
             pickled = name == "someone/pickled" and file.endswith(".safetensors")
             (folder / (file.replace(".safetensors", ".bin") if pickled else file)).write_bytes(content)
+    for file in list((tmp_path / "someone/gguf").iterdir()):
+        file.rename(file.with_name("tiny-Q8_0.gguf" if file.suffix == ".safetensors" else "README.md"))
     with served(folders) as hub:
         hub.gated.add("someone/gated")
         yield hub
@@ -119,6 +121,11 @@ def test_broken_connection_is_taken_up_where_it_broke(hub: Hub, machine: Machine
     [
         ("someone/nothing", "no model 'someone/nothing' on the hub, or it is private; check the name"),
         ("someone/gated", "'someone/gated' is gated: ask its owners for access on its page"),
+        (
+            "someone/gguf",
+            "'someone/gguf' holds GGUF files alone (tiny-Q8_0.gguf); download one, as with 'hf download someone/gguf "
+            "tiny-Q8_0.gguf --local-dir .', and give its path",
+        ),
         (
             "someone/pickled",
             "'someone/pickled' has its weights in model-00001-of-00002.bin, which can run code when opened",
