@@ -180,12 +180,15 @@ class ForwardPass:
         return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
 
     def _refuse_no_recurrence(self) -> None:
-        """Raises AttnvizError if the implicit attention of no linear layer is known; the message says why."""
+        """Raises AttnvizError if the implicit attention of a chosen layer, or of all layers, is unknown; says why."""
+        chosen_layers = self.options.selection.chosen_layers or ()
+        for module, reason in self.unread.items():
+            layer = self.modules.block_of(module, type(self.modules.modules[module])).number
+            if not self.head_counts or layer in chosen_layers:
+                place = module if layer is None else f"layer {layer} ({module})"
+                raise AttnvizError(f"{place or 'the model'} has no implicit attention: {reason}")
         if self.head_counts or not self.runs.was_called:
             return
-        if self.unread:
-            module, reason = next(iter(self.unread.items()))
-            raise AttnvizError(f"{module or 'the model'} has no implicit attention: {reason}")
         raise AttnvizError(
             f"no linear layer of {self._name} computes a recurrence that attnviz reads: delta rules, Mamba, Mamba 2, "
             "RWKV 7, retention, lightning or gated linear attention; "

@@ -85,7 +85,8 @@ class LinearMixer(nn.Module):
         }
         outputs, _ = calls[self.function]()
         self.seen = v, outputs
-        return self.out(outputs.flatten(2))
+        mixed: Tensor = self.out(outputs.flatten(2))
+        return mixed
 
 
 class LinearBlock(nn.Module):

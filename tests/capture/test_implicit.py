@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
 from attnviz.maps.recurrent import RecurrentMaps
 from tests.capture import linear_layers
 from tests.capture.linear_layers import linear_model
@@ -39,13 +40,18 @@ FUNCTIONS = {  # the function that computes the recurrence, and the place of the
 TOKENS, PADDED = 9, 3  # tokens of each of two texts, and those at the start of the second that are padding
 
 
+def recurrent_maps(recording: Recording) -> list[RecurrentMaps]:
+    """Returns the maps of a recording, all of which are of recurrences."""
+    return [maps for maps in recording.maps if isinstance(maps, RecurrentMaps)]
+
+
 def small_model(kind: str) -> nn.Module:
     """Returns a small model whose weights are large enough that every token changes every later one."""
     torch.manual_seed(0)
     errors = []
     for style in ("narrow", "with heads as wide as they are", "with few layers"):
         try:
-            model = build(kind, style).eval()
+            model: nn.Module = build(kind, style).eval()
             break
         except Exception as error:
             errors.append(error)
@@ -100,7 +106,7 @@ def seen_calls(model: nn.Module, function: str, place: int) -> Iterator[list[tup
 def assert_gives_outputs(maps: list[Any], calls: list[tuple[Tensor, Tensor]]) -> None:
     """Asserts that implicit attention @ values is the output of each call for each text, without padding."""
     assert len(maps) == 2 * len(calls)
-    numbered = {}
+    numbered: dict[int, list[Any]] = {}
     for one in maps:
         numbered.setdefault(one.item, []).append(one)
     for item, of_text in numbered.items():
@@ -131,7 +137,8 @@ def test_implicit_attention_gives_the_output_of_models_of_transformers(kind: str
 @pytest.mark.filterwarnings("ignore")
 def test_implicit_attention_gives_the_output_of_lightning_attention_in_blocks() -> None:
     model = small_model("minimax")
-    [layer] = [module for module in model.modules() if type(module).__name__ == "MiniMaxLightningAttention"]
+    layers: list[Any] = [module for module in model.modules() if type(module).__name__ == "MiniMaxLightningAttention"]
+    [layer] = layers
     # Three blocks of tokens
     layer.block_size = 4
     for name, buffer in zip(
@@ -144,11 +151,22 @@ def test_implicit_attention_gives_the_output_of_lightning_attention_in_blocks() 
     given = inputs()
     with torch.no_grad(), attnviz.record(model, attention="implicit") as recording:
         model(**given)
-    features = (seen["features"] * given["attention_mask"][..., None]).unflatten(-1, (layer.num_attention_heads, -1))
-    output = seen["output"].unflatten(-1, (layer.num_attention_heads, -1))
+    by_head = (2, TOKENS, layer.num_attention_heads, -1)
+    features = (seen["features"] * given["attention_mask"][..., None]).reshape(by_head)
+    output = seen["output"].reshape(by_head)
     values = features[..., 2 * layer.head_dim :]
     assert_gives_outputs(list(recording.maps), [(values.transpose(1, 2), output.transpose(1, 2))])
     assert {maps.layer for maps in recording.maps} == {layer.layer_idx}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["qwen3_next", "kimi_linear", "mamba", "mamba2"])
+def test_layers_in_bfloat16_are_read_within_their_rounding(kind: str) -> None:
+    model = small_model(kind).to(torch.bfloat16)
+    with torch.no_grad(), attnviz.record(model, attention="implicit") as recording:
+        model(**inputs())
+    assert not any("Left out" in remark for remark in recording.remarks)
+    assert max(maps.fidelity or 0 for maps in recording.maps) < 2**-7
 
 
 WRITTEN = ["chunk_linear_attn", "chunk_retention", "chunk_gla", "chunk_delta_rule", "chunk_rwkv7"]
@@ -159,7 +177,8 @@ def test_implicit_attention_gives_the_output_of_layers_written_as_loops() -> Non
     with torch.no_grad(), attnviz.record(model, attention="implicit", tokens=list("abcde")) as recording:
         model(torch.randn(1, 5, 8))
     assert [maps.layer for maps in recording.maps] == list(range(len(WRITTEN)))
-    for maps, block in zip(recording.maps, model, strict=True):
+    blocks: list[Any] = list(model)
+    for maps, block in zip(recurrent_maps(recording), blocks, strict=True):
         values, output = (tensor[0].transpose(0, 1).numpy() for tensor in block.mixer.seen)
         np.testing.assert_allclose(maps.weights @ values, output, atol=1e-5)
         assert maps.fidelity is not None
@@ -178,6 +197,16 @@ def test_layer_that_computes_something_else_is_left_out_with_the_difference() ->
     )
 
 
+def test_chosen_layer_that_computes_something_else_is_refused_with_the_difference() -> None:
+    model = linear_model("chunk_retention", "chunk_simple_gla")
+    with (
+        pytest.raises(AttnvizError, match=r"layer 1 \(1.mixer\) has no implicit attention: its recurrence, as attnviz"),
+        torch.no_grad(),
+        attnviz.record(model, attention="implicit", layers=[1]),
+    ):
+        model(torch.randn(1, 5, 8))
+
+
 def test_model_computes_the_same_bits_and_its_functions_are_put_back() -> None:
     model, text = linear_model(*WRITTEN), torch.randn(1, 5, 8)
     functions = {name: getattr(linear_layers, name) for name in WRITTEN}
@@ -194,14 +223,17 @@ def test_each_pass_is_a_text_of_its_own() -> None:
     with torch.no_grad(), attnviz.record(model, attention="implicit") as recording:
         for tokens in (3, 5):
             model(torch.randn(1, tokens, 8))
-    assert [(maps.item, maps.weights.shape) for maps in recording.maps] == [(0, (2, 3, 3)), (1, (2, 5, 5))]
+    assert [(maps.item, maps.weights.shape) for maps in recurrent_maps(recording)] == [(0, (2, 3, 3)), (1, (2, 5, 5))]
 
 
 def test_only_chosen_layers_and_heads_are_kept() -> None:
     model = linear_model(*WRITTEN)
     with torch.no_grad(), attnviz.record(model, attention="implicit", layers=[1, 3], heads=[1]) as recording:
         model(torch.randn(1, 5, 8))
-    assert [(maps.layer, maps.heads, maps.weights.shape[0]) for maps in recording.maps] == [(1, (1,), 1), (3, (1,), 1)]
+    assert [(maps.layer, maps.heads, maps.weights.shape[0]) for maps in recurrent_maps(recording)] == [
+        (1, (1,), 1),
+        (3, (1,), 1),
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")

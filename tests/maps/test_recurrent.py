@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.base.arrays import Float64Array
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import DerivedMaps, NormalizedMaps
 from attnviz.maps.recording import Recording
@@ -17,9 +17,9 @@ HEADS, TOKENS, FEATURES, VALUES = 3, 7, 5, 2
 RANDOM = np.random.default_rng(0)
 
 
-def drawn(*shape: int) -> np.ndarray:
+def drawn(*shape: int, scale: float = 1.0) -> FloatArray:
     """Returns normal numbers of a shape."""
-    return RANDOM.normal(size=shape).astype(np.float32)
+    return RANDOM.normal(scale=scale, size=shape).astype(np.float32)
 
 
 PLAIN = Recurrence(drawn(HEADS, TOKENS, FEATURES), drawn(HEADS, TOKENS, FEATURES), (0, 1, 2))
@@ -30,14 +30,14 @@ RECURRENCES = {
     "a strength and a skip": replace(DECAYING, strength=drawn(HEADS, TOKENS), skip=drawn(HEADS)),
     "a decay of each feature": replace(PLAIN, decay=-np.abs(drawn(HEADS, TOKENS, FEATURES))),
     "rates of a shared decay": replace(DECAYING, rates=np.abs(drawn(HEADS, FEATURES))),
-    "an erasure": replace(PLAIN, erased=0.5 * drawn(2, HEADS, TOKENS, FEATURES)),
+    "an erasure": replace(PLAIN, erased=drawn(2, HEADS, TOKENS, FEATURES, scale=0.5)),
     "all, with shared keys": Recurrence(
         drawn(2, TOKENS, FEATURES),
         drawn(2, TOKENS, FEATURES),
         (0, 1, 1),
         strength=drawn(HEADS, TOKENS),
         decay=-np.abs(drawn(HEADS, TOKENS, FEATURES)),
-        erased=0.5 * drawn(2, HEADS, TOKENS, FEATURES),
+        erased=drawn(2, HEADS, TOKENS, FEATURES, scale=0.5),
         skip=drawn(HEADS),
     ),
 }
@@ -65,7 +65,7 @@ def outputs_of(recurrence: Recurrence, values: Float64Array) -> Float64Array:
     return outputs
 
 
-def maps_of(recurrence: Recurrence, padding: np.ndarray | None = None) -> RecurrentMaps:
+def maps_of(recurrence: Recurrence, padding: BoolArray | None = None) -> RecurrentMaps:
     """Returns the maps of a recurrence over numbered tokens."""
     tokens = Tokens.numbered(TOKENS)
     return RecurrentMaps(

@@ -3,6 +3,7 @@
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.recurrent import RecurrentMaps
 from attnviz.metrics.metrics import normalized_rows
 from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
@@ -33,7 +34,9 @@ def test_mean_of_heads_is_of_implicit_attention() -> None:
     report = build_report(recording, ReportOptions(reduce="mean"))
     assert isinstance(report, DrawnReport)
     assert report.panels[0].quantity.name == "mean implicit attention"
-    assert report.panels[0].values == pytest.approx(recording.maps[0].weights.mean(0))
+    [maps] = recording.maps
+    assert isinstance(maps, RecurrentMaps)
+    assert report.panels[0].values == pytest.approx(maps.weights.mean(0))
 
 
 def test_comparison_names_the_change_of_implicit_attention() -> None:

@@ -37,7 +37,7 @@ class RecurrenceCall:
     erased: Tensor | None = None  # ``(2, texts, heads, tokens, features)``
     skip: Tensor | None = None  # ``(heads,)``
     gate: Tensor | None = None  # multiplies the output, in its shape; ``None`` for none
-    dtype: torch.dtype = torch.float32  # the dtype of the output before it was read
+    dtype: torch.dtype = torch.float32  # the coarsest dtype in which it was computed
 
 
 class ObservedRecurrence(NamedTuple):
@@ -69,7 +69,9 @@ def read_recurrence(
     if arguments.get("cu_seqlens") is not None:
         raise UnknownRecurrence("it packs several texts into one row")
     output = result[0] if isinstance(result, tuple) else result
-    return replace(formula.read(arguments, output), dtype=output.dtype)
+    dtypes = {value.dtype for value in (*arguments.values(), output) if isinstance(value, Tensor)}
+    coarsest = max((dtype for dtype in dtypes if dtype.is_floating_point), key=lambda dtype: torch.finfo(dtype).eps)
+    return replace(formula.read(arguments, output), dtype=coarsest)
 
 
 def _by_heads(tensor: Tensor) -> Tensor:
@@ -137,7 +139,7 @@ def _rwkv7(arguments: Arguments, output: Tensor) -> RecurrenceCall:
 
 def _mamba2(arguments: Arguments, output: Tensor) -> RecurrenceCall:
     """Reads Mamba 2: Dao and Gu 2024, "Transformers are SSMs", equation 16, with D on the diagonal."""
-    steps = _steps(arguments["dt"].float(), arguments.get("dt_bias"), arguments.get("dt_softplus"))
+    steps = _steps(arguments["dt"], arguments.get("dt_bias"), arguments.get("dt_softplus"))
     steps = steps.clamp(*(arguments.get("dt_limit") or (None, torch.inf))).transpose(1, 2)
     gate = arguments.get("z")
     return RecurrenceCall(
@@ -155,7 +157,7 @@ def _mamba2(arguments: Arguments, output: Tensor) -> RecurrenceCall:
 def _mamba(arguments: Arguments, output: Tensor) -> RecurrenceCall:
     """Reads Mamba, in which each channel is a head: Ali et al. 2024, "The Hidden Attention of Mamba", equation 11."""
     bias = arguments.get("delta_bias")
-    steps = _steps(arguments["dt"].float(), None if bias is None else bias[:, None], arguments.get("delta_softplus"))
+    steps = _steps(arguments["dt"], None if bias is None else bias[:, None], arguments.get("delta_softplus"))
     queries, keys = (
         (each if each.dim() == 4 else each[:, None]).transpose(-1, -2).float()
         for each in (arguments["C"], arguments["B"])
@@ -175,9 +177,9 @@ def _mamba(arguments: Arguments, output: Tensor) -> RecurrenceCall:
 
 
 def _steps(steps: Tensor, bias: Tensor | None, softplus: bool | None) -> Tensor:
-    """Returns the sizes of the steps of a state space."""
-    steps = steps if bias is None else steps + bias.float()
-    return functional.softplus(steps) if softplus else steps
+    """Returns the sizes of the steps of a state space, in float32, rounded as the model rounds them."""
+    steps = steps if bias is None else steps + bias.to(steps.dtype)
+    return (functional.softplus(steps) if softplus else steps).float()
 
 
 def _cache_step(arguments: Arguments, output: Tensor) -> RecurrenceCall:
