@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.errors import number_ranges
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.text.tokens import SINK_LABEL, keys_without_token
 
 
@@ -73,7 +73,7 @@ def _remarks_on_selection(calls: Sequence[CapturedCall]) -> Iterator[str]:
 
 
 def _remarks_on_sinks(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
-    """Yields a sentence on the layers whose last key is a sink, with its share where all cells are in memory."""
+    """Yields a sentence on the layers whose last key is a sink, with its share of all weight."""
     maps_with_sink = [
         maps for maps in all_maps if keys_without_token(maps.key_tokens) and maps.key_tokens.labels[-1] == SINK_LABEL
     ]
@@ -81,18 +81,17 @@ def _remarks_on_sinks(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
         return
     shares: dict[str, list[float]] = {}  # of the sink in each text, by head
     for maps in maps_with_sink:
-        if isinstance(maps, DenseMaps):
-            for head, share in zip(maps.heads, maps.weights[..., -1].mean(axis=-1).tolist(), strict=True):
-                shares.setdefault(f"{maps.layer}.{head}", []).append(share)
-    share_text = ""
-    if shares:
-        means = {head: sum(of_texts) / len(of_texts) for head, of_texts in shares.items()}
-        least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-        share_text = f", {sum(means.values()) / len(means):.0%} of all weight"
-        if least != most:
-            share_text += f" (from {means[least]:.0%} in {least} to {means[most]:.0%} in {most})"
+        last_key = slice(len(maps.key_tokens) - 1, len(maps.key_tokens))
+        column = cell_maps(maps).window(maps.heads, slice(0, len(maps.query_tokens)), last_key).weights
+        for head, share in zip(maps.heads, column.mean(axis=(1, 2)).tolist(), strict=True):
+            shares.setdefault(f"{maps.layer}.{head}", []).append(share)
+    means = {head: sum(of_texts) / len(of_texts) for head, of_texts in shares.items()}
+    least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    share_text = f"{sum(means.values()) / len(means):.0%} of all weight"
+    if least != most:
+        share_text += f" (from {means[least]:.0%} in {least} to {means[most]:.0%} in {most})"
     layers = number_ranges({maps.layer for maps in maps_with_sink})
     yield (
-        f"In layer {layers} the key “{SINK_LABEL}” has no token: a score in the softmax takes a share of each row"
+        f"In layer {layers} the key “{SINK_LABEL}” has no token: a score in the softmax takes a share of each row, "
         f"{share_text}. Metrics count the tokens alone."
     )
