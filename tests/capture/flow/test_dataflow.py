@@ -453,7 +453,8 @@ def test_keys_beside_a_sink_are_known_however_few_there_are(count: int) -> None:
     powers = (queries @ keys.mT).exp()
     [maps] = recording.maps
     assert isinstance(maps, DenseMaps)
-    np.testing.assert_allclose(maps.weights[0], powers / (1 + powers.sum(-1, keepdim=True)), atol=1e-6)
+    shares = torch.cat([powers, torch.ones_like(powers[..., :1])], -1) / (1 + powers.sum(-1, keepdim=True))
+    np.testing.assert_allclose(maps.weights[0], shares, atol=1e-6)
 
 
 @torch.no_grad()
