@@ -1,6 +1,7 @@
 """Lays out the screen: thumbnails in the overview, lines of the lens, panes and cells of an open head."""
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from attnviz.browse.session.session import Session
@@ -164,10 +165,14 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     """
     is_sorted = session.ranking.is_sorted(state.view)
     heads = session.ranking.order(state.view)
-    groups = [heads] if is_sorted else session.ranking.by_call(heads)
+    layers = [heads] if is_sorted else session.ranking.by_call(heads)
     least_width = min(MIN_RANKED_TILE_WIDTH if is_sorted else MIN_TILE_WIDTH, size.width)
 
-    def fits(width: int, lines: int) -> bool:
+    def rows_of(count: int) -> list[list[int]]:
+        """Returns the heads of each ``count`` layers together."""
+        return [list(chain(*layers[start : start + count])) for start in range(0, len(layers), count)]
+
+    def fits(groups: list[list[int]], width: int, lines: int) -> bool:
         """True if tiles of this width fit the screen without scrolling; groups that are not sorted stay whole rows."""
         if not is_sorted and max(map(len, groups)) * width > size.width:
             return False
@@ -175,15 +180,19 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
 
     widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
     max_text_lines = text_lines(size) if size.text_lines is not None and session.has_short_maps else 0
-    free_lines = size.height - FIXED_LINES
-    text_height = next(
-        (lines for lines in range(max_text_lines, 0, -1) if any(fits(width, free_lines - lines) for width in widths)), 0
-    )
+    free_lines, counts_of_lines = size.height - FIXED_LINES, range(max_text_lines, -1, -1)
+    # a layer in a row if all can be seen so, else several layers; if all never fit, as many as there are columns for
+    shapes = [(1, lines) for lines in counts_of_lines]
+    shapes += [(count, lines) for lines in counts_of_lines for count in range(2, len(layers) + 1)]
+    most = max(1, size.width // (least_width * max(map(len, layers))))
+    fitting = (shape for shape in shapes if fits(rows_of(shape[0]), least_width, free_lines - shape[1]))
+    count, text_height = next(fitting, (most, 0))
+    groups = rows_of(count)
     body = free_lines - text_height
     # tiles that are scrolled stay near the least width, so that many are on the screen
     whole_row_width = max(least_width, size.width // max(map(len, groups)))
     scrolled_width = min(whole_row_width, least_width + TILE_STEP // 2)
-    usual_width = max((width for width in widths if fits(width, body)), default=scrolled_width)
+    usual_width = max((width for width in widths if fits(groups, width, body)), default=scrolled_width)
     width_of_highest_tile = 2 * (body - 1)  # one as high as the body
     width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, width_of_highest_tile))
     height = _tile_height(width)

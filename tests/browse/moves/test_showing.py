@@ -6,9 +6,9 @@ import pytest
 
 from attnviz.browse.moves.finding import find
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import open_map_pane
+from attnviz.browse.moves.layout import open_map_pane, tiles
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import State
+from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.head import lay_out
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
@@ -154,3 +154,23 @@ def test_enter_goes_at_once_to_where_each_token_has_a_cell_and_then_deeper() -> 
     assert before.keys.pooled
     assert (near.query, near.key) == (whole.query, whole.key)
     assert press(screen, near, "enter").zoom == near.zoom + 1
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "size", "rows", "seen"),
+    [
+        (18, 4, (120, 40), [12] * 6, 72),  # three layers in a row
+        (18, 4, (80, 24), [12] * 6, 60),
+        (6, 12, (120, 40), [12] * 6, 72),  # a layer in a row, where all can be seen so
+        (4, 4, (120, 40), [4] * 4, 16),
+        (12, 12, (120, 40), [12] * 12, 84),
+    ],
+)
+def test_as_many_heads_are_seen_as_the_screen_can_hold(
+    layers: int, heads: int, size: tuple[int, int], rows: list[int], seen: int
+) -> None:
+    session = Session(wide_recording(layers, heads, 6))
+    grid = tiles(session, State(), Size(*size, text_lines=1))
+    assert [len(row) for row in grid.rows] == rows
+    assert [head for row in grid.rows for head in row] == list(range(layers * heads))
+    assert len(grid.on_screen(0)) == seen
