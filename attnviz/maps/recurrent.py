@@ -177,9 +177,10 @@ class RecurrentMaps(DerivedMaps):
         """Returns a block whose weights are implicit attention; it has no scores, which are NaN."""
         rows = np.arange(len(self.query_tokens))[queries]
         columns = slice(*keys.indices(len(self.key_tokens))[:2])
-        cells = self.recurrence.cells(self.head_indices(heads), rows, columns)
         visible = self.visibility(heads[0], queries, keys)
-        weights = np.where(visible, cells, 0).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # a file may hold any numbers
+            cells = self.recurrence.cells(self.head_indices(heads), rows, columns)
+            weights = np.where(visible, cells, 0).astype(np.float32)
         return Window(np.full_like(weights, np.nan), weights, visible)
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
@@ -213,7 +214,8 @@ class RecurrentMaps(DerivedMaps):
         counts = np.add.reduceat(seen, block_edges(rows, height)[:-1])
         sums = np.zeros((len(heads), height, width))
         if counts.any():
-            summed = self.recurrence.sums(self.head_indices(heads), row_of, column_of)
+            with np.errstate(over="ignore", invalid="ignore"):
+                summed = self.recurrence.sums(self.head_indices(heads), row_of, column_of)
             sums[:, :, : summed.shape[2]] = summed
         means = (sums / np.maximum(counts, 1)).astype(np.float32)
         return Overview(mean=means, maximum=means, visible=counts > 0)

@@ -150,6 +150,13 @@ def test_two_parts_of_a_page_hold_the_numbers_of_each_sign() -> None:
     np.testing.assert_allclose((above - below) * unit, maps.weights, rtol=1e-6)
 
 
+def test_state_that_overflows_gives_no_number_and_no_warning() -> None:
+    maps = maps_of(replace(RECURRENCES["an erasure"], decay=np.full((HEADS, TOKENS, FEATURES), 1e4, dtype=np.float32)))
+    overview = maps.overview((0,), 2, 2, slice(0, TOKENS), slice(0, TOKENS))
+    assert not np.isfinite(maps.weights[0, -1, 0])
+    assert not np.isfinite(overview.mean[0, 1, 0])
+
+
 WRONG = {
     "decay has shape": replace(PLAIN, decay=drawn(HEADS, TOKENS + 1, 1)),
     "key_heads has 2 numbers, not 3": replace(PLAIN, key_heads=(0, 1)),
