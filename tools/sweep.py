@@ -35,6 +35,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError, or_list
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.maps.sink import without_sink
 from tests.capture.small_architectures import MODELS, STYLES, auto, build, candidates
 
 DEFAULT, EAGER, FLEX, KERNEL = "default", "eager", "flex_attention", "kernel_of_the_sweep"
@@ -324,8 +325,8 @@ def compared(recording: Recording, attentions: list[Tensor]) -> Outcome:
     wrong, unknown, equal_maps = [], 0, 0
     used: set[int] = set()
     for maps in recording.maps:
-        cells = cell_maps(maps)
-        window = cells.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+        cells = without_sink(cell_maps(maps))  # transformers leaves a sink out
+        window = cells.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(cells.key_tokens)))
         visible: NDArray[np.bool_] = np.broadcast_to(window.visible, window.weights.shape)
         rows = np.asarray(visible.any(-1, keepdims=True))
         off = [
