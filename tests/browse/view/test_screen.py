@@ -11,9 +11,11 @@ from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
+from attnviz.browse.view.screen import whole
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
 from tests.browse.examples import (
+    after,
     hover,
     long_recording,
     previous_maps,
@@ -265,3 +267,11 @@ def test_phrases_of_what_stands_out_lead_to_their_heads_and_tokens(is_clicked: b
             await pilot.pause()
 
     played(recording, play, (100, 24))
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40)])
+@pytest.mark.parametrize("keys", [(), ("a",), ("enter",), ("enter", "x"), ("space", "right", "equals_sign")])
+def test_screen_is_as_high_as_the_terminal(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    screen = screen_of(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"), *size)
+    drawn, _ = whole(screen, after(screen, *keys))
+    assert len(drawn.lines) == size[1]
