@@ -79,8 +79,8 @@ def after_play(
             await play(pilot, browser)
 
     with pytest.MonkeyPatch.context() as patch:  # textual looks twice a key whether it has been idle for 20 ms
-        patch.setattr(_wait, "SLEEP_GRANULARITY", IDLE)
-        patch.setattr(_wait, "SLEEP_IDLE", IDLE / 10)
+        patch.setattr(_wait, "SLEEP_GRANULARITY", IDLE, raising=False)
+        patch.setattr(_wait, "SLEEP_IDLE", IDLE / 10, raising=False)
         asyncio.run(run())
     return browser
 

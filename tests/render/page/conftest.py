@@ -164,8 +164,14 @@ def show(browser: Any, window: Any, tmp_path: Path) -> Iterator[Opener]:
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A page of a sentence, which several tests of a file look at."""
-    opener = Opener(browser, tmp_path_factory.mktemp("page"))
-    yield opener(report_of(sentence()))
+def show_to_all(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opener]:
+    """Opens reports as pages that several tests of a file look at, each in a window of its own."""
+    opener = Opener(browser, tmp_path_factory.mktemp("pages"))
+    yield opener
     opener.close()
+
+
+@pytest.fixture(scope="module")
+def page(show_to_all: Opener) -> Opened:
+    """A page of a sentence."""
+    return show_to_all(report_of(sentence()))

@@ -1,6 +1,5 @@
 """The page of a chat: it opens as the conversation, whose turns are shaded and lead to tokens and heads."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -67,10 +66,8 @@ def written_shares(opened: Opened) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    opener = Opener(browser, tmp_path_factory.mktemp("chat"))
-    yield opener(report_of(CHAT))
-    opener.close()
+def opened(show_to_all: Opener) -> Opened:
+    return show_to_all(report_of(CHAT))
 
 
 def test_first_sentence_is_of_turns_while_these_are_shown(opened: Opened) -> None:

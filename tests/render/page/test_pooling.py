@@ -1,8 +1,5 @@
 """Maps of more cells than pixels: a stripe one cell wide is in every row of pixels, on screen and in files."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -51,7 +48,7 @@ window.placeInFile = () => {
 
 
 @pytest.fixture(scope="module")
-def striped(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+def striped(show_to_all: Opener) -> Opened:
     """A page of heads each of whose queries gives 90 % to one key, which is further right from query to query."""
     weights = np.full((HEADS, TOKENS, TOKENS), 0.1 / (TOKENS - 1), dtype=np.float32)
     queries = np.arange(TOKENS)
@@ -62,11 +59,9 @@ def striped(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         layer=0, module="layers.0", heads=tuple(range(HEADS)), query_tokens=tokens, key_tokens=tokens,
         scores=np.log(weights), weights=weights, visible=np.ones((TOKENS, TOKENS), dtype=bool),
     )  # fmt: skip
-    opener = Opener(browser, tmp_path_factory.mktemp("striped"))
-    opened = opener(report_of(Recording(maps=(maps,), model="a test")))
+    opened = show_to_all(report_of(Recording(maps=(maps,), model="a test")))
     opened.evaluate(STRIPED_ROWS)
-    yield opened
-    opener.close()
+    return opened
 
 
 @pytest.mark.parametrize(
@@ -126,7 +121,7 @@ def test_means_of_blocks_have_a_scale_that_they_reach_and_a_choice_of_the_larges
 
 
 @pytest.fixture(scope="module")
-def many(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+def many(show_to_all: Opener) -> Opened:
     """A page of so many heads, with one stripe each, that thumbnails have fewer pixels than cells."""
     tokens, queries = Tokens.numbered(96), np.arange(96)
     weights = np.full((20, 96, 96), 0.1 / 95, dtype=np.float32)
@@ -139,11 +134,9 @@ def many(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ope
         )
         for layer in range(11)
     ]  # fmt: skip
-    opener = Opener(browser, tmp_path_factory.mktemp("many"))
-    opened = opener(report_of(Recording(maps=tuple(maps), model="a test")))
+    opened = show_to_all(report_of(Recording(maps=tuple(maps), model="a test")))
     opened.evaluate(STRIPED_ROWS)
-    yield opened
-    opener.close()
+    return opened
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Long texts in the page: its numbers are those of Python's windows, whatever rule a score follows, at every zoom."""
 
 import html
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,10 @@ ONE_HEAD = "{ numbers: [scene.shown.number], how: null, side: 0 }"
 
 
 @pytest.fixture(scope="module", params=todays(RULES, one_in=4))  # test_arithmetic.py tries all, without a browser
-def ruled(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory, request: Any
-) -> Iterator[tuple[FactoredMaps, Opened]]:
+def ruled(show_to_all: Opener, request: Any) -> tuple[FactoredMaps, Opened]:
     """A page for each rule, which several tests look at."""
-    opener, maps = Opener(browser, tmp_path_factory.mktemp("ruled")), long_maps(**RULES[request.param])
-    yield maps, opener(report_of(Recording(maps=(maps,), model="a test")))
-    opener.close()
+    maps = long_maps(**RULES[request.param])
+    return maps, show_to_all(report_of(Recording(maps=(maps,), model="a test")))
 
 
 def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(ruled: tuple[FactoredMaps, Opened]) -> None:
