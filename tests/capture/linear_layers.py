@@ -60,6 +60,11 @@ def chunk_simple_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor
     return chunk_gla(q, k, v, 2 * g[..., None])
 
 
+def retention(q: Tensor) -> Tensor:
+    """A function of another kind that has the name of a recurrence."""
+    return q.cumsum(1)
+
+
 class LinearMixer(nn.Module):
     """Mixes tokens by one of the functions, with arguments drawn from the tokens."""
 
@@ -81,6 +86,7 @@ class LinearMixer(nn.Module):
             "chunk_gla": lambda: chunk_gla(q, k, v, g=decay),
             "chunk_delta_rule": lambda: chunk_delta_rule(q, k, v, share),
             "chunk_rwkv7": lambda: chunk_rwkv7(q, decay, k, v, 0.5 * a, b),
+            "retention": lambda: (retention(v), None),
             "chunk_simple_gla": lambda: chunk_simple_gla(q, k, v, decay[..., 0]),
         }
         outputs, _ = calls[self.function]()

@@ -207,6 +207,13 @@ def test_chosen_layer_that_computes_something_else_is_refused_with_the_differenc
         model(torch.randn(1, 5, 8))
 
 
+def test_function_of_another_kind_with_the_name_of_a_recurrence_is_left_out() -> None:
+    model = linear_model("chunk_gla", "retention")
+    with torch.no_grad(), attnviz.record(model, attention="implicit") as recording:
+        model(torch.randn(1, 5, 8))
+    assert "Left out: 1.mixer: retention does not take q k v as its arguments." in recording.remarks
+
+
 def test_model_computes_the_same_bits_and_its_functions_are_put_back() -> None:
     model, text = linear_model(*WRITTEN), torch.randn(1, 5, 8)
     functions = {name: getattr(linear_layers, name) for name in WRITTEN}

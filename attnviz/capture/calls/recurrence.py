@@ -71,7 +71,14 @@ def read_recurrence(
     output = result[0] if isinstance(result, tuple) else result
     dtypes = {value.dtype for value in (*arguments.values(), output) if isinstance(value, Tensor)}
     coarsest = max((dtype for dtype in dtypes if dtype.is_floating_point), key=lambda dtype: torch.finfo(dtype).eps)
-    return replace(formula.read(arguments, output), dtype=coarsest)
+    try:
+        call = replace(formula.read(arguments, output), dtype=coarsest)
+    except (AttributeError, IndexError, KeyError) as error:  # a function of another kind may have the same name
+        raise UnknownRecurrence(f"{function.__name__} does not take {formula.parameters} as its arguments") from error
+    has_axes = call.queries.dim() == call.keys.dim() == call.values.dim() == 4
+    if not has_axes or call.output.shape != call.values.shape or call.queries.shape[2] != call.values.shape[2]:
+        raise UnknownRecurrence(f"{function.__name__} does not return a value for each token and head")
+    return call
 
 
 def _by_heads(tensor: Tensor) -> Tensor:
