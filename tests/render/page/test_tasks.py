@@ -115,7 +115,7 @@ def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
     hand = Hand(show(report_of(recording)))
     hand.click(".thumb >> nth=1")
     hand.opened.until("scene.shown?.number === 1")
-    assert hand.opened.text("#keys-hint") == "Shift and click another head: both stand side by side."
+    assert "Shift and click another head: both stand side by side." in hand.opened.text(".inspector .hint >> nth=0")
     hand.click(".thumb[data-number='6']", "Shift")
     hand.opened.until("scene.current?.stages?.length === 2")
     assert hand.actions == 2

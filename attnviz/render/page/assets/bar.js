@@ -106,10 +106,9 @@ export function drawHint() {
   const hint = one("keys-hint");
   const count = state.chosen.length;
   const touches = matchMedia("(hover: none)").matches;
-  hint.hidden = page.heads.length === 1 || (isOpen.value ? state.head === null || touches : state.list === "lens");
+  hint.hidden = isOpen.value || page.heads.length === 1 || state.list === "lens";
   hint.textContent =
-    isOpen.value ? "Shift and click another head: both stand side by side."
-    : count === 1 ? "1 head is chosen: choose another one to show both together. Esc lets go."
+    count === 1 ? "1 head is chosen: choose another one to show both together. Esc lets go."
     : count > 1 ? `${count} heads are chosen: the buttons below show them together. Esc lets go.`
     : page.turns && state.by === "turns" ? "Click a turn: what it looks at, in every head. Click a word of the chosen turn for its token, or w for all tokens. ? lists the keys."
     : `Click a token: every head shows what that token looks at. ${touches ? "Touch and hold heads to show several together." : "Click a head, then Shift and click another, to compare them. ? lists the keys."}`;

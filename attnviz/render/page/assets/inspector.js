@@ -21,6 +21,7 @@ const SMALL = 5e-4; // a difference that three decimals do not show
 const RECORD = "attnviz show TEXT --model MODEL --set dense=false -o run.safetensors";
 const HINT =
   "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
+const BESIDE_HINT = " Shift and click another head: both stand side by side.";
 const LIST_HINT =
   "Click a token: every head shows what that token attends to. Choose heads by Shift and click, to show them together.";
 
@@ -77,7 +78,8 @@ function redraw(shown) {
 /** @param {Shown} shown @param {Mark | null} mark */
 function shownSections(shown, mark) {
   if (shown.said) return lensSections(shown, mark);
-  return mark ? sectionsOf(shown, mark) : [hint(HINT)];
+  const hasOthers = state.head !== null && page.heads.length > 1 && !matchMedia("(hover: none)").matches;
+  return mark ? sectionsOf(shown, mark) : [hint(HINT + (hasOthers ? BESIDE_HINT : ""))];
 }
 
 /** @param {string} text */
