@@ -207,7 +207,7 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
     if grouping.hides_special:
         yield "There are no special tokens to hide."
     if grouping.renormalize:
-        yield "Rows are divided by their sum, so that they sum to 100% without the weight of a sink."
+        yield "Rows are divided by their sum, so that they sum to 100%."
 
 
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
