@@ -146,6 +146,8 @@ def swept(kind: str, implementations: Collection[str] = IMPLEMENTATIONS) -> dict
         outcomes[DEFAULT] = recording if isinstance(recording, Outcome) else judged(recording, eager)
     if EAGER in implementations:
         outcomes[EAGER] = eager.outcome or Outcome("no eager", "")
+    if eager.outcome is not None and eager.outcome.word == "not taken":  # and may no longer run
+        model, inputs, _ = runnable(kind)
     for name in QUESTIONS:  # of the model as eager_path leaves it, in which every architecture shows its heads
         if name in implementations:
             outcomes[name] = asked(kind, model, inputs, name)
@@ -161,6 +163,10 @@ def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outco
         name: value[:1] if isinstance(value, Tensor) and value.dim() and len(value) == TEXTS else value
         for name, value in inputs.items()
     }
+    try:
+        run(model, one_text)
+    except Exception:  # of a model that packs the patches of all pictures
+        one_text = inputs
     try:
         if question == LOGITS:
             names = auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

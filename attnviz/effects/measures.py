@@ -184,7 +184,13 @@ def features_of(output: Any) -> Tensor:
 
 def _features_of_rows(run: MeasuredRun) -> list[Tensor]:
     """Returns the features of the measured tokens, ``(rows, ...)``, without some heads and with all."""
-    return [run.rows(features_of(output)[:, run.positions].float()) for output in (run.output, run.clean)]
+    changed, clean = (features_of(output) for output in (run.output, run.clean))
+    if changed.shape != clean.shape:
+        raise AttnvizError(
+            f"without some heads the output has the shape {tuple(changed.shape)}, with all {tuple(clean.shape)}, so "
+            "their features cannot be compared; in Python, give a function of the output as metric"
+        )
+    return [run.rows(features[:, run.positions].float()) for features in (changed, clean)]
 
 
 def token_mask(kwargs: Mapping[str, Any]) -> Tensor | None:

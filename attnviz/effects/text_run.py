@@ -23,6 +23,7 @@ from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
 LEAST_SCALE = 1e-6  # of the numbers of an output, so that outputs of only zeros can be compared
+BATCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError)
 AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, relative to the output's largest number
 
 
@@ -73,7 +74,14 @@ class TextRun:
             for start in range(0, len(group), self.batch_size)
         ]
         for site, batch in track(runs, "removing heads"):
-            metric_without |= zip(batch, map(self._measure_output, self.outputs(site, batch)), strict=True)
+            try:
+                metric_without |= zip(batch, map(self._measure_output, self.outputs(site, batch)), strict=True)
+            except BATCH_ERRORS as error:
+                if isinstance(error, AttnvizError) or not self.resumes:
+                    raise
+                # A layer may take no larger batch, though those after the checked site do.
+                self.resumes = False
+                metric_without |= {heads: self._measure_output(*self.outputs(site, [heads])) for heads in batch}
         return [metric_without[heads] for heads in sets]
 
     @property
@@ -121,7 +129,7 @@ class TextRun:
             *other_outputs, checked_output = self.outputs(site, [*other_sets, checked_set])
         except AttnvizError:
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
+        except BATCH_ERRORS:
             return False
         if not _is_close(whole_output, checked_output):
             return False

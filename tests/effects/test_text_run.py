@@ -17,10 +17,11 @@ class Layers(nn.Module):
 
     Args:
         tokens_first: True to give the attention modules ``(tokens, texts, features)``.
-        limited: True to refuse a batch of more than `TEXTS` texts, as models with a state of a text do.
+        limited: what refuses a batch of more than `TEXTS` texts, as models with a state of a text do: the ``model``,
+            its ``first layer``, or nothing.
     """
 
-    def __init__(self, *, tokens_first: bool = False, limited: bool = False) -> None:
+    def __init__(self, *, tokens_first: bool = False, limited: str = "nothing") -> None:
         super().__init__()
         torch.manual_seed(0)
         self.attentions = nn.ModuleList(
@@ -29,10 +30,12 @@ class Layers(nn.Module):
         self.tokens_first, self.limited = tokens_first, limited
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if self.limited and len(tokens) > TEXTS:
+        if self.limited == "model" and len(tokens) > TEXTS:
             raise RuntimeError("the state is that of two texts")
         states = tokens.transpose(0, 1) if self.tokens_first else tokens
         for attention in self.attentions:
+            limited = self.limited == "first layer" and attention is self.attentions[0]
+            assert not limited or len(tokens) <= TEXTS
             states = states + attention(states, states, states, need_weights=False)[0]
         return states.transpose(0, 1) if self.tokens_first else states
 
@@ -54,8 +57,9 @@ def test_tokens_or_texts_may_come_first(by: str) -> None:
     assert tokens_first == pytest.approx(texts_first, rel=1e-4)
 
 
-def test_a_model_that_takes_no_larger_batch_runs_whole_for_each_set() -> None:
-    assert effects(Layers(limited=True), "zero") == pytest.approx(effects(Layers(), "zero"), rel=1e-4)
+@pytest.mark.parametrize("limited", ["model", "first layer"])
+def test_a_model_that_takes_no_larger_batch_runs_whole_for_each_set(limited: str) -> None:
+    assert effects(Layers(limited=limited), "zero") == pytest.approx(effects(Layers(), "zero"), rel=1e-4)
 
 
 class Predictions:
@@ -73,6 +77,23 @@ class Language(nn.Module):
 
     def forward(self, ids: Tensor) -> Any:
         return self.wrapped(self.head(self.layers(self.embedding(ids))))
+
+
+class Durations(nn.Module):
+    """Attention over tokens, each of which its own output repeats or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return states.repeat(1, 1 + int(states.abs().sum() > 0), 1)
+
+
+def test_features_of_another_number_of_frames_are_refused() -> None:
+    with pytest.raises(attnviz.AttnvizError, match=r"the shape \(1, 4, 12\), with all \(1, 8, 12\).*give a function"):
+        attnviz.ablate(Durations().eval(), torch.ones(1, 4, WIDTH), "cosine", sets=["0.0+0.1+0.2"])
 
 
 def mean_logit(output: Any) -> float:
