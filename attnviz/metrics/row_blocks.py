@@ -63,15 +63,19 @@ class GridRows(Rows):
     @cached_property
     def _block_distances(self) -> Float64Array:
         """The sums Σ w, Σ w·d and Σ w·d² of each block, ``(3, heads, queries, blocks)``, where d is the distance."""
-        weight, offset, square = sums = self.block_sums()
-        signed = self.grid.block_gaps * weight
-        signed -= offset
-        square += self.grid.block_gaps * (signed - offset)
-        distance = np.abs(signed, out=offset)  # all keys of a block are on one side of the query, except in its own
+        # The keys of a block are on one side of the query, except in its own block. With the gap g from the query back
+        # to the middle of the block, d = ±(g − y), so Σ w·d = ±(g Σ w − Σ w·y),
+        # and Σ w·d² = Σ w·y² + g (g Σ w − 2 Σ w·y).
+        gaps = self.grid.block_gaps
+        weight, offset, offset_square = self.block_sums()
+        signed_distance = gaps * weight - offset
+        distance = np.abs(signed_distance)
+        square = offset_square + gaps * (signed_distance - offset)
+
         queries, blocks, cells = self.grid.own_cells
         own_weights = self.windows(np.arange(len(weight))[:, None], queries[None], cells.starts[None])
         distance[:, queries, blocks] = np.einsum("hqk,qk->hq", own_weights, cells.distances * cells.is_inside)
-        return sums
+        return np.stack([weight, distance, square])
 
     @cached_property
     def distance(self) -> Float64Array:
@@ -88,21 +92,24 @@ class GridRows(Rows):
         weight, distance, square = self._block_distances.sum(axis=-1)
         means = distance / np.where(weight > 0, weight, 1)
         centres = means.round()  # so that x is exact in float32
-        first, second = distance - centres * weight, square - centres * (2 * distance - centres * weight)
+        first, second = _moments_about(centres, weight, distance, square)
         is_narrow = square - means * distance < MIN_BLOCK_SPREAD**2 * weight
         if not self.has_blocks or not is_narrow.any():
             return weight, first, second
+
+        # The narrow rows: the same sums for each block, and cell by cell for the blocks near the mean
         heads, queries = np.nonzero(is_narrow)
         row_centres = centres[heads, queries, None]
-        block_weight, block_distance, block_square = self._block_distances[:, heads, queries]
-        block_first = block_distance - row_centres * block_weight
-        block_second = block_square - row_centres * (block_distance + block_first)
-        is_near = (np.abs(np.abs(self.grid.block_gaps[queries]) - row_centres) < NEAR_MIDDLE) & (block_weight > 0)
-        rows, blocks = np.nonzero(is_near)
+        block_sums = self._block_distances[:, heads, queries]
+        block_first, block_second = _moments_about(row_centres, *block_sums)
+        is_near = np.abs(np.abs(self.grid.block_gaps[queries]) - row_centres) < NEAR_MIDDLE
+        near = np.nonzero(is_near & (block_sums[0] > 0))
+        rows, blocks = near
         cells = self.grid.cells_of_blocks(queries[rows], blocks)
-        gaps = (cells.distances - row_centres[rows]) * cells.is_inside
-        products = self.windows(heads[rows], queries[rows], cells.starts) * gaps
-        block_first[is_near], block_second[is_near] = products.sum(axis=-1), np.einsum("nk,nk->n", products, gaps)
+        offsets = (cells.distances - row_centres[rows]) * cells.is_inside
+        products = self.windows(heads[rows], queries[rows], cells.starts) * offsets
+        block_first[near] = products.sum(axis=-1)
+        block_second[near] = np.einsum("nk,nk->n", products, offsets)
         first[heads, queries], second[heads, queries] = block_first.sum(axis=-1), block_second.sum(axis=-1)
         return weight, first, second
 
@@ -327,6 +334,14 @@ def entropy_bits(weights: NDArray[Any]) -> Float64Array:
 def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
     """Returns the numbers in float64 where ``defined`` is True, and NaN elsewhere."""
     return np.where(defined, numbers, np.nan).astype(np.float64, copy=False)
+
+
+def _moments_about(
+    centres: Float64Array, weight: Float64Array, distance: Float64Array, square: Float64Array
+) -> tuple[Float64Array, Float64Array]:
+    """Returns Σ w·x and Σ w·x² of x = d − centre, given Σ w, Σ w·d and Σ w·d²."""
+    first = distance - centres * weight
+    return first, square - centres * (distance + first)
 
 
 def _exp_sums(scores: NDArray[Any], logsumexp: Float64Array, hidden_later: BoolArray) -> Float64Array:
