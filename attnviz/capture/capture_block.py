@@ -25,29 +25,6 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT
 
 
-@dataclass(eq=False)
-class _ForeignThread:
-    """A thread that runs a module of a block's model without a block of its own."""
-
-    capture: Capture  # the capture that receives its calls
-    observer: Observer  # the observer of its calls, while it is in the module
-    module: nn.Module  # the outermost module that it called
-    is_separate_run: bool  # True if it is a run of its own; False if it is part of a pass of the block's thread
-    depth: int = 1  # the number of nested calls of that module
-
-    def enter(self, module: nn.Module, inputs: tuple[object, ...]) -> None:
-        """Notes that the thread calls a module: as a call in a separate run, or as a part of the block's pass."""
-        if self.is_separate_run:
-            self.capture.enter(module, inputs)
-        else:
-            self.capture.start(module)
-
-    def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned or raised; does nothing if the thread is part of the block's pass."""
-        if self.is_separate_run:
-            self.capture.runs.leave(module)
-
-
 class CaptureBlock:
     """A recording block: observes the forward passes of a model while it is open."""
 
@@ -98,6 +75,22 @@ class CaptureBlock:
             self._close()
         return isinstance(error, StopForward) and error.receiver is self.capture
 
+    def _close(self) -> None:
+        """Closes the block: ends the observation of its thread, and restores the settings of torch that it changed."""
+        self.closed = True
+        try:
+            if self.initial_fastpath is not None:
+                torch.backends.mha.set_fastpath_enabled(self.initial_fastpath)
+            remove_observer(self.capture.observer)
+            self._remove_if_done()
+        finally:
+            self.recurrences.leave()
+            PATCHES.leave()
+
+    def _remove_if_done(self) -> None:
+        if self.closed and not self.foreign_threads and self in _open_blocks:
+            _open_blocks.remove(self)
+
     def recording(self) -> Recording:
         """Returns the recording of the block's thread; if it did not run the model, that of the one thread that did."""
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
@@ -117,6 +110,8 @@ class CaptureBlock:
                 f"{name} still runs in another thread when the block ends; wait for that thread inside the block"
             )
         return captures[0].recording()
+
+    # Threads without a block of their own
 
     def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, are_of_one_thread: bool) -> None:
         """Notes that a thread without a block calls a module; begins to observe the thread if it is not observed yet.
@@ -163,27 +158,12 @@ class CaptureBlock:
             self._remove_if_done()
             PATCHES.leave()
 
-    def _close(self) -> None:
-        """Closes the block: ends the observation of its thread, and restores the settings of torch that it changed."""
-        self.closed = True
-        try:
-            if self.initial_fastpath is not None:
-                torch.backends.mha.set_fastpath_enabled(self.initial_fastpath)
-            remove_observer(self.capture.observer)
-            self._remove_if_done()
-        finally:
-            self.recurrences.leave()
-            PATCHES.leave()
-
-    def _remove_if_done(self) -> None:
-        if self.closed and not self.foreign_threads and self in _open_blocks:
-            _open_blocks.remove(self)
-
 
 _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the order of entry
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
+    """Tells the open blocks that a module is called: `Capture.enter` begins a forward pass at an outermost one."""
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
@@ -246,3 +226,26 @@ def refuse_opaque(model: object) -> None:
     if scripted_path is not None:
         place = f"{scripted_path!r} of the model" if scripted_path else "the model"
         raise AttnvizError(f"{place} is scripted, so its calls cannot be observed; record the module it was made from")
+
+
+@dataclass(eq=False)
+class _ForeignThread:
+    """A thread that runs a module of a block's model without a block of its own."""
+
+    capture: Capture  # the capture that receives its calls
+    observer: Observer  # the observer of its calls, while it is in the module
+    module: nn.Module  # the outermost module that it called
+    is_separate_run: bool  # True if it is a run of its own; False if it is part of a pass of the block's thread
+    depth: int = 1  # the number of nested calls of that module
+
+    def enter(self, module: nn.Module, inputs: tuple[object, ...]) -> None:
+        """Notes that the thread calls a module: as a call in a separate run, or as a part of the block's pass."""
+        if self.is_separate_run:
+            self.capture.enter(module, inputs)
+        else:
+            self.capture.start(module)
+
+    def leave(self, module: nn.Module) -> None:
+        """Notes that a module has returned or raised; does nothing if the thread is part of the block's pass."""
+        if self.is_separate_run:
+            self.capture.runs.leave(module)
