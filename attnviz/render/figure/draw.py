@@ -118,9 +118,9 @@ def _save(
 def _has_cells_below_a_pixel(matplotlib_figure: "OwnFigure") -> bool:
     """True if a screen that shows the figure in its size has less than a pixel for some cells of its images."""
     for axes in matplotlib_figure.axes:
-        place = axes.get_position()
-        width = place.width * matplotlib_figure.get_figwidth() * SCREEN_DPI
-        height = place.height * matplotlib_figure.get_figheight() * SCREEN_DPI
+        share = axes.get_position()
+        width = share.width * matplotlib_figure.get_figwidth() * SCREEN_DPI
+        height = share.height * matplotlib_figure.get_figheight() * SCREEN_DPI
         for image in axes.images:
             left, right, bottom, top = image.get_extent()
             if abs(right - left) > width or abs(top - bottom) > height:
@@ -171,15 +171,15 @@ def _figure(picture: DrawnReport, is_vector: bool) -> "OwnFigure":
                     case Text():
                         return _draw_page(arrange_text(picture, ruler), look)
                     case Image():
-                        page, draw_place = arrange_tokens(picture, images_content, ruler), draw_image
+                        page, draw_panel = arrange_tokens(picture, images_content, ruler), draw_image
                     case Sound():
-                        page, draw_place = arrange_tokens(picture, sounds_content, ruler), draw_sound
+                        page, draw_panel = arrange_tokens(picture, sounds_content, ruler), draw_sound
                     case unknown:
                         assert_never(unknown)
 
                 def draw_places(matplotlib_figure: "OwnFigure") -> None:
-                    for place in page.content.places:
-                        draw_place(matplotlib_figure, place, theme)
+                    for placed in page.content.panels:
+                        draw_panel(matplotlib_figure, placed, theme)
 
                 return _draw_page(page, look, draw_places)
             case _:
@@ -237,11 +237,12 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
     from matplotlib.patches import Rectangle
 
     theme, body = THEME_COLORS[look.drawn_theme], page.content
-    as_shapes = is_vector and sum(place.panel.values.size for place in body.places) <= MAX_SHAPES
-    for place in body.places:
-        panel, axes = place.panel, matplotlib_figure.axes_at(place.box, theme["absent"], theme["hatch"])
+    as_shapes = is_vector and sum(placed.panel.values.size for placed in body.panels) <= MAX_SHAPES
+    for placed in body.panels:
+        panel, box = placed.panel, placed.box
+        axes = matplotlib_figure.axes_at(box, theme["absent"], theme["hatch"])
         axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)  # shows at masked cells
-        pixels = int(place.box.height * look.pixels_per_inch), int(place.box.width * look.pixels_per_inch)
+        pixels = int(box.height * look.pixels_per_inch), int(box.width * look.pixels_per_inch)
 
         rows, columns = panel.values.shape
         levels, visible = panel.drawn_cells(*(panel.values.shape if as_shapes else pixels))
@@ -275,19 +276,19 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
                 axes.text(column, row, number, color=inks[row, column], **style)
         scale, height_above = page.scale, strip_height((panel,)) * page.scale
         padding = TITLE_PADDING_POINTS * scale + height_above * POINTS_PER_INCH
-        axes.set_title(place.title, fontsize=body.title_points, color=theme["ink"], loc="left", pad=padding)
-        _label_axis(axes, "y", place.rows, body.points, scale, theme)
-        _label_axis(axes, "x", place.columns, body.points, scale, theme)
+        axes.set_title(placed.title, fontsize=body.title_points, color=theme["ink"], loc="left", pad=padding)
+        _label_axis(axes, "y", placed.rows, body.points, scale, theme)
+        _label_axis(axes, "x", placed.columns, body.points, scale, theme)
         inches = matplotlib_figure.dpi_scale_trans
         name_style: dict[str, Any] = {"fontsize": body.name_points, "color": theme["faint"], "transform": inches}
-        if place.rows is not None:
-            x, y = place.box.x - place.rows.depth - 2 * LABEL_PADDING * scale, place.box.y + place.box.height / 2
-            axes.text(x, y, place.rows.name, rotation=90, ha="right", va="center", **name_style)
-        if place.columns is not None:
+        if placed.rows is not None:
+            x, y = box.x - placed.rows.depth - 2 * LABEL_PADDING * scale, box.y + box.height / 2
+            axes.text(x, y, placed.rows.name, rotation=90, ha="right", va="center", **name_style)
+        if placed.columns is not None:
             name_height = AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
-            y = place.box.y - place.columns.depth - 2 * LABEL_PADDING * scale - name_height
-            axes.text(place.box.x + place.box.width / 2, y, place.columns.name, ha="center", va="bottom", **name_style)
-        draw_strip(axes, panel, height_above / place.box.height, theme)
+            y = box.y - placed.columns.depth - 2 * LABEL_PADDING * scale - name_height
+            axes.text(box.x + box.width / 2, y, placed.columns.name, ha="center", va="bottom", **name_style)
+        draw_strip(axes, panel, height_above / box.height, theme)
 
 
 def _label_axis(
@@ -299,4 +300,4 @@ def _label_axis(
         axis.set_ticks([])
         return
     style: dict[str, Any] = {"fontsize": points, "color": theme["ink"], "rotation": 90 if labels.is_turned else 0}
-    axis.set_ticks(labels.places, labels.texts, **style)
+    axis.set_ticks(labels.centers, labels.texts, **style)

@@ -50,7 +50,7 @@ class Labelling:
 class Labels:
     """The labels of one axis of one panel."""
 
-    places: tuple[float, ...]  # their places along the axis, in cells; 0 is the middle of the first
+    centers: tuple[float, ...]  # their centers along the axis, in cells; 0 is the middle of the first
     texts: tuple[str, ...]  # their texts
     is_turned: bool  # True if they are turned by 90 degrees
     name: str  # the name of the axis
@@ -94,15 +94,15 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     depth = label_depth(axis, labelling, ruler, stride)
     min_distance = _label_distance(axis, labelling, ruler) / cell  # in cells
     if axis.marks:
-        places: list[float] = []
+        centers: list[float] = []
         landmark_texts: list[str] = []
         for token, label in axis.marks:
-            place = float(_places_on_axis(axis, token))
-            if not places or place - places[-1] >= min_distance:
-                places.append(place)
+            center = float(_cells_on_axis(axis, token))
+            if not centers or center - centers[-1] >= min_distance:
+                centers.append(center)
                 landmark_texts.append(ruler.cut(label, labelling.points, labelling.limit))
         note = f", {len(landmark_texts)} of {len(axis.marks)} marks" if len(landmark_texts) < len(axis.marks) else ""
-        return Labels(tuple(places), tuple(landmark_texts), axis.across, f"{axis.name}{note}", depth)
+        return Labels(tuple(centers), tuple(landmark_texts), axis.across, f"{axis.name}{note}", depth)
     if labelling.shows_positions(axis):
         start, token_seconds = axis.seconds if axis.seconds is not None and axis.seconds[1] > 0 else (0.0, 0.0)
         unit, powers = (token_seconds, range(-2, 6)) if token_seconds else (1, range(12))
@@ -111,12 +111,12 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
         round_steps = (size * 10**power for power in powers for size in ROUND_STEPS)
         step = next(round_step for round_step in round_steps if round_step >= min_step)
         positions = np.arange(math.ceil(first / step) * step, last, step)
-        places = _places_on_axis(axis, (positions - start) / unit).tolist()
+        centers = _cells_on_axis(axis, (positions - start) / unit).tolist()
         position_texts = tuple(
             f"{position:g}" if token_seconds else f"{position:.0f}" for position in positions.tolist()
         )
         position_name = f"{axis.name}, in seconds" if token_seconds else f"{axis.name}, by position"
-        return Labels(tuple(places), position_texts, is_turned=False, name=position_name, depth=depth)
+        return Labels(tuple(centers), position_texts, is_turned=False, name=position_name, depth=depth)
     is_turned = axis.across and not axis.dense and labelling.is_turned
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
@@ -134,8 +134,8 @@ def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Rule
     return not axis.marks and _label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
-def _places_on_axis(axis: Axis, positions: Any) -> Any:
-    """Returns the places of tokens along an axis in cells; 0 is the middle of the first cell."""
+def _cells_on_axis(axis: Axis, positions: Any) -> Any:
+    """Returns where tokens are along an axis, in cells; 0 is the middle of the first cell."""
     half_cell = 0.5 if axis.pooled else 0.0
     return np.interp(positions, axis.edges, np.arange(len(axis.edges))) - half_cell
 

@@ -22,7 +22,7 @@ from attnviz.render.figure.page import (
     Box,
     Content,
     Page,
-    Place,
+    PlacedPanel,
     arrange_page,
     fitting_title,
 )
@@ -128,7 +128,7 @@ def _legible_page(picture: DrawnReport, ruler: Ruler) -> Page:
         if picture.numbers:
             is_legible = page.content.number_points >= WANTED_NUMBER_POINTS
         else:
-            is_legible = min(max(place.box.width, place.box.height) for place in page.content.places) >= MIN_MAP_SIDE
+            is_legible = min(max(placed.box.width, placed.box.height) for placed in page.content.panels) >= MIN_MAP_SIDE
         if is_legible:
             break
     return page
@@ -143,7 +143,7 @@ def _maps_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
         grid = _GridPlan(picture, area, MAX_PANEL_TITLE_LINES, ruler).largest()  # else a title would be cut
     title_points = _title_points(panels, grid, scale, ruler)
     name_points = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, title_points))
-    places = []
+    placed_panels = []
     for index, panel in enumerate(panels):
         row, column = divmod(index, grid.across)
         x = (
@@ -159,8 +159,8 @@ def _maps_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
             rows = _axis_labels(panel.rows, grid, cell_height, height, scale, ruler)
         if grid.has_columns[index]:
             columns = _axis_labels(panel.columns, grid, cell_width, width, scale, ruler)
-        places.append(
-            Place(
+        placed_panels.append(
+            PlacedPanel(
                 panel=panel,
                 box=Box(x, y - height, width, height),
                 title=fitting_title(panel.heading, title_points, grid.title_lines, width, ruler),
@@ -179,7 +179,7 @@ def _maps_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
         width=grid.width,
         height=grid.height,
         points=grid.labelling.points,
-        places=tuple(places),
+        panels=tuple(placed_panels),
         title_points=title_points,
         number_points=number_points,
         name_points=name_points,

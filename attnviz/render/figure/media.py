@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.media.sound import Sound
-from attnviz.render.figure.page import Box, Content, Place, TextLine, fitting_title
+from attnviz.render.figure.page import Box, Content, PlacedPanel, TextLine, fitting_title
 from attnviz.render.figure.picture import PageSize, Theme
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.render.terminal.maps import ROUND_SECONDS
@@ -43,7 +43,7 @@ SOUND_TITLE_POINTS, TICK_POINTS, MAX_TICK_POINTS = 10.0, 8.0, 12.0
 ENVELOPE_SHARE, SECONDS_SHARE = 0.5, 0.24  # of the height; the weights have what remains
 
 
-def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> None:
+def draw_image(matplotlib_figure: "OwnFigure", placed: PlacedPanel, theme: Theme) -> None:
     """Draws an image under its weights, with an outline around marked patches and a frame around the query, if any."""
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.path import Path
@@ -51,7 +51,7 @@ def draw_image(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> No
 
     from attnviz.render.figure.own_figure import OverlaidImage
 
-    box, panel = place.box, place.panel
+    box, panel = placed.box, placed.panel
     medium, query = panel_image(panel), query_box(panel)
     line_size = min(max(box.width / (SIDE / 2), MIN_LINE_SIZE), 1.0)
     inches = matplotlib_figure.dpi_scale_trans
@@ -108,14 +108,14 @@ def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
         ]
         smaller = min(1.0, image_height / height)
         box = Box(x, y - title_height - height * smaller, image_width * smaller, height * smaller)
-        images.append(Place(panel, box))
+        images.append(PlacedPanel(panel, box))
     rows = math.ceil(len(panels) / across)
     body = Content(
         width=image_width * across + gap * (across - 1),
         height=(title_height + image_height) * rows + gap * (rows - 1),
         points=points,
         lines=tuple(lines),
-        places=tuple(images),
+        panels=tuple(images),
     )
     return _with_axes(body, AXIS_POINTS * scale, ruler) if first_image.seconds else body
 
@@ -139,8 +139,8 @@ def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ru
 
 def _with_axes(body: Content, points: float, ruler: Ruler) -> Content:
     """Returns the content with seconds below each column of spectrograms, and bands at the left of each row."""
-    left = min(image.box.x for image in body.places)
-    columns = {image.box.x: image for image in body.places}  # the lowest of each column
+    left = min(image.box.x for image in body.panels)
+    columns = {image.box.x: image for image in body.panels}  # the lowest of each column
     lines = []
     for image in columns.values():  # a text at each round second, none beyond the right edge
         box, seconds = image.box, panel_image(image.panel).seconds
@@ -153,7 +153,7 @@ def _with_axes(body: Content, points: float, ruler: Ruler) -> Content:
             if x + width <= box.width:
                 lines.append(TextLine(box.x + x, box.y, label, points))
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-    for image in body.places:  # the names of bands at the left, from the lowest up, where they have space
+    for image in body.panels:  # the names of bands at the left, from the lowest up, where they have space
         box, height, last_y = image.box, panel_image(image.panel).height, -math.inf
         if box.x > left:
             continue
@@ -168,9 +168,9 @@ def _with_axes(body: Content, points: float, ruler: Ruler) -> Content:
     return body.moved(indent, 0)
 
 
-def draw_sound(matplotlib_figure: "OwnFigure", place: Place, theme: Theme) -> None:
+def draw_sound(matplotlib_figure: "OwnFigure", placed: PlacedPanel, theme: Theme) -> None:
     """Draws the envelope of a sound, the weights of its frames below, and an axis of seconds at the bottom."""
-    box, panel = place.box, place.panel
+    box, panel = placed.box, placed.panel
     weights_share = 1 - ENVELOPE_SHARE - SECONDS_SHARE
     bottoms_and_heights = ((SECONDS_SHARE, weights_share), (SECONDS_SHARE + weights_share, ENVELOPE_SHARE))
     weights_axes, envelope_axes = (
@@ -211,9 +211,9 @@ def sounds_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
                 margin, y, ruler.cut(panel.title, title_points, sound_width - 2 * margin), title_points, faint=False
             )
         )
-        sounds.append(Place(panel, Box(margin, y - line_height - height, sound_width - 2 * margin, height)))
+        sounds.append(PlacedPanel(panel, Box(margin, y - line_height - height, sound_width - 2 * margin, height)))
     total = len(picture.panels) * (line_height + height) + (len(picture.panels) - 1) * SOUND_GAP * scale
-    return Content(sound_width, total, points, places=tuple(sounds), lines=tuple(lines))
+    return Content(sound_width, total, points, panels=tuple(sounds), lines=tuple(lines))
 
 
 def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> None:

@@ -74,10 +74,10 @@ class TextLine:
 
 @dataclass(frozen=True)
 class Word:
-    """A token at a place."""
+    """A token at its point of the page."""
 
-    x: float  # the horizontal place of its left or right end, as ``align`` says
-    y: float  # the vertical place of its middle
+    x: float  # its left or right end, as ``align`` says
+    y: float  # its middle
     text: str
     align: str = "left"  # ``left`` or ``right``
     box: Box | None = None  # the rectangle behind it, or ``None``
@@ -99,8 +99,8 @@ class Strokes:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """The place of one panel: a map with its title and labels, a thumbnail, or weights over an image or a sound."""
+class PlacedPanel:
+    """A panel in its rectangle: a map with its title and labels, a thumbnail, or weights over an image or a sound."""
 
     panel: Panel
     box: Box  # the rectangle of its cells
@@ -117,7 +117,7 @@ class Content:
     width: float
     height: float
     points: float  # the font size of tokens and of the labels of maps
-    places: tuple[Place, ...] = ()  # the panels that are drawn as maps, thumbnails, images or sounds
+    panels: tuple[PlacedPanel, ...] = ()  # those that are drawn as maps, thumbnails, images or sounds
     words: tuple[Word, ...] = ()  # the tokens of arcs and texts
     strokes: tuple[Strokes, ...] = ()  # the lines between tokens, one item per head
     lines: tuple[TextLine, ...] = ()  # the lines of titles and other text
@@ -125,8 +125,8 @@ class Content:
     number_points: float = 0.0  # the font size of numbers in cells; 0 if there are none
     # the font size of the axes' names, which that of the legend does not exceed; 0 without axes
     name_points: float = 0.0
-    x: float = 0.0  # the place of its left edge
-    y: float = 0.0  # the place of its upper edge
+    x: float = 0.0  # its left edge
+    y: float = 0.0  # its upper edge
 
     def moved(self, x: float, y: float) -> "Content":
         """Returns the content with everything in it ``x`` inches further to the right and ``y`` further up."""
@@ -134,7 +134,7 @@ class Content:
             self,
             x=self.x + x,
             y=self.y + y,
-            places=tuple(replace(place, box=place.box.moved(x, y)) for place in self.places),
+            panels=tuple(replace(placed, box=placed.box.moved(x, y)) for placed in self.panels),
             words=tuple(
                 replace(word, x=word.x + x, y=word.y + y, box=None if word.box is None else word.box.moved(x, y))
                 for word in self.words
@@ -154,10 +154,10 @@ class Bar:
     # the quantity of its numbers, which chooses as many ticks as fit; ``None`` to keep the ticks
     quantity: Quantity | None = None
     points: float = 0.0  # the font size of its ticks and its name
-    box: Box = Box(0, 0, 0, 0)  # its place; of a bar that is not placed yet, only its width with its ticks and its name
+    box: Box = Box(0, 0, 0, 0)  # of a bar that is not placed yet, only its width with its ticks and its name
 
     def name_lines(self, scale: float) -> list[TextLine]:
-        """Returns the lines of its name above it, at the places of their lower left corners."""
+        """Returns the lines of its name above it, by their lower left corners."""
         line_height, bottom = self.points * LINE_HEIGHT / POINTS_PER_INCH, self.box.y + self.box.height
         return [
             TextLine(self.box.x, bottom + 2 * LABEL_PADDING * scale + lines_below * line_height, text, self.points)
@@ -237,8 +237,8 @@ def arrange_page(
     left = margin + (0.0 if is_text else max(width - 2 * margin - content.width - legend_width, 0) / 2)
     top = height - margin - title_height - max(free_height, 0) / 2
     placed_content = content.moved(left, top)
-    places = tuple(replace(place, box=place.box.on_pixels(dpi)) for place in placed_content.places)  # for sharp edges
-    placed_content = replace(placed_content, places=places)
+    panels = [replace(placed, box=placed.box.on_pixels(dpi)) for placed in placed_content.panels]  # for sharp edges
+    placed_content = replace(placed_content, panels=tuple(panels))
     # A legend is no larger than the names of the axes.
     bars = [replace(bar, points=content.name_points or bar.points) for bar in bars]
     if legend_height:
@@ -246,7 +246,7 @@ def arrange_page(
         bars, _ = _bars_below(bars, width - 2 * margin, points, scale, ruler)
         bars = [replace(bar, box=bar.box.moved(margin, top - content.height - legend_height)) for bar in bars]
     elif bars:
-        boxes = [place.box for place in placed_content.places] or [
+        boxes = [placed.box for placed in placed_content.panels] or [
             Box(left, top - content.height, content.width, content.height)
         ]
         bars = _bars_beside(bars, boxes, left + content.width + BAR_GAP * scale, margin + foot_height, scale)

@@ -11,7 +11,7 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.media.image import Image
 from attnviz.render.figure.media import draw_image
-from attnviz.render.figure.page import Bar, Box, Content, Page, Place, Word, arrange_page
+from attnviz.render.figure.page import Bar, Box, Content, Page, PlacedPanel, Word, arrange_page
 from attnviz.render.figure.picture import THEME_COLORS, PageSize, page_size, with_readable_texts
 from attnviz.render.figure.words import Fonts, Ruler, choose_fonts
 from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, colormap, on_paper
@@ -331,7 +331,7 @@ class SurveySheet:
                 quantity=WEIGHT,
                 scale=ColorScale(0, largest or 1.0, colormap=self.colormap),
             )
-            draw_image(self.drawn, Place(panel, box), self.theme)
+            draw_image(self.drawn, PlacedPanel(panel, box), self.theme)
         return total_height
 
     def draw_by_offset(self, head: int, x: float, y: float, width: float) -> None:

@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.render.figure.page import LABEL_PADDING, Box, Content, Page, Place, TextLine, arrange_page
+from attnviz.render.figure.page import LABEL_PADDING, Box, Content, Page, PlacedPanel, TextLine, arrange_page
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     PageSize,
@@ -236,8 +236,8 @@ def _framed_area(pixels: ByteArray, box: Box, page: Page, dpi: int) -> ByteArray
 def _map_pixels(page: Page, dpi: int) -> ByteArray:
     """Returns the thumbnails of a page as indices of colours in the palette, ``(height, width)``."""
     pixels = np.full((round(page.height * dpi), round(page.width * dpi)), PAPER, dtype=np.uint8)
-    for place in page.content.places:
-        area, panel = _framed_area(pixels, place.box, page, dpi), place.panel
+    for placed in page.content.panels:
+        area, panel = _framed_area(pixels, placed.box, page, dpi), placed.panel
         levels, visible = panel.drawn_cells(*area.shape)
         fractions = panel.scale.fraction(levels)
         is_nan = np.isnan(fractions)
@@ -306,7 +306,7 @@ def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Cont
     left, header, numbers, number_points = frame.left, frame.header, frame.numbers, _number_points(scale, dpi)
     title_points = frame.title_size * POINTS_PER_INCH / dpi
     block_step = left + frame.columns // frame.blocks * frame.step[1] / dpi + BLOCK_GAP * scale
-    lines, places = [], []
+    lines, placed_panels = [], []
     for index, panels in enumerate(rows):
         block, row = divmod(index, frame.rows)
         block_left = block * block_step + left
@@ -323,7 +323,7 @@ def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Cont
             height, width = (
                 max(int(count * cell), 1) / dpi for count, cell in zip(panel.values.shape, frame.cell, strict=True)
             )
-            places.append(Place(panel, Box(x, top - height, width, height)))
+            placed_panels.append(PlacedPanel(panel, Box(x, top - height, width, height)))
     if numbers:  # of the heads over the columns of each block, as many as do not touch
         stride = math.ceil(1.2 * ruler.longest_width(numbers, number_points) * dpi / frame.step[1])  # with a gap
         name_width = NAME_GAP * scale + ruler.width("head", number_points)
@@ -337,7 +337,7 @@ def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Cont
         width=frame.blocks * block_step - BLOCK_GAP * scale - frame.gap / dpi,
         height=header + frame.step[0] * frame.rows / dpi,
         points=title_points,
-        places=tuple(places),
+        panels=tuple(placed_panels),
         lines=tuple(lines),
         title_points=title_points,
         number_points=number_points if numbers else 0.0,

@@ -10,7 +10,7 @@ import pytest
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.figure.maps import arrange_maps
-from attnviz.render.figure.page import Page, Place
+from attnviz.render.figure.page import Page, PlacedPanel
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import medium_of
@@ -53,8 +53,8 @@ def compared(**chosen: Any) -> Page:
 @pytest.mark.parametrize("layout_of", [atlas, compared])
 def test_titles_in_a_column_are_whole(layout_of: Any) -> None:
     layout = layout_of(size="column")
-    assert [place.title.replace("\n", " ") for place in layout.content.places] == [
-        place.panel.heading.shortened().text for place in layout.content.places
+    assert [placed.title.replace("\n", " ") for placed in layout.content.panels] == [
+        placed.panel.heading.shortened().text for placed in layout.content.panels
     ]
 
 
@@ -62,7 +62,8 @@ def test_titles_in_a_column_are_whole(layout_of: Any) -> None:
 def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_letters(layout_of: Any) -> None:
     layout = layout_of(size="column")
     assert len(layout.bars) > 1
-    assert max(bar.box.y + bar.box.height for bar in layout.bars) < min(place.box.y for place in layout.content.places)
+    lowest_panel = min(placed.box.y for placed in layout.content.panels)
+    assert all(bar.box.y + bar.box.height < lowest_panel for bar in layout.bars)
     for left, right in pairwise(layout.bars):
         assert left.box.x + left.box.width < right.box.x
     assert all(bar.points <= layout.content.points for bar in layout.bars)
@@ -71,7 +72,7 @@ def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_le
 def test_the_header_of_a_summary_is_faint_and_its_numbers_are_not() -> None:
     styles = {line.text: (line.faint, line.bold) for line in compared().lines}
     assert styles["max variation"] == (True, False)
-    [head] = {place.panel.heading.head for place in compared().content.places}
+    [head] = {placed.panel.heading.head for placed in compared().content.panels}
     assert styles[head] == (False, False)
 
 
@@ -115,15 +116,15 @@ def batch() -> Page:
 
 def test_texts_of_different_lengths_have_a_row_and_maps_of_one_size_each() -> None:
     layout = batch()
-    sides = [place.box.width for place in layout.content.places]
+    sides = [placed.box.width for placed in layout.content.panels]
     assert max(sides) <= min(sides) * 1.01, "the map of the shortest text is as large as that of the longest"
     for text, (first, second) in zip(TEXTS, batched_pairs(layout), strict=True):
         assert first.box.y == pytest.approx(second.box.y)
         assert f"· {text[:30]}" in first.panel.title, "every map names its text"
 
 
-def batched_pairs(layout: Page) -> list[tuple[Place, Place]]:
-    return list(zip(layout.content.places[::2], layout.content.places[1::2], strict=True))
+def batched_pairs(layout: Page) -> list[tuple[PlacedPanel, PlacedPanel]]:
+    return list(zip(layout.content.panels[::2], layout.content.panels[1::2], strict=True))
 
 
 def test_short_texts_keep_their_tokens_beside_a_text_that_has_positions() -> None:
@@ -133,7 +134,7 @@ def test_short_texts_keep_their_tokens_beside_a_text_that_has_positions() -> Non
     )
     report = build_report(Recording(maps=maps, model="a test"), options(size="column"))
     layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
-    texts = [place.columns.texts for place in layout.content.places if place.columns]
+    texts = [placed.columns.texts for placed in layout.content.panels if placed.columns]
     assert any(set(shown) <= set(TEXT.split()) for shown in texts)
     assert any(all(text.isdigit() for text in shown) for shown in texts)
 
@@ -144,10 +145,10 @@ def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
         Recording(maps=(random_maps(tokenize(words), heads=4),), model="a test"), options(size="16:9")
     )
     layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
-    place = layout.content.places[-1]
-    assert place.columns is not None
-    shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.content.points)
-    assert place.columns.depth <= max(shown, layout.content.points * 1.18 / 72) + 0.01
+    placed = layout.content.panels[-1]
+    assert placed.columns is not None
+    shown = Ruler(("DejaVu Sans",)).longest_width(placed.columns.texts, layout.content.points)
+    assert placed.columns.depth <= max(shown, layout.content.points * 1.18 / 72) + 0.01
 
 
 def test_letters_of_a_colour_bar_are_no_larger_than_the_names_of_axes() -> None:
@@ -160,16 +161,16 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
     report = drawn(build_report(Recording(maps=(random_maps(tokenize(words), heads=1),), model="a test"), options()))
     slide = (13.333 / 2, 6.5 / 2)  # a picture of a slide is laid out at half its size
     bare = replace(picture_of(report), title="", source="", remarks=(), look=Look(frame=slide, dpi=600))
-    [place] = arrange_maps(bare, Ruler(("DejaVu Sans",))).content.places
-    assert place.rows is not None
-    assert place.columns is not None
-    assert len(place.rows.texts) == len(place.columns.texts) == 34
-    assert place.box.height > 0.55 * 7.5 / 2
+    [placed] = arrange_maps(bare, Ruler(("DejaVu Sans",))).content.panels
+    assert placed.rows is not None
+    assert placed.columns is not None
+    assert len(placed.rows.texts) == len(placed.columns.texts) == 34
+    assert placed.box.height > 0.55 * 7.5 / 2
 
 
-def arranged_panels(*panels: Panel, **look: Any) -> tuple[Place, ...]:
+def arranged_panels(*panels: Panel, **look: Any) -> tuple[PlacedPanel, ...]:
     report = DrawnReport(kind="maps", title="a title", panels=tuple(panels), caption="", look=Look(**look))
-    return arrange_maps(picture_of(report), Ruler(("DejaVu Sans",))).content.places
+    return arrange_maps(picture_of(report), Ruler(("DejaVu Sans",))).content.panels
 
 
 def panel_of(rows: tuple[str, list[str]], columns: tuple[str, list[str]]) -> Panel:
@@ -193,10 +194,10 @@ def test_maps_of_a_slide_are_stretched_where_it_has_free_space_and_others_are_sq
     tokens = [f"t{number}" for number in range(30)]
     panels = [panel_of(("queries", tokens), ("keys", tokens)) for _ in range(4)]
     for chosen in (panels[:1], panels):
-        for place in arranged_panels(*chosen, size="16:9"):
-            sides = sorted([place.box.width, place.box.height])
+        for placed in arranged_panels(*chosen, size="16:9"):
+            sides = sorted([placed.box.width, placed.box.height])
             assert 1.2 < sides[1] / sides[0] <= 1.4
-    assert all(place.box.width == pytest.approx(place.box.height, abs=0.02) for place in arranged_panels(*panels))
+    assert all(placed.box.width == pytest.approx(placed.box.height, abs=0.02) for placed in arranged_panels(*panels))
 
 
 def test_positions_of_a_pooled_map_are_no_larger_than_the_names_of_its_axes() -> None:

@@ -50,7 +50,7 @@ def bright_area(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 def test_bright_patch_of_a_png_is_at_its_place_in_the_image() -> None:
     report = report_of_one_bright_patch(".png")
     pixels = np.asarray(Pillow.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
-    [image] = arrange_tokens(picture_of(report), images_content, RULER).content.places
+    [image] = arrange_tokens(picture_of(report), images_content, RULER).content.panels
     box, dpi = image.box, report.look.pixels_per_inch
     columns = slice(round(box.x * dpi), round((box.x + box.width) * dpi))
     top = pixels.shape[0] - round((box.y + box.height) * dpi)
@@ -98,7 +98,7 @@ def test_long_titles_of_images_have_two_lines_of_letters_that_can_be_read_just_a
     assert content.lines[0].y == pytest.approx(last_of_second.y)
     assert all(
         line.x + RULER.width(line.text, line.points) <= place.box.x + place.box.width + 0.01
-        for line, place in ((content.lines[0], content.places[0]), (last_of_second, content.places[1]))
+        for line, place in ((content.lines[0], content.panels[0]), (last_of_second, content.panels[1]))
     )
 
 

@@ -102,7 +102,7 @@ def test_layers_of_few_heads_stand_in_blocks_that_fill_the_page(
 ) -> None:
     picture = picture_of(report_of(recorded(layers, heads, 8, 8), size=size))
     page = arrange_thumbnails(picture, PillowRuler())
-    boxes = [place.box for place in page.content.places]
+    boxes = [placed.box for placed in page.content.panels]
     assert len({round(box.x, 3) for box in boxes}) == blocks * heads
     assert len({round(box.y, 3) for box in boxes}) == -(-layers // blocks)
     for first in range(0, len(boxes), heads):  # the heads of a layer stay side by side

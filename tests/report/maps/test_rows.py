@@ -339,7 +339,7 @@ def test_images_of_different_shapes_keep_their_shapes_in_a_figure() -> None:
     )
     boxes = [
         image.box
-        for image in arrange_tokens(picture_of(report), images_content, Ruler(("DejaVu Sans",))).content.places
+        for image in arrange_tokens(picture_of(report), images_content, Ruler(("DejaVu Sans",))).content.panels
     ]
     assert [box.width / box.height for box in boxes] == pytest.approx([120 / 80, 30 / 80])
     assert "in the images" in report.caption
