@@ -188,7 +188,7 @@ class CallNumbers(NamedTuple):
     """The numbers of each text in one call."""
 
     values: Tensor  # the metrics except those of columns, ``(texts, heads, metrics)``; NaN where one is undefined
-    places: Tensor  # the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it
+    queries: Tensor  # the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it
     # the weight on each key, ``(texts, heads, keys)``: the mean over queries that see two keys or more; NaN where there
     # are none
     received: Tensor
@@ -258,7 +258,7 @@ def measure_call(
     received = sums.received / sums.choice_counts[:, None, None]
     call_numbers = CallNumbers(
         values=values,
-        places=sums.places,
+        queries=sums.queries,
         received=received,
         visible_keys=sums.visible_keys,
         weights=sums.weights,
@@ -277,7 +277,7 @@ class _Band(NamedTuple):
     sums: Tensor
     counts: Tensor
     best: Tensor
-    places: Tensor
+    queries: Tensor
     received: Tensor
     visible_keys: Tensor
     choice_counts: Tensor
@@ -294,10 +294,10 @@ class _Band(NamedTuple):
         """Returns the sums over the rows of this band and of ``other``, whose rows are later ones of the same texts."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in self._fields[:-3]}
         sums |= {name: torch.cat([getattr(self, name), getattr(other, name)], dim=2) for name in self._fields[-3:]}
-        is_larger = (other.best > self.best) | (self.places < 0)  # -1: no row of this band has the number
+        is_larger = (other.best > self.best) | (self.queries < 0)  # -1: no row of this band has the number
         return _Band(**sums)._replace(
             best=torch.maximum(self.best, other.best),
-            places=torch.where(is_larger, other.places, self.places),
+            queries=torch.where(is_larger, other.queries, self.queries),
             visible_keys=self.visible_keys | other.visible_keys,
         )
 
@@ -368,8 +368,8 @@ def _measure_band(rows: TextsRows) -> _Band:
     count = len(row_numbers)
     ranks = torch.arange(count, 0, -1, dtype=row_numbers.dtype, device=row_numbers.device)
     first = (row_numbers - row_maxima).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
-    largest_places = count - first.long() + grid.rows.start
-    places = torch.where(row_maxima > 0, largest_places, defined_queries.first_rows.T[..., None])
+    largest_queries = count - first.long() + grid.rows.start
+    best_queries = torch.where(row_maxima > 0, largest_queries, defined_queries.first_rows.T[..., None])
 
     # the metrics of `REST_METRICS` of each row, NaN where undefined
     columns = [order[number] for number, metric in enumerate(grid.metrics) if metric.name in REST_METRICS]
@@ -379,7 +379,7 @@ def _measure_band(rows: TextsRows) -> _Band:
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
         counts=defined_queries.counts[:, order],
         best=row_maxima.permute(1, 2, 0).masked_fill((defined_queries.counts == 0)[:, None], UNDEFINED)[..., order],
-        places=places[order].permute(1, 2, 0),
+        queries=best_queries[order].permute(1, 2, 0),
         received=received,
         visible_keys=grid.visible_keys,
         choice_counts=grid.has_choice.sum(1),

@@ -54,7 +54,7 @@ MAX_COUNT = 2**62  # the largest count that a file may hold: sums with it still 
 SUMS = ("sums", "squares", "weights", "scores", "entropies", "beside_sums")
 COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks", "beside_count")
 TOKEN_ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the tokens of all examples
-TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
+TOP_ARRAYS = {"values": "float32", "ids": "int64", "queries": "int64"}
 TOKEN_DTYPES = {"special": "bool"}
 Header = dict[str, Any]
 CHECKPOINT_SUFFIX = ".checkpoint"  # appended to the name of the survey's file
@@ -114,7 +114,7 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     text_numbers = np.array(sorted(examples.texts), dtype=np.int64)
     lengths = np.array([len(examples.texts[number].tokens) for number in text_numbers.tolist()], dtype=np.int64)
     text_indices = np.searchsorted(text_numbers, examples.ids[has_text])
-    queries = examples.places[has_text]  # -1 for no query
+    queries = examples.queries[has_text]  # -1 for no query
     are_in_text = (queries >= -1) & (queries < lengths[text_indices])
     yield bool(are_in_text.all()), "an example's query is outside its text"
 

@@ -186,7 +186,7 @@ class TextNumbers:
     """The numbers of each text of a batch."""
 
     values: Float64Array  # the metrics, ``(texts, heads, metrics)``; NaN where one is undefined
-    places: IntArray  # the query where each metric is largest, ``(texts, heads, metrics)``; -1 for none
+    queries: IntArray  # the query where each metric is largest, ``(texts, heads, metrics)``; -1 for none
     sinks: IntArray  # a number for the label of the token that receives the most weight, ``(texts, heads)``
     # the metrics beside the sink that decide patterns, ``(texts, heads, REST_METRICS)``; NaN where one is undefined
     beside_sink: Float64Array

@@ -20,7 +20,7 @@ from attnviz.text.tokens import Tokens
 TOP = 10  # texts that are kept for each head and metric
 SAMPLE_SIZE = 256  # texts of the sample, which is the same for all heads
 NO_TEXT = -1
-CORPUS_BITS = 40  # lower bits of a text's number, its place in the corpus; upper bits tell merged surveys apart
+CORPUS_BITS = 40  # lower bits of a text's number, its position in the corpus; upper bits tell merged surveys apart
 DECILES = tuple(range(11))  # in tenths, from the minimum to the maximum
 TRAINED_MODELS = ("trained", "trained-picture")  # they come with the package
 
@@ -43,7 +43,7 @@ class ExampleText:
         return self.tokens.text if self.row else self.source
 
     @property
-    def place(self) -> str:
+    def corpus_position(self) -> str:
         """Where the text or picture is: ``notes.txt:12``, with the window if it is not the first, or ``photo.jpg``."""
         if not self.row:
             return self.source
@@ -59,10 +59,10 @@ class Examples:
 
     # the largest numbers, in descending order, ``(heads, metrics, TOP)``; -inf where texts are fewer
     values: FloatArray
-    # the number of the text of each value, ``(heads, metrics, TOP)``: its place in the corpus, plus a multiple of
+    # the number of the text of each value, ``(heads, metrics, TOP)``: its position in the corpus, plus a multiple of
     # ``2**CORPUS_BITS`` in merged surveys; ``NO_TEXT`` where texts are fewer
     ids: IntArray
-    places: IntArray  # the query with the largest number in that text, ``(heads, metrics, TOP)``; -1 for none
+    queries: IntArray  # the query with the largest number in that text, ``(heads, metrics, TOP)``; -1 for none
     sampled: IntArray  # the numbers of the sampled texts, ``(texts,)``
     sample: FloatArray  # their values, ``(texts, heads, metrics)``
     texts: Mapping[int, ExampleText]  # all texts of ``ids`` and ``sampled``, by their numbers
@@ -74,7 +74,7 @@ class Examples:
         return cls(
             values=np.full(shape, -np.inf, dtype=np.float32),
             ids=np.full(shape, NO_TEXT, dtype=np.int64),
-            places=np.full(shape, -1, dtype=np.int64),
+            queries=np.full(shape, -1, dtype=np.int64),
             sampled=np.zeros(0, dtype=np.int64),
             sample=np.zeros((0, heads, metrics), dtype=np.float32),
             texts={},
@@ -92,13 +92,13 @@ class Examples:
         order = np.argsort(-ranked_values, axis=-1, kind="stable")[..., :TOP]
         top_values = _padded(np.take_along_axis(ranked_values, order, axis=-1), -np.inf)
         top_ids = _padded(ids[order], NO_TEXT)
-        top_places = _padded(np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1), -1)
+        top_queries = _padded(np.take_along_axis(numbers.queries.transpose(1, 2, 0), order, axis=-1), -1)
         is_empty = np.isneginf(top_values)
         sample_indices = np.argsort(_sampling_hashes(ids))[:SAMPLE_SIZE]
         examples = cls(
             values=top_values,
             ids=np.where(is_empty, NO_TEXT, top_ids),
-            places=np.where(is_empty, -1, top_places),
+            queries=np.where(is_empty, -1, top_queries),
             sampled=ids[sample_indices],
             sample=values[sample_indices],
             texts={},
@@ -117,8 +117,9 @@ class Examples:
 
         No text of ``other`` may have the id of a text of these examples; see `numbered_after`.
         """
-        values, ids, places = (
-            np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in ("values", "ids", "places")
+        values, ids, queries = (
+            np.concatenate([getattr(self, name), getattr(other, name)], axis=-1)
+            for name in ("values", "ids", "queries")
         )
         order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by id
         sampled_examples = np.concatenate([self.sampled, other.sampled])
@@ -126,7 +127,7 @@ class Examples:
         joint_examples = Examples(
             values=np.take_along_axis(values, order, axis=-1),
             ids=np.take_along_axis(ids, order, axis=-1),
-            places=np.take_along_axis(places, order, axis=-1),
+            queries=np.take_along_axis(queries, order, axis=-1),
             sampled=sampled_examples[sample_indices],
             sample=np.concatenate([self.sample, other.sample])[sample_indices],
             texts={},
@@ -139,7 +140,7 @@ class Examples:
 
     def of_metrics(self, indices: Sequence[int]) -> "Examples":
         """Returns the examples of the metrics at these indices."""
-        columns = {name: getattr(self, name)[:, indices] for name in ("values", "ids", "places")}
+        columns = {name: getattr(self, name)[:, indices] for name in ("values", "ids", "queries")}
         return replace(self, **columns, sample=self.sample[..., indices]).with_texts(self.texts)
 
     def numbered_after(self, other: "Examples") -> "Examples":
@@ -161,12 +162,12 @@ class Examples:
 def _sampling_hashes(ids: IntArray) -> IntArray:
     """Returns a hash of each text's number, 0 or more, of the shape of ``ids``; the smallest hashes are the sample.
 
-    Only the place in the corpus is hashed, and not the survey, so that every text of merged surveys is equally likely
-    in the sample, and the sample is the same in every run.
+    Only the position in the corpus is hashed, and not the survey, so that every text of merged surveys is equally
+    likely in the sample, and the sample is the same in every run.
     """
     # The constants and shifts are those of splitmix64 (Steele et al. 2014); the last shift keeps the hash in int64.
-    places = ids & ((1 << CORPUS_BITS) - 1)
-    hashes = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    corpus_positions = ids & ((1 << CORPUS_BITS) - 1)
+    hashes = corpus_positions.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray((hashes ^ (hashes >> np.uint64(31))) >> np.uint64(1), dtype=np.int64)

@@ -169,8 +169,8 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
     row_metrics = [number for number, metric in enumerate(metrics) if metric.columns is None]
     values = np.full((*sinks.shape, len(metrics)), np.nan)
     values[..., row_metrics] = along_heads([numbers.values for numbers in call_numbers])
-    places = np.full(values.shape, -1, dtype=np.int64)
-    places[..., row_metrics] = along_heads([numbers.places for numbers in call_numbers])
+    queries = np.full(values.shape, -1, dtype=np.int64)
+    queries[..., row_metrics] = along_heads([numbers.queries for numbers in call_numbers])
     for number, metric in enumerate(metrics):
         if metric.columns is None:
             continue
@@ -183,7 +183,7 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
         values[..., number] = np.concatenate(columns, axis=1)
     return TextNumbers(
         values=values,
-        places=places,
+        queries=queries,
         sinks=np.take_along_axis(labels, sinks, axis=1),
         beside_sink=np.concatenate([numbers.beside_sink for numbers in call_numbers], axis=1),
         weights=along_heads([numbers.weights for numbers in call_numbers]),
@@ -249,7 +249,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
     """
     names = tuple(metric.name for metric in metrics)
     row_metrics = [metric.columns is None for metric in metrics]
-    heads, places, sink_labels = list[KnownHead](), list[IntArray](), list[str]()
+    heads, queries, sink_labels = list[KnownHead](), list[IntArray](), list[str]()
     metrics_of_groups = list[CapturedMetrics]()
     for maps in calls:
         for group in maps.head_groups(maps.heads):
@@ -257,17 +257,17 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
             found = metrics_of_queries(maps, group, names, measured)
             is_counted = (measured.visible_counts > 0) & ~np.isnan(measured.numbers)
             largest_queries = np.where(is_counted, measured.numbers, -np.inf).argmax(axis=-1).T
-            group_places = np.full(found.values.shape, -1, dtype=np.int64)
-            group_places[:, row_metrics] = np.where(found.counts[:, row_metrics] > 0, largest_queries, -1)
+            group_queries = np.full(found.values.shape, -1, dtype=np.int64)
+            group_queries[:, row_metrics] = np.where(found.counts[:, row_metrics] > 0, largest_queries, -1)
             heads += [KnownHead(maps.layer, head, module=maps.module) for head in group]
             sink_labels += [maps.key_tokens.labels[sink] for sink in found.sinks.tolist()]
             metrics_of_groups.append(found)
-            places.append(group_places)
+            queries.append(group_queries)
     order = sorted(range(len(heads)), key=lambda index: (heads[index].layer, heads[index].module, heads[index].head))
     found, count = concatenated_metrics(metrics_of_groups).take(order), len(order)
     numbers = TextNumbers(
         values=np.asarray(found.values[None], dtype=np.float64),
-        places=np.concatenate(places)[order][None],
+        queries=np.concatenate(queries)[order][None],
         sinks=np.array([[_label_number(sink_labels[index]) for index in order]], dtype=np.int64),
         beside_sink=np.asarray(found.beside_sink[None], dtype=np.float64),
         weights=np.zeros((1, count, offset_bins())),

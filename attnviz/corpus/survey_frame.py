@@ -22,7 +22,7 @@ from attnviz.text.selection import Selection
 FORMAT, VERSION = "attnviz survey changes", 1
 SCHEMA_VERSION = 1
 DECILE_COLUMNS = tuple(f"decile_{tenth}" for tenth in DECILES)
-TOP_ARRAYS = ("ids", "values", "places")
+TOP_ARRAYS = ("ids", "values", "queries")
 COLUMNS: dict[str, type] = {
     "kind": str,
     "layer": int,
@@ -73,13 +73,13 @@ def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
     )
 
 
-def chosen_places(survey: Survey, selection: Selection) -> list[int]:
+def chosen_indices(survey: Survey, selection: Selection) -> list[int]:
     """Returns the indices of the selected heads in ``survey.heads``; all indices if nothing is selected.
 
     They ascend, except that pairs of layer and head keep the order in which the user gave them.
     """
     refuse_other_tower(selection.tower, "", "a survey", "")
-    return selection.places_in(survey.heads, survey.silent_layers)
+    return selection.indices_in(survey.heads, survey.silent_layers)
 
 
 def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:

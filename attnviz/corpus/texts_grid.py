@@ -40,7 +40,7 @@ class Diagonals:
     def sums(self, cells: Tensor) -> Tensor:
         """Returns the sums over diagonals, ``(..., queries + keys - 1)``, that of last query and first key first.
 
-        Each row is written one place further left than the row before it, so that each diagonal becomes a column. The
+        Each row is written one column further left than the row before it, so that each diagonal becomes a column. The
         zeros between the rows are written once.
         """
         *batch_axes, queries, keys = cells.shape
@@ -72,7 +72,7 @@ class TextBatch:
         return max(map(len, self.texts))
 
     @cached_property
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """The position of each token, ``(tokens,)``."""
         return torch.arange(self.width, device=self.device)
 
@@ -188,15 +188,15 @@ class TextsGrid(Grid):
             knows_hidden_scores=knows_hidden_scores,
             metrics=metrics,
             visible=visible,
-            keys=batch.places,
-            positions=batch.places[rows],
+            keys=batch.positions,
+            positions=batch.positions[rows],
             in_sequence=batch.in_sequence,
         )
 
     @classmethod
     def of_sink(cls, batch: TextBatch, texts: slice, sink: int, metrics: Sequence[Metric]) -> Self:
         """Returns the grid of all queries and one key, after the key before it; it ignores which cells are visible."""
-        keys, rows = batch.places[max(0, sink - 1) : sink + 1], slice(0, batch.width)
+        keys, rows = batch.positions[max(0, sink - 1) : sink + 1], slice(0, batch.width)
         visible = torch.ones(len(batch.is_token[texts]), batch.width, len(keys), dtype=torch.bool, device=batch.device)
         return cls(
             batch=batch,
@@ -207,7 +207,7 @@ class TextsGrid(Grid):
             metrics=metrics,
             visible=visible,
             keys=keys,
-            positions=batch.places,
+            positions=batch.positions,
             in_sequence=batch.in_sequence,
         )
 

@@ -35,7 +35,7 @@ def chosen_sets(
         selected_heads = [_named_head(name, model) for name in heads]
     else:
         selection = Selection() if heads is None else heads
-        places = sorted(selection.places_in(model.heads, model.silent_layers))
+        places = sorted(selection.indices_in(model.heads, model.silent_layers))
         selected_heads = [_name(model.heads[place]) for place in places]
     named_sets = [_heads_of_set(name, model) for name in sets or ()]
     ablates_single_heads = heads is not None or not named_sets
@@ -66,7 +66,7 @@ def _named_head(text: str, model: CleanRun) -> HeadName:
         raise AttnvizError(
             f"no head {text!r}; layers {layers} have heads {numbers}; choose one such as {model_heads[-1].name}"
         )
-    [place] = Selection(pairs=(name,)).places_in(model_heads)
+    [place] = Selection(pairs=(name,)).indices_in(model_heads)
     return _name(model_heads[place])
 
 

@@ -103,7 +103,7 @@ def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[La
     refuse_other_tower(selection.tower, recording.tower, recording.model, advice)
     heads = [(maps, head) for maps in recording.maps for head in maps.heads]
     known = [maps.known_head(head) for maps, head in heads]
-    chosen = [heads[place] for place in selection.places_in(known, recording.silent_layers)]
+    chosen = [heads[index] for index in selection.indices_in(known, recording.silent_layers)]
     if selection.heads is None:
         return chosen
     calls = {id(maps): call for call, (maps, _) in reversed(list(enumerate(chosen)))}

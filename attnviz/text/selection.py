@@ -136,7 +136,7 @@ class Selection:
             return self.heads
         return tuple(dict.fromkeys(name.head for name in self.names if name.layer == layer))
 
-    def places_in(self, known: Sequence[KnownHead], silent: Mapping[int, str] | None = None) -> list[int]:
+    def indices_in(self, known: Sequence[KnownHead], silent: Mapping[int, str] | None = None) -> list[int]:
         """Returns the indices of the selected heads, in the order of the selection.
 
         Without named layers, all layers are selected; without named heads in a layer, all its heads.
@@ -145,37 +145,37 @@ class Selection:
             known: the heads to select from.
             silent: what layers without heads compute, by their number, for the refusal of one.
         """
-        places: dict[int, dict[int, list[int]]] = {}  # by layer and head
-        for place, head in enumerate(known):
-            places.setdefault(head.layer, {}).setdefault(head.head, []).append(place)
-        refuse_missing(self.chosen_layers, tuple(places), "layer", silent)
-        for layer in self.chosen_layers or places:
-            refuse_missing(self.heads_of(layer), tuple(places[layer]), f"head in layer {layer}:")
+        indices: dict[int, dict[int, list[int]]] = {}  # by layer and head
+        for index, head in enumerate(known):
+            indices.setdefault(head.layer, {}).setdefault(head.head, []).append(index)
+        refuse_missing(self.chosen_layers, tuple(indices), "layer", silent)
+        for layer in self.chosen_layers or indices:
+            refuse_missing(self.heads_of(layer), tuple(indices[layer]), f"head in layer {layer}:")
         if self.names is not None:
             found: dict[int, None] = {}
             for name in self.names:
                 if self.layers is not None and name.layer not in self.layers:
                     continue
-                # A name means one head, which has a place in each text of a batch.
-                of_number = places[name.layer][name.head]
-                exact = [place for place in of_number if known[place].part.casefold() == name.part.casefold()]
-                fitting = exact or [place for place in of_number if known[place].fits(name.part)]
+                # A name means one head, which has an index in each text of a batch.
+                of_number = indices[name.layer][name.head]
+                exact = [index for index in of_number if known[index].part.casefold() == name.part.casefold()]
+                fitting = exact or [index for index in of_number if known[index].fits(name.part)]
                 if not fitting:
-                    refuse_unknown_part(str(name), [known[place] for place in of_number])
-                possible = tuple(dict.fromkeys(known[place].name for place in fitting))
+                    refuse_unknown_part(str(name), [known[index] for index in of_number])
+                possible = tuple(dict.fromkeys(known[index].name for index in fitting))
                 if len(possible) > 1:
                     heads = option("heads", str(name))
                     raise AttnvizError(f"{heads} could be {len(possible)} heads; write {_listed(possible)}")
                 found |= dict.fromkeys(fitting)
             return list(found)
         chosen: dict[int, None] = {}
-        layers = tuple(places) if self.layers is None else self.layers
+        layers = tuple(indices) if self.layers is None else self.layers
         for layer, part in zip(layers, self.layer_parts or [""] * len(layers), strict=True):
-            of_layer = [place for of_head in places[layer].values() for place in of_head]
-            fitting = [place for place in sorted(of_layer) if known[place].fits(part)]
+            of_layer = [index for of_head in indices[layer].values() for index in of_head]
+            fitting = [index for index in sorted(of_layer) if known[index].fits(part)]
             if not fitting:
-                refuse_unknown_part(f"{part}:{layer}", [known[place] for place in of_layer])
-            chosen |= dict.fromkeys(place for place in fitting if self.heads is None or known[place].head in self.heads)
+                refuse_unknown_part(f"{part}:{layer}", [known[index] for index in of_layer])
+            chosen |= dict.fromkeys(index for index in fitting if self.heads is None or known[index].head in self.heads)
         return list(chosen)
 
 

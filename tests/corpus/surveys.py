@@ -20,7 +20,7 @@ def numbers_of(texts: int, seed: int) -> TextNumbers:
     shape = texts, len(HEADS), len(METRICS)
     values = np.round(random.random(shape).astype(np.float32), 2).astype(np.float64)  # rounded, so that some are equal
     values[random.random(shape) < 0.2] = np.nan
-    places, sinks = random.integers(0, 5, shape) % 2, random.integers(0, 2, shape[:2])
+    queries, sinks = random.integers(0, 5, shape) % 2, random.integers(0, 2, shape[:2])
     weights: Any = random.random((texts, len(HEADS), 9)).astype(np.float32)
     scores: Any = random.normal(size=(texts, len(HEADS), 9)).astype(np.float32)
     pairs = random.integers(1, 9, (len(HEADS), 9))
@@ -28,7 +28,7 @@ def numbers_of(texts: int, seed: int) -> TextNumbers:
     rows = random.integers(1, 9, (len(HEADS), 4))
     return TextNumbers(
         values=values,
-        places=places,
+        queries=queries,
         sinks=sinks,
         beside_sink=random.random((texts, len(HEADS), len(REST_METRICS))),
         weights=weights * np.minimum(1, pairs / texts),  # no more than 1 a pair

@@ -118,7 +118,7 @@ def test_means_are_those_of_the_pictures_one_by_one(vit: Path, photos: Path) -> 
     assert (survey.texts, survey.tokens, survey.example_noun) == (4, 4 * 7, "pictures")
     [entropy] = [index for index, name in enumerate(names) if name == "entropy"]
     best = survey.examples.texts[int(survey.examples.ids[0, entropy, 0])]
-    assert best.place == str(photos / sorted(SIZES)[int(numbers[:, 0, entropy].argmax())])
+    assert best.corpus_position == str(photos / sorted(SIZES)[int(numbers[:, 0, entropy].argmax())])
 
 
 def test_pictures_of_one_shape_share_the_forward_passes_that_measure_places(

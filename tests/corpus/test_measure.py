@@ -20,7 +20,7 @@ from attnviz.corpus.measure import SoftmaxRows, softmax_rows
 from attnviz.corpus.read import CorpusText
 from attnviz.corpus.saved import load_survey, save_survey
 from attnviz.corpus.survey_batch import BatchMeasurements, measure_batch, survey_of_batch
-from attnviz.corpus.survey_frame import chosen_places
+from attnviz.corpus.survey_frame import chosen_indices
 from attnviz.corpus.texts_grid import CachedGrids, Diagonals, TextBatch
 from attnviz.corpus.token_classes import class_masks
 from attnviz.maps.layer_maps import CellMaps, cell_maps
@@ -252,7 +252,7 @@ def test_classes_count_the_weight_on_their_tokens() -> None:
     for name, keys in wanted.items():
         expected = weights[:, keys].sum(axis=1).mean()
         assert found.numbers.values[0, 1, names.index(name)] == pytest.approx(expected, abs=1e-6)
-        assert found.numbers.places[0, 1, names.index(name)] == weights[:, keys].sum(axis=1).argmax()
+        assert found.numbers.queries[0, 1, names.index(name)] == weights[:, keys].sum(axis=1).argmax()
     same = (tokens.ids[:, None] == tokens.ids) & ~np.eye(len(labels), dtype=bool)
     rows = same.any(axis=1)
     expected = (weights * same).sum(axis=1)[rows].mean()
@@ -306,6 +306,6 @@ def test_a_saved_survey_names_and_refuses_layers_without_attention(tmp_path: Pat
     with pytest.raises(
         AttnvizError, match=r"^layer 3: convolution, nothing to draw; there are 1, 4 \(counted from 0\)$"
     ):
-        chosen_places(survey, Selection(layers=(3,)))
+        chosen_indices(survey, Selection(layers=(3,)))
     of_layer = survey_of_batch(model, batch_of(model), SurveyOptions(selection=Selection(layers=(1,))))
     assert not of_layer.silent_layers

@@ -218,7 +218,7 @@ def test_surveys_of_texts_are_consistent(tmp_path: Path) -> None:
         "an example's number is out of its range": lambda _, arrays: arrays["examples.values"].__imul__(99),
         "a number of its sample is out of its range": lambda _, arrays: arrays["examples.sample"].__isub__(99),
         "a number of its sample is infinite": lambda _, arrays: arrays["examples.sample"].fill(-np.inf),
-        "an example's query is outside its text": lambda _, arrays: arrays["examples.places"].fill(99),
+        "an example's query is outside its text": lambda _, arrays: arrays["examples.queries"].fill(99),
         "two heads have the same name": lambda header, _: header["survey"]["heads"].__setitem__(0, [0, 1, "layers.0"]),
         "the number of a layer or head is out of range": lambda header, _: header["survey"]["heads"].__setitem__(
             0, [-3, 1, ""]
@@ -248,9 +248,16 @@ def test_names_in_a_survey_are_written_out() -> None:
         skipped={hostile: 1},
         sink_labels={0: hostile},
     )
-    shown = (text.place, survey.heads[0].module, survey.model, survey.version, *survey.corpus, *survey.skipped)
+    shown = (
+        text.corpus_position,
+        survey.heads[0].module,
+        survey.model,
+        survey.version,
+        *survey.corpus,
+        *survey.skipped,
+    )
     assert [each for each in (*shown, *survey.sink_labels.values()) if not each.isprintable()] == []
-    assert text.place == "a\\x1b]0;pwned\\x07\\u202e\\ud800:1"
+    assert text.corpus_position == "a\\x1b]0;pwned\\x07\\u202e\\ud800:1"
 
 
 def a_text(path: Path) -> None:

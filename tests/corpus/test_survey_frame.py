@@ -20,7 +20,7 @@ from attnviz.corpus.survey_frame import (
     COLUMNS,
     SCHEMA_VERSION,
     WRITERS,
-    chosen_places,
+    chosen_indices,
     save_tables,
     survey_changes,
     survey_frame,
@@ -63,10 +63,10 @@ def test_heads_of_two_towers_keep_their_names_and_are_chosen_by_them(tmp_path: P
     survey = load_survey(saved)
     names = ["image_blocks:0.0", "text_blocks:0.0", "1.0"]
     assert [row.name for row in survey_frame(survey, range(3)).rows] == names
-    assert [chosen_places(survey, Selection.parse(heads=name)) for name in names] == [[0], [1], [2]]
-    assert chosen_places(survey, Selection.parse(heads="1.0,image_blocks:0.0,9.9", layers="0")) == [0]
+    assert [chosen_indices(survey, Selection.parse(heads=name)) for name in names] == [[0], [1], [2]]
+    assert chosen_indices(survey, Selection.parse(heads="1.0,image_blocks:0.0,9.9", layers="0")) == [0]
     with pytest.raises(AttnvizError, match=r"could be 2 heads; write image_blocks:0\.0 or text_blocks:0\.0"):
-        chosen_places(survey, Selection.parse(heads="0.0"))
+        chosen_indices(survey, Selection.parse(heads="0.0"))
 
 
 def test_a_change_is_the_difference_of_means_and_its_variance_the_sum_of_theirs() -> None:

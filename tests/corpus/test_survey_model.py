@@ -111,7 +111,7 @@ def test_a_module_of_ones_own_is_surveyed_over_what_a_loader_gives() -> None:
     assert (found.texts, found.tokens) == (5, 30)
     assert [head.name for head in found.heads] == ["0.1"]
     assert found.examples.texts[4].tokens.labels[0] == "#25"
-    assert found.examples.texts[4].place == "batch 3:1"
+    assert found.examples.texts[4].corpus_position == "batch 3:1"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.corpus.survey import Survey
-from attnviz.corpus.survey_frame import chosen_places, survey_frame
+from attnviz.corpus.survey_frame import chosen_indices, survey_frame
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.formats import FORMATS
 from attnviz.render.terminal.lines import Line, Span, fit, right_aligned
@@ -46,7 +46,7 @@ class SurveyView:
     def table(self) -> HeadFrame:
         """The numbers of the listed heads, in their order."""
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
-        frame = survey_frame(self.survey, chosen_places(self.survey, self.selection)).with_names(self.given_names)
+        frame = survey_frame(self.survey, chosen_indices(self.survey, self.selection)).with_names(self.given_names)
         return frame.with_selected_rows(order, None, self.filter or None)
 
     @property

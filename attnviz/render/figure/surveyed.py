@@ -57,7 +57,7 @@ def fonts_of(report: SurveyedHeads) -> Fonts:
             report.caption,
             *report.remarks,
             *(f"{row.name} {row.pattern}" for row in report.frame.rows),
-            *(" ".join((*report.texts[text].labels, report.texts[text].place)) for text in text_indices),
+            *(" ".join((*report.texts[text].labels, report.texts[text].corpus_position)) for text in text_indices),
         )
     )
 
@@ -128,7 +128,7 @@ class SurveySheet:
             pictures, texts = self.pictures_and_texts(report.examples[head])
             y += self.draw_pictures(pictures, name, y)
             for example in texts:
-                heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
+                heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].corpus_position}"
                 self.write_text(0, y, heading, TINY, "faint")
                 lines = self.wrapped_tokens(example)
                 text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
@@ -307,7 +307,7 @@ class SurveySheet:
         """Draws example pictures side by side, each below its reason and its place in the corpus."""
         picture_places, total_height = self.picture_places(pictures)
         for example, place in zip(pictures, picture_places, strict=True):
-            words = f"{example.reason}  {name} {example.value:.3f}", self.report.texts[example.text].place
+            words = f"{example.reason}  {name} {example.value:.3f}", self.report.texts[example.text].corpus_position
             for line, text in enumerate(words):
                 shown_text = self.ruler.cut(text, TINY, place.width)
                 self.write_text(place.x, top + place.y + line * PICTURE_WORDS_LINE, shown_text, TINY, "faint")

@@ -41,7 +41,7 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
         {
             "labels": text.labels,
             "spaces": text.spaces,
-            "place": text.place,
+            "place": text.corpus_position,
             "whole": text.whole,
             "command": text.command,
         }

@@ -266,7 +266,7 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
         KnownHead(part.layer or 0, part.head or 0, module=part.module, kind="cross" if part.is_cross else "self")
         for part in parts.heads
     ]
-    selected_heads = [parts.heads[place] for place in selection.places_in(known, parts.silent_layers)]
+    selected_heads = [parts.heads[index] for index in selection.indices_in(known, parts.silent_layers)]
     if not selected_heads:
         heads = [part.name for part in parts.heads]
         raise AttnvizError(f"none of the chosen heads adds to the logit; choose from {heads[0]} to {heads[-1]}")

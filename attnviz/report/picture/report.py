@@ -225,7 +225,7 @@ class ShownText:
 
     labels: tuple[str, ...]  # the labels of its tokens
     spaces: str  # the white space before each token, as ``attnviz.text.places`` writes it
-    place: str  # its position in the corpus
+    corpus_position: str  # its file, with its line or row
     whole: bool  # True if it is a whole text, False for a part
     # the command that draws a head over it again, as the words before the head's name and those after it; both "" for a
     # text that a command line cannot hold

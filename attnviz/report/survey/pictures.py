@@ -48,14 +48,14 @@ class ChosenExample(NamedTuple):
     reason: str  # the reason for the choice: ``largest``, ``smallest``, or a decile such as ``50 %``
     value: float  # the head's number in the text
     id: int  # the text's number in the survey
-    query: int | None  # the place of the query with the largest number in the text; ``None`` for the mean of all
+    query: int | None  # the query with the largest number in the text; ``None`` for the mean of all
     span: tuple[int, int]  # the range ``(start, stop)`` of the shown tokens
     metric: str = ""  # the name of the metric; "" for the one that chooses the head's texts
     brief: bool = False  # True if one row of weights suffices
 
 
 def surveyed_heads_report(
-    survey: Survey, places: Sequence[int], example_metrics: Sequence[str], options: ReportOptions
+    survey: Survey, head_indices: Sequence[int], example_metrics: Sequence[str], options: ReportOptions
 ) -> SurveyedHeads:
     """Returns the report of some heads of a survey: their numbers, and example texts unless it is a picture of points.
 
@@ -68,8 +68,8 @@ def surveyed_heads_report(
     draws_cards = is_picture and options.axes is None
     if is_picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; use -o heads.png, .svg, .pdf or .html")
-    frame = survey_frame(survey, places).with_names(names_of(options.look))
-    indices, tallies = list(places), survey.tallies
+    frame = survey_frame(survey, head_indices).with_names(names_of(options.look))
+    indices, tallies = list(head_indices), survey.tallies
     names = [metric.name for metric in survey.metrics]
     pairs, rows = tallies.pairs[indices], tallies.rows[indices]
     offsets, positions = (np.flatnonzero(counts.any(axis=0)) for counts in (pairs, rows))
@@ -77,10 +77,10 @@ def surveyed_heads_report(
     entropies = _means(tallies.entropies.total[indices], rows)[:, positions]
     limits = (CARD_TEXTS, CARD_TENTHS) if draws_cards else ()  # else all texts and `TENTHS`, the defaults
     main_examples = [
-        chosen_examples(survey, place, names.index(name), *limits) if draws_cards or not is_picture else []
-        for place, name in zip(places, example_metrics, strict=True)
+        chosen_examples(survey, head_index, names.index(name), *limits) if draws_cards or not is_picture else []
+        for head_index, name in zip(head_indices, example_metrics, strict=True)
     ]
-    other_examples = [] if is_picture else _examples_of_other_metrics(survey, places, example_metrics)
+    other_examples = [] if is_picture else _examples_of_other_metrics(survey, head_indices, example_metrics)
     one_metric_remark = []
     if not is_picture and not other_examples:
         noun, metric_phrase = survey.example_noun, f"its clearest metric, or of {option('sort')}"
@@ -90,7 +90,7 @@ def surveyed_heads_report(
     if other_examples:
         all_examples = [[*main, *others] for main, others in zip(main_examples, other_examples, strict=True)]
     main_counts = [len(main) for main in main_examples]
-    examples, texts, weights_remark = _examples_with_weights(survey, places, all_examples)
+    examples, texts, weights_remark = _examples_with_weights(survey, head_indices, all_examples)
     return SurveyedHeads(
         title=options.look.title or survey_title(survey),
         caption=_caption(survey, [row.name for row in frame.rows], axes, draws_cards),
@@ -159,21 +159,23 @@ def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
 
 
 def chosen_examples(
-    survey: Survey, place: int, metric_index: int, max_texts: int | None = None, tenths: Sequence[int] = TENTHS
+    survey: Survey, head_index: int, metric_index: int, max_texts: int | None = None, tenths: Sequence[int] = TENTHS
 ) -> list[ChosenExample]:
     """Returns the texts or pictures with a head's largest numbers, then the sampled ones nearest to some deciles.
 
     There are none for deciles if the metric was measured in nothing of the sample.
     """
     examples, chosen_texts = survey.examples, list[ChosenExample]()
-    ids, numbers, queries = (array[place, metric_index] for array in (examples.ids, examples.values, examples.places))
+    ids, numbers, queries = (
+        array[head_index, metric_index] for array in (examples.ids, examples.values, examples.queries)
+    )
     for id, value, query in list(zip(ids, numbers, queries, strict=True))[:max_texts]:
         if id != NO_TEXT:
             chosen_texts.append(_chosen_example(survey, "largest", float(value), int(id), int(query)))
-    values = examples.sample[:, place, metric_index]
+    values = examples.sample[:, head_index, metric_index]
     if np.isnan(values).all():
         return chosen_texts
-    deciles = survey.deciles(place, metric_index)
+    deciles = survey.deciles(head_index, metric_index)
     for tenth in tenths:
         nearest = int(np.nanargmin(np.abs(values - deciles[tenth])))
         reason = f"{tenth * 10} %" if tenth else "smallest"
@@ -183,21 +185,21 @@ def chosen_examples(
 
 
 def _examples_of_other_metrics(
-    survey: Survey, places: Sequence[int], example_metrics: Sequence[str]
+    survey: Survey, head_indices: Sequence[int], example_metrics: Sequence[str]
 ) -> list[list[ChosenExample]]:
     """Returns, for each head, the texts with the largest numbers of every metric except the head's main metric."""
     metric_indices = [
-        metric for metric in range(len(survey.metrics)) if survey.tallies.count[list(places), metric].any()
+        metric for metric in range(len(survey.metrics)) if survey.tallies.count[list(head_indices), metric].any()
     ]
-    if len(places) * len(metric_indices) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
+    if len(head_indices) * len(metric_indices) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
         return []
     names = [metric.name for metric in survey.metrics]
     examples_of_heads = []
-    for place, main_metric in zip(places, example_metrics, strict=True):
+    for head_index, main_metric in zip(head_indices, example_metrics, strict=True):
         examples: list[ChosenExample] = []
         for metric in metric_indices:
             if names[metric] != main_metric:
-                largest = chosen_examples(survey, place, metric, OTHER_TEXTS, ())
+                largest = chosen_examples(survey, head_index, metric, OTHER_TEXTS, ())
                 examples += [example._replace(metric=names[metric], brief=True) for example in largest]
         examples_of_heads.append(examples)
     return examples_of_heads
@@ -212,14 +214,14 @@ def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: i
 
 
 def _examples_with_weights(
-    survey: Survey, places: Sequence[int], examples_of_heads: Sequence[Sequence[ChosenExample]]
+    survey: Survey, head_indices: Sequence[int], examples_of_heads: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
     """Returns the examples of each head, their texts, and a remark if their weights cannot be computed."""
     full_spans = [example.span for example in chain.from_iterable(examples_of_heads) if not example.brief]
     cells = sum((stop - start) ** 2 for start, stop in full_spans)
     requests = [
-        _weight_requests(survey, place, head_examples, whole_texts=cells <= MAX_CELLS)
-        for place, head_examples in zip(places, examples_of_heads, strict=True)
+        _weight_requests(survey, head_index, head_examples, whole_texts=cells <= MAX_CELLS)
+        for head_index, head_examples in zip(head_indices, examples_of_heads, strict=True)
     ]
     # Many texts have the largest number of several metrics: their weights are computed once.
     distinct_requests = dict.fromkeys(chain.from_iterable(requests))
@@ -274,12 +276,12 @@ def _computed_weights(
 
 
 def _is_picture(survey: Survey, id: int) -> bool:
-    """True if an example is a picture, whose row is 0; the row of a text is its place in the file, counted from 1."""
+    """True if an example is a picture, whose row is 0; the row of a text is counted in the file from 1."""
     return not survey.examples.texts[id].row
 
 
 def _weight_requests(
-    survey: Survey, place: int, examples: Sequence[ChosenExample], whole_texts: bool
+    survey: Survey, head_index: int, examples: Sequence[ChosenExample], whole_texts: bool
 ) -> "list[WeightsRequest]":
     """Returns a request for each example of a head, for the weights that the example needs."""
     from attnviz.corpus.example_weights import WeightsRequest
@@ -290,7 +292,7 @@ def _weight_requests(
         is_whole = example.span == (0, len(survey.examples.texts[example.id].tokens))
         if whole_texts and not example.brief and is_whole:
             queries = example.span
-        requests.append(WeightsRequest(example.id, place, queries, example.span))
+        requests.append(WeightsRequest(example.id, head_index, queries, example.span))
     full_requests = {request.text: request for request in requests if request.queries == request.keys}
     return [
         full_requests.get(example.id, request) if example.brief else request
@@ -299,7 +301,7 @@ def _weight_requests(
 
 
 def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int, int], query: int | None) -> ShownText:
-    """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it."""
+    """Returns the tokens of a text in a range, with its position in the corpus and the command that draws it."""
     example = survey.examples.texts[id]
     tokens: Tokens = picture or example.tokens
     labels, spaces = tokens.labels[slice(*span)], spaces_before(tokens)[slice(*span)]
@@ -310,7 +312,7 @@ def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int
     return ShownText(
         labels=labels,
         spaces=spaces,
-        place=replace(example, source=example.source.rpartition("/")[2]).place,
+        corpus_position=replace(example, source=example.source.rpartition("/")[2]).corpus_position,
         whole=_is_picture(survey, id) or span == (0, len(tokens)),
         command=(before, after) if before else ("", ""),
         picture=picture,

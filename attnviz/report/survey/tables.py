@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.corpus.sums import offset_spans
 from attnviz.corpus.survey import Survey
-from attnviz.corpus.survey_frame import chosen_places, survey_changes, survey_frame
+from attnviz.corpus.survey_frame import chosen_indices, survey_changes, survey_frame
 from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import NUMBERS, HeadChanges, HeadFrame, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
@@ -65,16 +65,16 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
     if options.of == CONTRIBUTIONS:
         raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
     refuse_text_options(options)
-    frame = survey_frame(survey, chosen_places(survey, options.selection))
+    frame = survey_frame(survey, chosen_indices(survey, options.selection))
     silent_layers = tuple(silence_remarks(survey.silent_layers, (head.layer for head in survey.heads)))
     return frame_report(frame, options, survey_title(survey), survey.model, survey_remarks(survey), silent_layers)
 
 
-def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
+def ranked_indices(survey: Survey, options: ReportOptions) -> list[int]:
     """Returns the indices of the chosen heads in the survey, filtered, sorted and cut to the top few by the options."""
-    places = chosen_places(survey, options.selection)
-    frame = survey_frame(survey, places)
-    return [places[row] for row in frame.selected_rows(options.sort, options.top, options.filter)]
+    head_indices = chosen_indices(survey, options.selection)
+    frame = survey_frame(survey, head_indices)
+    return [head_indices[row] for row in frame.selected_rows(options.sort, options.top, options.filter)]
 
 
 def refuse_text_options(options: ReportOptions) -> None:
@@ -89,7 +89,7 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
     refuse_style(options.look, "a comparison")
     refuse_text_options(options)
     metric = None if options.sort is None else named_measure(options.sort, before.metrics).name
-    changes = survey_changes(before, after, chosen_places(before, options.selection), metric)
+    changes = survey_changes(before, after, chosen_indices(before, options.selection), metric)
     clear_count = sum(change.clearness > CLEAR for change in changes.changes)
     clearest_change = changes.changes[0]
     clause = ""
@@ -189,7 +189,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Dr
                 raise AttnvizError(f"{option(name)} has no effect on {option('table', 'pairs')}; leave it out")
         return token_pairs_report(survey, options)
     sort_metric = None if options.sort is None else named_measure(options.sort, survey.metrics).name
-    head_indices = ranked_places(survey, options)
+    head_indices = ranked_indices(survey, options)
     example_metrics = [sort_metric or clearest_metric(survey, head_index) for head_index in head_indices]
     if not options.medium.draws_maps and not options.medium.lists_heads:
         return surveyed_heads_report(survey, head_indices, example_metrics, options)
@@ -252,7 +252,9 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
         text, query = survey.examples.texts[example.id], example.query
         label = "all" if query is None else text.tokens.labels[query] if query < len(text.tokens) else ""
         reason = "top" if example.reason == "largest" else example.reason
-        rows.append((reason, format_number(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
+        rows.append(
+            (reason, format_number(example.value), label, text.corpus_position.rpartition("/")[2], text.tokens.text)
+        )
     has_texts = any(text for *_, text in rows)
     header = ("", name, "query", "where", "text" if has_texts else "")
     # The last column, the text, gets what the others and the gaps of two columns after them leave.
@@ -369,13 +371,13 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         raise AttnvizError(f"{pairs} is a list for the terminal; leave -o out, or use -o pairs.txt")
     if survey.example_noun == "pictures":
         raise AttnvizError(f"{option('table', 'pairs')} counts pairs of words; give a survey of texts, not of pictures")
-    places = ranked_places(survey, options)
-    if len(places) > MAX_HEADS:
+    head_indices = ranked_indices(survey, options)
+    if len(head_indices) > MAX_HEADS:
         raise AttnvizError(
-            f"{option('table', 'pairs')} lists at most {MAX_HEADS} heads, but {len(places)} are chosen; choose fewer, "
-            f"such as {option('heads', '0.2')}"
+            f"{option('table', 'pairs')} lists at most {MAX_HEADS} heads, but {len(head_indices)} are chosen; "
+            f"choose fewer, such as {option('heads', '0.2')}"
         )
-    pairs_of_head = token_pairs(survey, places)
+    pairs_of_head = token_pairs(survey, head_indices)
     texts = count_phrase(len(survey.examples.sampled), "texts")
     return HeadCards(
         title=options.look.title or survey_title(survey),
@@ -383,33 +385,35 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         remarks=(HOW, *survey_remarks(survey)),
         look=options.look,
         sections=tuple(
-            _section(survey.heads[place].name, pairs_of_head[place], None if options.all else LISTED_PAIRS)
-            for place in places
+            _section(survey.heads[head_index].name, pairs_of_head[head_index], None if options.all else LISTED_PAIRS)
+            for head_index in head_indices
         ),
     )
 
 
-def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[_TokenPair]]:
+def token_pairs(survey: Survey, head_indices: Sequence[int]) -> Mapping[int, list[_TokenPair]]:
     """Returns the pairs of each head in the sampled texts, the most frequent first; if equal, by mean weight."""
     from attnviz.corpus.example_weights import WeightsRequest, example_weights
 
     text_ids = [int(text_id) for text_id in survey.examples.sampled]
     spans = {text_id: (0, len(survey.examples.texts[text_id].tokens)) for text_id in text_ids}
     requests = [
-        WeightsRequest(text_id, place, spans[text_id], spans[text_id]) for text_id in text_ids for place in places
+        WeightsRequest(text_id, head_index, spans[text_id], spans[text_id])
+        for text_id in text_ids
+        for head_index in head_indices
     ]
     weights: dict[tuple[int, str, str], list[float]] = defaultdict(list)
     for request, rows in example_weights(survey, requests).items():
         labels = survey.examples.texts[request.text].tokens.labels
         for query, key, weight in strongest_pairs(rows):
             weights[request.head, labels[query], labels[key]].append(weight)
-    pairs_of_head: dict[int, list[_TokenPair]] = {place: [] for place in places}
-    for (place, query_label, key_label), pair_weights in weights.items():
+    pairs_of_head: dict[int, list[_TokenPair]] = {head_index: [] for head_index in head_indices}
+    for (head_index, query_label, key_label), pair_weights in weights.items():
         mean_weight = sum(pair_weights) / len(pair_weights)
-        pairs_of_head[place].append(_TokenPair(query_label, key_label, len(pair_weights), mean_weight))
+        pairs_of_head[head_index].append(_TokenPair(query_label, key_label, len(pair_weights), mean_weight))
     return {
-        place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair))
-        for place, pairs in pairs_of_head.items()
+        head_index: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair))
+        for head_index, pairs in pairs_of_head.items()
     }
 
 

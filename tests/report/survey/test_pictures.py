@@ -43,7 +43,7 @@ def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -
     place, examples = int(order[0]), found.examples[0]
     assert [example.value for example in examples[:10]] == SURVEY.examples.values[place, SINK].tolist()
     rows = [f"a:{int(number) + 1}" for number in SURVEY.examples.ids[place, SINK]]
-    assert [found.texts[example.text].place for example in examples[:10]] == rows
+    assert [found.texts[example.text].corpus_position for example in examples[:10]] == rows
     assert [example.reason for example in examples[10:]] == [*(f"{tenth} %" for tenth in range(90, 0, -10)), "smallest"]
     sample = SURVEY.examples.sample[:, place, SINK]
     assert examples[-1].value == pytest.approx(np.nanmin(sample))
@@ -78,10 +78,10 @@ def test_each_text_has_the_command_that_draws_it_again() -> None:
 def test_of_a_long_text_the_part_around_the_query_is_shown() -> None:
     words = " ".join(map(str, range(500)))
     best = int(SURVEY.examples.ids[0, SINK, 0])
-    places = SURVEY.examples.places.copy()
-    places[0, SINK, 0] = 300
+    queries = SURVEY.examples.queries.copy()
+    queries[0, SINK, 0] = 300
     longer = replace(SURVEY.examples.texts[best], tokens=tokenize(words))
-    examples = replace(SURVEY.examples, places=places, texts={**SURVEY.examples.texts, best: longer})
+    examples = replace(SURVEY.examples, queries=queries, texts={**SURVEY.examples.texts, best: longer})
     survey = replace(SURVEY, examples=examples)
     found = survey_card_report(survey, ReportOptions(medium=PAGE, sort="sink", selection=Selection.parse(heads="0.0")))
     assert isinstance(found, SurveyedHeads)
@@ -166,7 +166,9 @@ def test_a_page_has_the_three_texts_with_the_largest_of_every_other_metric() -> 
         assert [name for name in names if listed[name]] == [name for name in present if name != "sink"]
         for name in present:
             top = [number for number in SURVEY.examples.ids[place, names.index(name)][:3] if name != "sink"]
-            assert [found.texts[each.text].place for each in listed[name]] == [f"a:{int(number) + 1}" for number in top]
+            assert [found.texts[each.text].corpus_position for each in listed[name]] == [
+                f"a:{int(number) + 1}" for number in top
+            ]
     assert report(FIGURE, heads="0.1").more_examples == ((),)
 
 
