@@ -8,9 +8,10 @@ from attnviz.api.reading import Reading
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.ablation import Ablation, Metric
 from attnviz.effects.effect_table import LOGIT_PREFIX
+from attnviz.maps.derived import NO_CONTRIBUTIONS
 from attnviz.models.reading.example import Example
 from attnviz.text.head_name import tower_phrase
-from attnviz.text.selection import AttentionPart, Selection
+from attnviz.text.selection import IMPLICIT, AttentionPart, Selection
 
 if TYPE_CHECKING:
     from torch import nn
@@ -156,6 +157,8 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
             metric_id, metric, metric_remark = f"{LOGIT_PREFIX}{token.id}", f"{LOGIT_PREFIX}{token.label}", token.remark
     noun = "images" if reader.use in ("images", "labels") else "texts"
     is_text = isinstance(ablation.by, str) and ablation.by not in NAMED_REPLACEMENTS
+    if first.attention == IMPLICIT:
+        raise AttnvizError(NO_CONTRIBUTIONS)
     effects = replace(
         ablation,
         metric=metric_id,

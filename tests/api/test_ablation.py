@@ -1,6 +1,7 @@
 """`attnviz.ablate`, `survey` and `explanation` of loaded models over images give what the commands give of a folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,9 @@ def test_a_generated_text_follows_and_the_settings_of_the_model_return() -> None
     assert len(recording.maps[0].key_tokens) == 5
     assert model.generation_config is settings
     assert attnviz.ablate(model, recording, "loss").baseline > 0
+    of_linear_layers = replace(recording, model_settings=replace(recording.model_settings, attention="implicit"))
+    with pytest.raises(AttnvizError, match=r"implicit attention is no weight, so it has .* no ablation"):
+        attnviz.ablate(model, of_linear_layers)
     with pytest.raises(AttnvizError, match="GPT2Model has no language head, so it cannot generate; load it with its"):
         attnviz.reading(t.GPT2Model(config), tokenizer, "life is", generate=3)
 

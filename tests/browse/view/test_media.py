@@ -15,6 +15,7 @@ from attnviz.browse.view.graphics import PixelSpan
 from attnviz.browse.view.parts import CURSOR_COLOR, padded_line, styled
 from attnviz.browse.view.screen import draw
 from attnviz.browse.view.text import marked_seconds
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.alignment import with_spoken_words
 from attnviz.render.terminal.lines import Line
@@ -166,7 +167,9 @@ def image_text(screen: Screen, state: State) -> list[str]:
 def test_all_heads_stand_over_the_shares_of_the_last_word_and_a_head_opens_at_its_strongest_patch() -> None:
     screen = screen_of(width=110, recording=words_and_images_recording())
     state = first_state(screen)
-    row = words_and_images_recording().maps[0].weights[0, 15]
+    [maps] = words_and_images_recording().maps
+    assert isinstance(maps, DenseMaps)
+    row = maps.weights[0, 15]
     text = " ".join(shown_text(screen, state).replace("▀", " ").split())
     assert "shades: what red looks at in head 0.0" in text
     assert f"{row[:6].sum():.0%} on image 1" in text
