@@ -58,10 +58,15 @@ class ObservingMode(TorchFunctionMode):
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
             result = func(*args)
-            if isinstance(result, Tensor) and not self._is_known(ATTRIBUTE, args):
-                self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
+            if isinstance(result, Tensor):
+                is_repeated = self._advance_passes(ATTRIBUTE, args)
+                if not is_repeated:
+                    self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
             return result
-        if name in WITHOUT_TENSORS or (self._is_known(name, args) and name != DOT_PRODUCT):
+        if name in WITHOUT_TENSORS:
+            return func(*args, **keywords)
+        is_repeated = self._advance_passes(name, args)
+        if is_repeated and name != DOT_PRODUCT:
             return func(*args, **keywords)
         target = _overwritten_tensor(name, args, keywords)
         input_copy = None if target is None else self._keep_copies(name, args, target)
@@ -73,10 +78,13 @@ class ObservingMode(TorchFunctionMode):
         self._show(call)
         return call.result
 
-    def _is_known(self, name: str, args: Arguments) -> bool:
-        """Tells each observer which function is called; True if all know it from the passes before."""
-        expectations = [observer.passes.repeats(name, args) for observer in self.observers if not observer.closed]
-        return all(expectations)
+    def _advance_passes(self, name: str, args: Arguments) -> bool:
+        """Notes a function in the pass of each observer; True if all of these passes repeat the ones before in it."""
+        are_repeats = True
+        for observer in self.observers:
+            if not observer.closed:
+                are_repeats &= observer.passes.advance(name, args)
+        return are_repeats
 
     def _show(self, call: TorchCall) -> None:
         """Shows a call to all open observers, outside of a trace by ``torch.jit`` if one runs."""

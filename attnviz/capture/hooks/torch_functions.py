@@ -67,6 +67,7 @@ class ObservedCall(NamedTuple):
     selects: bool = False  # True if its mask hides keys that a top-k did not choose
     extra_keys: tuple[str, ...] = ()  # the labels of its last keys if these have no token
     windows: Windows | None = None  # the windows of its text that it attends in; ``None`` if it has none
+    is_plain: bool = False  # True if all but its tensors is the same in a pass that repeats this one
 
     @property
     def may_be_step(self) -> bool:
@@ -136,11 +137,11 @@ class RepeatedPasses:
 
     Attributes:
         is_repeat: True while the present pass calls what two equal passes before it called.
-        is_plain: False if the present pass has attention other than `note_plain_call` receives.
     """
 
     def __init__(self) -> None:
-        self.is_repeat, self.is_plain = False, True
+        self.is_repeat = False
+        self._is_plain = True  # False if the present pass has other attention than plain calls
         self._names: list[object] = []  # of the functions in the present pass, in order, some with a shape
         self._calls: list[ObservedCall] = []
         self._last_names: list[object] = []
@@ -152,13 +153,13 @@ class RepeatedPasses:
         if not self.is_repeat:
             is_equal = self._names == self._last_names and len(self._names) < MAX_FUNCTIONS
             self._last_names, self._last_calls = self._names, self._calls
-            self.is_repeat = is_equal and self.is_plain and bool(self._calls)
+            self.is_repeat = is_equal and self._is_plain and bool(self._calls)
         self.is_repeat &= may_repeat
-        self._names, self._calls, self.is_plain = [], [], True
+        self._names, self._calls, self._is_plain = [], [], True
         self._function_index = self._call_index = 0
 
-    def repeats(self, name: str, args: Sequence[Any]) -> bool:
-        """Notes a function of the present pass; True if the pass is a repeat and the function is its next one."""
+    def advance(self, name: str, args: Sequence[Any]) -> bool:
+        """Notes the next function of the present pass; True if the pass is a repeat with it, which ends otherwise."""
         noted: object = name
         inputs = args[PROJECTIONS[name] :] if name in PROJECTIONS else ()
         if inputs and type(inputs[0]) is Tensor:
@@ -175,12 +176,15 @@ class RepeatedPasses:
 
     def end_repeat(self) -> None:
         """Ends a repeat: the rest of the pass is followed, and the pass after it is no repeat."""
-        self.is_repeat = self.is_plain = False
+        self.is_repeat = self._is_plain = False
 
-    def note_plain_call(self, call: ObservedCall) -> None:
-        """Keeps an attention call for a pass that repeats it: all but its tensors, and their places in longer ones."""
-        queries, keys = call.queries._replace(pieces=()), call.keys._replace(pieces=())
-        self._calls.append(call._replace(build=lambda: None, queries=queries, keys=keys))
+    def note_finding(self, finding: "Finding | None") -> None:
+        """Keeps a plain call for a pass that repeats it: all but its tensors, and their places in longer ones."""
+        if isinstance(finding, ObservedCall) and finding.is_plain:
+            queries, keys = finding.queries._replace(pieces=()), finding.keys._replace(pieces=())
+            self._calls.append(finding._replace(build=lambda: None, queries=queries, keys=keys))
+        elif not isinstance(finding, OtherResult) or finding.kind != UNUSED:  # which no pass looks for again
+            self._is_plain = False
 
     def next_call(self) -> ObservedCall:
         """Returns the next attention call of the pass that is repeated."""
@@ -241,7 +245,9 @@ class Observer:
 
         In a repeated pass nothing but attention is observed.
         """
-        if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated_call(call)):
+        if self.passes.is_repeat and call.name == DOT_PRODUCT:
+            self._report_repeated_call(call)  # ends the repeat if another module made the call
+        if self.passes.is_repeat:
             return
         recognize = RECOGNIZERS.get(call.name)
         if recognize is not None:
@@ -285,11 +291,14 @@ class Observer:
 
     def report(self, finding: Finding | None) -> None:
         """Hands a finding to the receiver; inside a kernel, whose arguments decide, calls alone are collected."""
-        if self.kernel_calls is None:
-            if finding is not None:
-                self.receiver.receive(finding)
-        elif isinstance(finding, ObservedCall):
-            self.kernel_calls.append(finding)
+        if self.kernel_calls is not None:
+            if isinstance(finding, ObservedCall):
+                self.kernel_calls.append(finding)
+            return
+        if not self.passes.is_repeat:
+            self.passes.note_finding(finding)
+        if finding is not None:
+            self.receiver.receive(finding)
 
     # Attention that is one function
 
@@ -322,14 +331,11 @@ class Observer:
         # The tokens of windows, gathered rows, chunks and recurrent states must be followed in each pass.
         is_part = windows is not None or gathers is not None or observed_call.may_be_part
         has_usual_axes = layouts == plain_layouts(queries.shape, arguments["key"].shape)
-        if has_usual_axes and not is_part and self.cross is None and self.search is None:
-            self.passes.note_plain_call(observed_call)
-        else:
-            self.passes.is_plain = False
-        return observed_call
+        is_plain = has_usual_axes and not is_part and self.cross is None and self.search is None
+        return observed_call._replace(is_plain=is_plain)
 
-    def _is_repeated_call(self, call: TorchCall) -> bool:
-        """Reports an attention call of a repeated pass; if another module made it, ends the repeat, and is False."""
+    def _report_repeated_call(self, call: TorchCall) -> None:
+        """Reports an attention call of a repeated pass; ends the repeat instead if another module made the call."""
         with self.guarded():
             arguments, known_call = bind_dot_product(*call.args, **call.kwargs), self.passes.next_call()
             caller, shapes = self.modules.running(self.cross), (arguments["query"].shape, arguments["key"].shape)
@@ -339,13 +345,11 @@ class Observer:
                 build = partial(kernel_call, arguments, call.result, call.logsumexp, plain_layouts(*shapes))
                 repeated_call = known_call._replace(build=build, shape=shapes[0])
                 self.report(repeated_call if kind is None else UnreadableCall(known_call.caller, kind))
-                return True
+                return
         self.passes.end_repeat()
-        return False
 
     def _fused(self, call: TorchCall) -> Finding | None:
         """Returns the attention of torch's fused layers, computed again; ``None`` outside the model."""
-        self.passes.is_plain = False
         is_layer = call.name == FUSED_ENCODER
         arguments = bind_fused(call.name, FUSED_LAYER if is_layer else FUSED_ATTENTION, call.args, call.kwargs)
         source = arguments["src" if is_layer else "query"]
@@ -373,7 +377,6 @@ class Observer:
 
     def _used(self, use: Use) -> Finding:
         """Returns a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
-        self.passes.is_plain = False
         candidate, scores = use.candidate, use.candidate.scores
         caller = candidate.caller
         if self.cross is None and scores is not None and scores.have_separate_inputs:

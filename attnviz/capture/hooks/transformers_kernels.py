@@ -170,7 +170,6 @@ def _report(observer: Observer, calls: list[ObservedCall], arguments: _KernelArg
     elif kind := unreadable_kind(arguments.queries, arguments.keys, arguments.values, arguments.mask):
         observer.report(UnreadableCall(caller, kind))
     else:
-        observer.passes.is_plain = False
         lineage = observer.flow.node(arguments.queries).lineage
         windows = calls[-1].windows if calls else None
         shape = arguments.queries.shape

@@ -131,3 +131,13 @@ def test_a_pass_in_which_other_modules_attend_is_followed(decoder: Decoder) -> N
     counts = run(decoder, change_at=4, order=(1, 0))
     assert counts[3] == 0
     assert min(counts[4:6]) > 0
+
+
+def test_attention_outside_the_model_between_its_passes_is_not_taken_for_its_own(decoder: Decoder) -> None:
+    with torch.no_grad(), attnviz.record(decoder) as recording:
+        for tokens in inputs():
+            decoder(tokens)
+            functional.scaled_dot_product_attention(tokens, tokens, tokens)
+    shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps]
+    assert shapes == [(PROMPT + STEPS, PROMPT + STEPS)] * len(decoder.layers)
+    assert all((maps.fidelity or 0) < 1e-6 for maps in recording.maps)
