@@ -100,13 +100,9 @@ class ForwardPass:
         for call in calls if self.options.values else ():
             if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
                 reason = (
-                    "no observed linear map takes its attention output"
-                    if call.norms is None
-                    else call.norms.path.refusal
+                    "no observed linear map takes its attention output" if call.norms is None else call.norms.refusal
                 )
-                if call.norms is not None and call.norms.projections > 1 and not call.norms.path.reuse:
-                    reason = "its attention output enters several linear maps, as with an adapter that is not merged"
-                elif call.windows > 1:
+                if call.windows > 1 and (call.norms is None or call.norms.texts is None):
                     reason = "it attends within windows, whose keys are projected window by window"
                 reason = quantized_part(self.model, call.site.module) or reason
                 raise AttnvizError(

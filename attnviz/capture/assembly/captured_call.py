@@ -59,6 +59,19 @@ class ProjectedNorms:
     # contributions that they give; ``None`` until the projection is found
     texts: list[tuple[FloatArray, float]] | None = None
     projections: int = 0  # the number of linear maps that the output of the call enters
+    excess: float = 0.0  # an error that rounding does not explain; 0 for none
+
+    @property
+    def refusal(self) -> str:
+        """Says why there are no contributions; empty if there are."""
+        if self.projections > 1 and not self.path.reuse:
+            return "its attention output enters several linear maps, as with an adapter that is not merged"
+        if self.excess:
+            return (
+                "something else enters its output projection: contributions plus bias differ by up to "
+                f"{self.excess:.2g} from what the projection computed"
+            )
+        return self.path.refusal if self.texts is None or self.path.reuse else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +109,7 @@ class CapturedCall:
     def fields_of(self, item: int) -> dict[str, Any]:
         """Returns the fields of the maps of one text, with the norms of its values if one projection was found."""
         norms = self.norms
-        if norms is None or norms.texts is None or norms.projections > 1 or norms.path.reuse:
+        if norms is None or norms.texts is None or norms.refusal:
             return self.fields[item]
         text_norms, error = norms.texts[item]
         return self.fields[item] | {"value_norms": text_norms, "value_norms_fidelity": error}
@@ -415,6 +428,8 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         for name in fields:
             if name in HEAD_ARRAYS:
                 fields[name] = np.concatenate([call_fields[name] for call_fields in all_fields])
+            elif name == "value_norms_fidelity":
+                fields[name] = max(call_fields[name] for call_fields in all_fields)
             elif name in VISIBILITY_ARRAYS:
                 counts = [len(call.heads) for call in calls]
                 fields[name] = shared_or_per_head(

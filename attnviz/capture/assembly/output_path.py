@@ -28,6 +28,7 @@ COPYING = frozenset(
 )
 MOVING = frozenset({*MOVING_GATHERED, "gather", "take_along_dim", "pad", "rot90", "squeeze_", "unsqueeze_"})
 ADDITION_SIGNS = {"add": 1, "add_": 1, "__add__": 1, "__radd__": 1, "__iadd__": 1, "sub": -1, "sub_": -1, "__sub__": -1}
+ADDITIONS = frozenset(name.strip("_") for name in ADDITION_SIGNS)
 MULTIPLICATIONS = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split())
 DIVISIONS = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
 NEGATIONS = ("neg", "neg_", "__neg__")
@@ -148,12 +149,14 @@ class OutputPath:
         output: ``(batch, heads, queries, features)``.
         obstacle: the function that ends the path before any linear map; "" while none has.
         has_rest: True if something that is not of this output was added.
+        overwriting: the function, not linear in the output, that wrote into its memory; "" while none has.
         reuse: the function that takes the output once more after its linear map, such as a gate that the map computes;
             "" while none has.
     """
 
     def __init__(self, output: Tensor) -> None:
         self.output, self.obstacle, self.has_rest, self.reuse = output, "", False, ""
+        self.overwriting = ""
         # The steps by the address of their memory, so that views need not be followed
         self.steps = {_memory(output): _Step(output, self._own_terms)}
         # Functions of the output that are not linear, by the ``id`` of their results, with a reference to these
@@ -164,7 +167,10 @@ class OutputPath:
         """Says that no projection was found, and which function stands between, or takes the output once more."""
         if self.reuse:
             return f"beside a linear map of its attention output {self.reuse} takes it, as a gate made of it does"
-        ending = f": {self.obstacle} stands between, which is not linear in it" if self.obstacle else ""
+        obstacle = self.obstacle or self.overwriting
+        ending = f": {obstacle} stands between, which is not linear in it" if obstacle else ""
+        if obstacle in ADDITIONS:
+            ending = f": something else is added to it first, by {obstacle}"
         return f"no observed linear map takes its attention output, also not with gates and norms between{ending}"
 
     def follow(self, call: TorchCall, others: Sequence["OutputPath"]) -> None:
@@ -186,9 +192,10 @@ class OutputPath:
                 self.steps[_memory(result)] = step
             elif target is None or id(target) in sources:
                 self.steps.pop(_memory(result), None)
-                name = (
-                    f"{call.name.strip('_')} by a gate made of it" if sources and end in PRODUCTS else end or call.name
-                )
+                name = call.name.strip("_")
+                if target is not None and _memory(target) == _memory(self.output):
+                    self.overwriting = name
+                name = f"{name} by a gate made of it" if sources and end in PRODUCTS else end or name
                 self.ends[id(result)] = ref(result), name
 
     def note_reuse(self, call: TorchCall) -> None:
@@ -215,9 +222,9 @@ class OutputPath:
         return name if reference is not None and reference() is tensor else ""
 
     def is_scaled(self, tensor: Tensor) -> bool:
-        """True if a tensor is on the path, and more than copies lie between the output and it."""
+        """True if a tensor is on the path and cannot be found by the output's numbers, which it has not, or no more."""
         step = self.steps.get(_memory(tensor))
-        return step is not None and not step.is_moved_alone
+        return step is not None and (not step.is_moved_alone or bool(self.overwriting))
 
     def norm_of(self, tensor: Tensor) -> FrozenNorm | None:
         """Returns the norm whose mean is to be subtracted from a tensor's terms; ``None`` if there is none."""

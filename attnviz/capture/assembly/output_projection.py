@@ -211,7 +211,7 @@ def _projection_of(
     The operand must hold the output's numbers, or the path must lead to it. Notes what has ended the path before it.
     """
     if not path.is_scaled(place.operand):
-        match = _find_columns(path.output, matrix)
+        match = None if path.overwriting else _find_columns(path.output, matrix)
         path.end("" if match is not None else path.end_of(place.operand))
         return None if match is None else OutputProjection(place.weight(), bias, matrix, place.result(result), *match)
 
@@ -293,6 +293,8 @@ def _columns_as_bytes(matrix: Tensor) -> list[bytes]:
 
 
 MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
+MAX_RELATIVE_ERROR = 1e-3  # of contributions from what the projection computed, in float32, also with TF32
+ROUNDINGS = 16  # in half precision, errors of so many roundings of a term; real models come up to 3
 MIN_SQUARE = 0.01  # relative to the largest possible square: smaller ones suffer from cancellation
 
 
@@ -311,7 +313,8 @@ def expected_norms(
         norms.projections += 1
         if norms.projections == 1:  # contributions to several linear maps are refused
             value_norms = call_value_norms(call, projection, heads)
-            errors = _contribution_errors(call, projection, heads)
+            errors, tolerance = contribution_errors(call, projection)
+            norms.excess = max((error for error in errors if not error <= tolerance), default=0.0)
             if windows is None:
                 norms.texts = list(zip(value_norms, errors, strict=True))
             else:
@@ -394,10 +397,13 @@ def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
     return norms
 
 
-def _contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
-    """Returns each text's largest difference between summed contributions plus bias and the projection's result."""
-    batch, _, queries, _ = call.shape
-    mixed_values, sees_any = call.recomputed_rows(heads)
+def contribution_errors(call: AttentionCall, projection: OutputProjection) -> tuple[list[float], float]:
+    """Returns how far contributions plus bias are from the projection's result, and how far rounding may take them.
+
+    The first are the largest differences of each text, over all heads and some queries.
+    """
+    batch, heads, queries, _ = call.shape
+    mixed_values, sees_any = call.recomputed_rows(range(heads))
     spacing = -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES)  # the division rounds up
     rows = checked_rows(queries)
     rows = slice(None, None, (rows.step or 1) * spacing)  # every n-th of the checked queries, counted in all queries
@@ -409,24 +415,30 @@ def _contribution_errors(call: AttentionCall, projection: OutputProjection, head
         rows_of_texts = rows_of_texts.transpose(0, 1) if projection.queries_first else rows_of_texts
         copies.append(rows_of_texts[:, rows].to(dtype, copy=True))
     operand, result = copies
-    columns = projection.columns[list(heads)].flatten()  # heads that are not recorded keep the model's own output
+
+    # The heads' columns of the operand, computed anew: all that they hold must come from the heads, but for a rest
+    columns = projection.columns.flatten()
     mixed_rows = mixed_values[:, :, ::spacing].to(operand)
     if projection.factors is None:
         operand[..., columns] = mixed_rows.transpose(1, 2).flatten(2)
-    else:  # what the recorded heads add is replaced; all that is left must be the other heads, unless there is a rest
-        assert call.output is not None
-        numbers = call.output[:, :, rows].to(operand, copy=True)
-        own_part = numbers[:, list(heads)]
-        numbers[:, list(heads)] = mixed_rows
+    else:
         if projection.has_rest:
-            numbers[:, list(heads)] -= own_part
-            numbers[:, [head for head in range(call.shape[1]) if head not in heads]] = 0
+            assert call.output is not None
+            mixed_rows = mixed_rows - call.output[:, :, rows].to(operand)
         else:
-            operand[..., projection.columns.flatten()] = 0
-        entering = (numbers * projection.factors[:, :, rows].to(operand)).transpose(1, 2).flatten(2)
-        operand.index_add_(2, projection.columns.flatten(), entering)
-    total = operand @ projection.weight.to(operand)
+            operand[..., columns] = 0
+        entering = (mixed_rows * projection.factors[:, :, rows].to(operand)).transpose(1, 2).flatten(2)
+        operand.index_add_(2, columns, entering)
+    weight = projection.weight.to(operand)
+    total = operand @ weight
+    squares = operand.square() @ weight.square()
     if projection.bias is not None:
-        total = total + projection.bias.to(operand)
+        bias = projection.bias.to(operand)
+        total, squares = total + bias, squares + bias.square()
     errors = (total - result).abs().masked_fill(~sees_any[:, :, ::spacing].all(1), 0)
-    return [float(error) for error in errors.flatten(1).amax(1)]
+
+    # Rounding errors of terms are independent of each other, so that they grow as the root of the sum of squares
+    dtypes = {tensor.dtype for tensor in (projection.matrix, projection.result, call.output) if tensor is not None}
+    precision = max(torch.finfo(dtype).eps for dtype in dtypes)
+    tolerance = max(MAX_RELATIVE_ERROR, ROUNDINGS * precision) * float(squares.max().sqrt())
+    return [float(error) for error in errors.flatten(1).amax(1)], tolerance

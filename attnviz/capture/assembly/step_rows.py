@@ -253,6 +253,7 @@ class StepRows:
             if part.call.ids is not None:
                 first_row = part.place.position - self.start
                 ids[:, first_row : first_row + part.rows] = part.call.ids[list(part.texts), : part.rows]
+        all_norms = [part.call.norms for part in self.parts]
         return replace(
             last.call,
             shape=(self.texts, len(last.call.heads), self.end - self.start, self.keys),
@@ -263,7 +264,9 @@ class StepRows:
             map_type=DenseMaps,
             prompt=first_rows if later_rows and set(later_rows) == {1} else None,
             fields=[self._fields(text) for text in range(self.texts)],
-            norms=None,  # they are in the fields
+            norms=next(
+                (norms for norms in all_norms if norms is not None and norms.refusal), None
+            ),  # else in the fields
             sinks=self._sinks(),
             ids=ids,
         )

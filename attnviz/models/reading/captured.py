@@ -168,13 +168,14 @@ class LayerCalls:
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
         """Stores the output projection's value norms and result, and whether it has a bias."""
-        from attnviz.capture.assembly.output_projection import call_value_norms
+        from attnviz.capture.assembly.output_projection import call_value_norms, contribution_errors
 
         self.readers += 1
-        if self.readers > 1:
+        call = self.calls[-1][1]
+        errors, tolerance = contribution_errors(call, projection)
+        if self.readers > 1 or max(errors) > tolerance:  # or something else enters the map
             self.value_norms = self.result = None
             return
-        call = self.calls[-1][1]
         self.value_norms = call_value_norms(call, projection, range(call.shape[1]))[0]
         self.result, self.has_bias = array_of(projection.result), projection.bias is not None
 

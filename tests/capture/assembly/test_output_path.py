@@ -43,6 +43,12 @@ def in_place(mixed: Tensor, x: Tensor, gates: Any, at: Tensor) -> Tensor:
     return mixed.clone().mul_(gates.by_channel(x).sigmoid().view_as(mixed)).div_(2)
 
 
+def copied(mixed: Tensor, x: Tensor, gates: Any, at: Tensor) -> Tensor:
+    copy = mixed.clone()
+    mixed.relu_()  # in the memory of the output
+    return copy
+
+
 def by_einsum(mixed: Tensor, x: Tensor, gates: Any, at: Tensor) -> Tensor:
     return torch.einsum("bqh,bqhf->bqhf", gates.by_head(x).sigmoid(), mixed)
 
@@ -73,6 +79,7 @@ LINEAR: dict[str, Change] = {
     "gate on the left": lambda mixed, x, gates, at: functional.silu(gates.by_channel(x)) * mixed.flatten(2),
     "gate in another dtype": lambda mixed, x, gates, at: (mixed.double() * gates.by_head(x)[..., None]).float(),
     "gate in place": in_place,
+    "gate in place of the output": lambda mixed, x, gates, at: mixed.mul_(gates.by_head(x).sigmoid()[..., None]),
     "gate by einsum": by_einsum,
     "heads first": lambda mixed, x, gates, at: (
         (mixed.transpose(1, 2) * gates.by_head(x).mT[..., None]).transpose(1, 2).contiguous()
@@ -85,14 +92,15 @@ LINEAR: dict[str, Change] = {
         mixed * gates.by_head(x)[..., None], x, gates, at * gates.by_head(x)[..., None]
     ),
     "difference of heads": differences,
+    "a copy, and then the output changes": copied,
     "layer norm of all heads": layer_norm,
     "layer norm of each head": lambda mixed, x, gates, at: layer_norm(mixed, x, gates, at, SIZE),
 }
 CURVED: dict[str, tuple[Change, str]] = {
     "relu": (lambda mixed, x, gates, at: mixed.relu(), "relu"),
     "its own gate": (lambda mixed, x, gates, at: mixed * mixed.sigmoid(), "sigmoid"),
-    "the layer's input added": (lambda mixed, x, gates, at: mixed.flatten(2) + x, "add"),
-    "tanh in place": (lambda mixed, x, gates, at: mixed.clone().tanh_(), "tanh_"),
+    "tanh in place": (lambda mixed, x, gates, at: mixed.clone().tanh_(), "tanh"),
+    "relu in place of the output": (lambda mixed, x, gates, at: mixed.relu_(), "relu"),
     "softmax": (lambda mixed, x, gates, at: mixed.flatten(2).softmax(-1), "softmax"),
     "arguments by name": (lambda mixed, x, gates, at: torch.div(input=mixed, other=gates.norm), "div"),
     "a mean of several heads": (lambda mixed, x, gates, at: torch.cumsum(mixed, 2), "cumsum"),
@@ -100,6 +108,11 @@ CURVED: dict[str, tuple[Change, str]] = {
         lambda mixed, x, gates, at: mixed * functional.linear(mixed, gates.norm[None]).sigmoid(),
         "mul by a gate made of it",
     ),
+}
+ADDED: dict[str, Change] = {  # as Nystromformer's convolution of the values
+    "the layer's input": lambda mixed, x, gates, at: mixed.flatten(2) + x,
+    "in place": lambda mixed, x, gates, at: mixed.add_(x.view_as(mixed)),
+    "in place, by an operator": lambda mixed, x, gates, at: mixed.__iadd__(x.view_as(mixed)),
 }
 OWN_GATES: dict[str, Change] = {  # their linear map is not the output projection
     "a gate": lambda mixed, x, gates, at: mixed.flatten(2) * gates.by_channel(mixed.flatten(2)).sigmoid(),
@@ -164,12 +177,12 @@ def layer_of(name: str, surroundings: str = "") -> Layer:
 def test_contributions_are_those_of_plain_tensors(name: str, surroundings: str) -> None:
     model = layer_of(name, surroundings)
     ids = torch.cat([IDS, IDS.flip(-1)])
-    recording = attnviz.contributions(model, ids)
+    all_maps = [*attnviz.contributions(model, ids).maps, *attnviz.contributions(model, ids, heads=[1]).maps]
     vectors = model.vectors()
     whole = slice(0, TOKENS)
-    for maps in recording.maps:
+    for maps in all_maps:
         found = cell_maps(maps).window(maps.heads, whole, whole).weights
-        expected = model.seen.weights[maps.item] * vectors[maps.item].norm(dim=-1)
+        expected = (model.seen.weights[maps.item] * vectors[maps.item].norm(dim=-1))[list(maps.heads)]
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert maps.value_norms_fidelity is not None
         assert maps.value_norms_fidelity < 1e-5
@@ -226,6 +239,26 @@ def test_what_is_not_linear_is_refused_by_its_function(name: str) -> None:
     for measure in (attnviz.contributions, attnviz.ablate):
         with pytest.raises(AttnvizError, match=rf"layer 0 .* {function} stands between, which is not linear"):
             measure(Layer(change).eval(), IDS)
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_is_added_to_the_output_is_named(name: str) -> None:
+    for measure in (attnviz.contributions, attnviz.ablate):
+        with pytest.raises(AttnvizError, match=r"layer 0 .* something else is added to it first, by i?add;"):
+            measure(Layer(ADDED[name]).eval(), IDS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_contributions_that_do_not_add_up_are_refused(dtype: torch.dtype) -> None:
+    def unseen(mixed: Tensor, x: Tensor, gates: Any, at: Tensor) -> Tensor:
+        bits = mixed.view(torch.int32 if dtype == torch.float32 else torch.int16).numpy()
+        bits[:] = bits[:, ::-1].copy()  # torch's functions show nothing of it
+        return mixed
+
+    same = attnviz.contributions(Layer(lambda mixed, *_: mixed).eval().to(dtype), IDS)
+    assert all(maps.value_norms_fidelity is not None for maps in same.maps)
+    with pytest.raises(AttnvizError, match=r": something else enters its output projection: .* by up to 0\.\d+"):
+        attnviz.contributions(Layer(unseen).eval().to(dtype), IDS)
 
 
 @pytest.mark.parametrize("name", OWN_GATES)
