@@ -26,12 +26,20 @@ from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.calls.recurrence import ObservedRecurrence
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, is_within, prefixes
-from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import refuse_merged, unobserved_modules
-from attnviz.capture.hooks.torch_functions import UNUSED, Finding, ObservedCall, Observer, StopForward, UnreadableCall
+from attnviz.capture.hooks.torch_functions import (
+    UNUSED,
+    Finding,
+    ObservedCall,
+    Observer,
+    OtherResult,
+    StopForward,
+    UnreadableCall,
+)
 from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
+from attnviz.capture.recording_builder import RecordingBuilder
 from attnviz.capture.runs import RunCounter, TextLoops
 from attnviz.capture.silent_layers import silent_layers
 from attnviz.maps.recording import Recording
@@ -41,7 +49,6 @@ from attnviz.text.tokens import Tokens
 MAX_MAP_SHAPES = 2  # a module with softmaxes of more shapes than this in one run computes no queries x keys map
 NO_SOFTMAX = "numbers that are not a softmax of scores of its queries and keys"
 MANY_SHAPES = f"softmaxes of more than {MAX_MAP_SHAPES} shapes in one run, such as"
-ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # devices on which torch.autocast may lower the precision
 
 
@@ -52,7 +59,7 @@ class Capture:
         self.model, self.options, self.may_stop = model, options, may_stop
         self.lock = RLock()
         self.failure: Exception | None = None  # the first error that observing raised
-        self.unreadable: dict[str, str] = {}  # the kind of unreadable tensors, by the path of the module
+        self.unreadable_tensors: dict[str, str] = {}  # the kind of unreadable tensors, by the path of the module
         self.modules = modules
         self.observer = Observer(modules, self)
         self.numbering = LayerNumbering(modules)
@@ -60,12 +67,14 @@ class Capture:
         self.runs = RunCounter(model, modules.names, reads_ids)
         self.texts = TextCollector(joins=options.attention != IMPLICIT)
         self.padding: BoolArray | None = None  # the mask of the model's inputs, for implicit attention
-        self.unread: dict[str, str] = {}  # why the recurrence of a linear layer is not read, by the path of its module
+        self.unread_recurrences: dict[
+            str, str
+        ] = {}  # why the recurrence of a linear layer is not read, by the path of its module
         self.head_counts: dict[CallSite, int] = {}  # of each observed call
         self.calls: list[CapturedCall] = []  # the kept calls of the present forward pass
         self.map_shapes: dict[tuple[str, int], set[tuple[int, ...]]] = {}  # by module and its run
         self.loops = TextLoops(self.runs)
-        self.others: dict[tuple[object, ...], OtherCall] = {}
+        self.other_results: dict[tuple[object, ...], OtherResult] = {}
         self.parts: set[AttentionPart] = set()
         self.attending: set[str] = set()  # the paths of all modules that attended, also in parts that are not chosen
         self.chunks: Chunks | None = None
@@ -114,15 +123,10 @@ class Capture:
         elif isinstance(finding, ObservedRecurrence):
             self._receive_recurrence(finding)
         elif isinstance(finding, UnreadableCall):
-            self.unreadable.setdefault(finding.caller.name, finding.kind)
+            self.unreadable_tensors.setdefault(finding.caller.name, finding.kind)
         elif self.options.attention in (None, finding.caller.part):
-            caller = finding.caller
-            layer = self.modules.block_of(caller.name, type(caller.module)).number
-            is_named_attention = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
-            shape = tuple(finding.shape)
-            self._keep_other(
-                OtherCall(layer, caller.name, shape, finding.kind, finding.is_attention, is_named_attention)
-            )
+            layer = self.modules.block_of(finding.module, type(finding.caller.module)).number
+            self._keep_other(finding._replace(layer=layer))
 
     def _receive_call(self, observed_call: ObservedCall) -> None:
         """Joins a call to the waiting chunks of queries if it is their next one, else begins a new call."""
@@ -165,7 +169,7 @@ class Capture:
                     self.chunks = Chunks.begin(site, call, observed_call)
                 if self.chunks is None:
                     if is_chosen:
-                        self._keep(site, call, observed_call.shape, observed_call.windows)
+                        self._keep(site, call, caller, observed_call.shape, observed_call.windows)
                     self._stop_after(site)
 
     def _receive_recurrence(self, finding: ObservedRecurrence) -> None:
@@ -176,7 +180,7 @@ class Capture:
                 return
             self.runs.note_attention()
             if isinstance(recurrence, str):
-                self.unread.setdefault(caller.name, recurrence)
+                self.unread_recurrences.setdefault(caller.name, recurrence)
                 return
             site = self.numbering.next_site(caller, is_single_head=False)
             texts, count, tokens, _ = recurrence.values.shape
@@ -188,7 +192,7 @@ class Capture:
                 padding, ids = self.padding if is_known else None, self.runs.ids_of(texts, tokens)
                 call = capture_recurrence(site, heads, first, recurrence, ids, padding)
                 if isinstance(call, str):
-                    self.unread.setdefault(caller.name, call)
+                    self.unread_recurrences.setdefault(caller.name, call)
                     return
                 self.calls.append(call)
             self.head_counts[site] = first + count
@@ -204,12 +208,17 @@ class Capture:
         if chunks is None:
             return
         if self.options.is_chosen(chunks.site.layer):
-            self._keep(chunks.site, chunks.joined(), chunks.shape, chunks.windows)
+            self._keep(chunks.site, chunks.joined(), chunks.caller, chunks.shape, chunks.windows)
         if chunks.is_complete:
             self._stop_after(chunks.site)
 
     def _keep(
-        self, site: CallSite, call: AttentionCall | None, shape: torch.Size, windows: Windows | None = None
+        self,
+        site: CallSite,
+        call: AttentionCall | None,
+        caller: CallingModule,
+        shape: torch.Size,
+        windows: Windows | None,
     ) -> None:
         """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site."""
         shapes_in_run = self.map_shapes.setdefault((site.module, site.run), set())
@@ -217,7 +226,7 @@ class Capture:
             shapes_in_run.add(call.shape[2:])
         if call is None or len(shapes_in_run) > MAX_MAP_SHAPES:
             kind = NO_SOFTMAX if call is None else MANY_SHAPES
-            self._keep_other(OtherCall(site.layer, site.module, tuple(shape), kind))
+            self._keep_other(OtherResult(caller, shape, kind, is_attention=True, layer=site.layer))
             return
         first_head = self._first_head(site)
         end = self.head_counts[site] = first_head + call.shape[1]
@@ -261,9 +270,9 @@ class Capture:
             return site.head or 0
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
-    def _keep_other(self, other: OtherCall) -> None:
+    def _keep_other(self, other: OtherResult) -> None:
         """Keeps a description, unless one of the same module, `is_attention`, kind and shape is kept already."""
-        self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
+        self.other_results.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
 
     @property
     def joins_chunks(self) -> bool:
@@ -400,18 +409,18 @@ class Capture:
             self._end_chunks()
             self.texts.end(self.calls)
         with hidden_from_run():
-            return ForwardPass(
+            return RecordingBuilder(
                 model=self.model,
                 modules=self.modules,
                 options=self.options,
                 runs=self.runs,
                 head_counts=self.head_counts,
                 texts=self.texts,
-                others=list(self.others.values()),
+                other_results=list(self.other_results.values()),
                 parts=self.parts,
-                unreadable=self.unreadable,
+                unreadable_tensors=self.unreadable_tensors,
                 silent_layers=self.silent_layers,
-                unread=self.unread,
+                unread_recurrences=self.unread_recurrences,
             ).recording()
 
     @contextmanager
@@ -436,7 +445,7 @@ class Capture:
     @property
     def has_run(self) -> bool:
         """True if a module of the model was called or attended."""
-        return bool(self.runs.was_called or self.head_counts or self.unreadable)
+        return bool(self.runs.was_called or self.head_counts or self.unreadable_tensors)
 
     @property
     def silent_layers(self) -> dict[int, str]:
@@ -444,12 +453,16 @@ class Capture:
 
         def explained() -> set[str]:
             # An unused softmax may be that of a router of experts, which attends to nothing.
-            other_attention = (other for other in self.others.values() if other.is_attention and other.kind != UNUSED)
-            paths = {other.module for other in other_attention} | self.unreadable.keys()
+            other_attention = (
+                other for other in self.other_results.values() if other.is_attention and other.kind != UNUSED
+            )
+            paths = {other.module for other in other_attention} | self.unreadable_tensors.keys()
             return paths | set(unobserved_modules(self.modules.modules, self.attending | paths))
 
         if self.options.attention == IMPLICIT:
-            return silent_layers(self.modules, {site.module for site in self.head_counts}, lambda: self.unread)
+            return silent_layers(
+                self.modules, {site.module for site in self.head_counts}, lambda: self.unread_recurrences
+            )
         return silent_layers(self.modules, self.attending, explained)
 
 

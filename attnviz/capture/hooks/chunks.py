@@ -12,7 +12,7 @@ from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropo
 from attnviz.capture.calls.placed_rows import with_all_keys
 from attnviz.capture.calls.readable import share_memory
 from attnviz.capture.flow.lineage import LongerAxis, Piece
-from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.flow.sites import CallingModule, CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall
 
 CHUNKED = "queries were computed in chunks, each over other keys; cells between chunks are hidden"
@@ -23,6 +23,7 @@ class Chunks:
     """The chunks of an attention call so far."""
 
     site: CallSite  # the place of the call in the model
+    caller: CallingModule  # the module that makes it
     shape: torch.Size  # the shape of the first chunk, for messages
     calls: list[AttentionCall]  # the call of each chunk
     queries: tuple[Piece, ...]  # the possible ranges of the last chunk among all queries
@@ -47,6 +48,7 @@ class Chunks:
         key_starts = [_key_starts(call, observed_call.keys.pieces)]
         return cls(
             site,
+            observed_call.caller,
             observed_call.shape,
             [_with_copies(call)],
             first_pieces,

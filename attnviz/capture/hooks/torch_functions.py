@@ -4,6 +4,7 @@ Scaled dot-product attention and torch's fused layers have all of a call in thei
 is found in the dataflow from one function to the next. Each way gives a finding, which the observer hands on.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -42,6 +43,7 @@ MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass co
 DOT_PRODUCT = "scaled_dot_product_attention"
 FUSED_ENCODER = "_transformer_encoder_layer_fwd"
 OTHER_HEADS = "weights whose axes do not fit the module's number of heads"
+ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 UNUSED = "a softmax whose result multiplies no observed values"
 
 
@@ -81,12 +83,34 @@ class ObservedCall(NamedTuple):
 
 
 class OtherResult(NamedTuple):
-    """A normalised tensor that is no attention map over queries and keys; its kind is a noun phrase."""
+    """A normalised tensor that is no attention map over queries and keys."""
 
-    caller: CallingModule
+    caller: CallingModule  # the module that computed it
     shape: torch.Size
-    kind: str
-    is_attention: bool
+    kind: str  # a noun phrase that describes it
+    is_attention: bool  # True if the module attends in another way
+    layer: int | None = None  # the number of the module's block; ``None`` if it has none
+
+    @property
+    def module(self) -> str:
+        """The path of the module."""
+        return self.caller.name
+
+    @property
+    def is_called_attention(self) -> bool:
+        """True if the module's class is named attention; if neither flag is set, it is named only if all else fails."""
+        return bool(ATTENTION_CLASS.search(type(self.caller.module).__name__))
+
+    @property
+    def place(self) -> str:
+        """The module, and its layer if it has one, for messages."""
+        name = self.module or "the model itself"
+        return name if self.layer is None else f"layer {self.layer} ({name})"
+
+    @property
+    def description(self) -> str:
+        """The kind and the shape, for messages."""
+        return f"{self.kind} {tuple(self.shape)}"
 
 
 class UnreadableCall(NamedTuple):

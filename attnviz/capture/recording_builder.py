@@ -13,7 +13,7 @@ from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
-from attnviz.capture.hooks.torch_functions import UNUSED
+from attnviz.capture.hooks.torch_functions import UNUSED, OtherResult
 from attnviz.capture.key_remarks import remarks_on_keys
 from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
@@ -29,34 +29,9 @@ IMPLICIT_REMARK = (
 )
 
 
-@dataclass(frozen=True)
-class OtherCall:
-    """A result of a module that is not a map of queries and keys."""
-
-    layer: int | None  # the number of its block; ``None`` if it has none
-    module: str  # the path of the module
-    shape: tuple[int, ...]  # the shape of the result
-    kind: str = ""  # a noun phrase that describes the result; "" if no more is known
-    is_attention: bool = True  # True if the module attends in another way
-    # True if the module's class is named attention, such as deformable attention. A module with neither flag is
-    # mentioned only if nothing else was found.
-    is_called_attention: bool = False
-
-    @property
-    def place(self) -> str:
-        """The module, and its layer if it has one, for messages."""
-        name = self.module or "the model itself"
-        return name if self.layer is None else f"layer {self.layer} ({name})"
-
-    @property
-    def description(self) -> str:
-        """The kind and the shape, for messages."""
-        return f"{self.kind} {self.shape}".strip()
-
-
 @dataclass(frozen=True, eq=False)
-class ForwardPass:
-    """The attention calls of one recording."""
+class RecordingBuilder:
+    """Builds the recording of one or several forward passes from what was found in them."""
 
     model: nn.Module  # the model
     modules: ModuleIndex  # the modules of the model
@@ -65,11 +40,11 @@ class ForwardPass:
     # The number of heads of each layer up to each call; 0 if they were not looked at
     head_counts: Mapping[CallSite, int]
     texts: TextCollector  # the chosen calls
-    others: Sequence[OtherCall]  # the results that are no maps of queries and keys
+    other_results: Sequence[OtherResult]  # the results that are no maps of queries and keys
     parts: Collection[AttentionPart]  # the attention of an encoder-decoder that the model has
-    unreadable: Mapping[str, str]  # the kind of tensors that could not be read, by module
+    unreadable_tensors: Mapping[str, str]  # the kind of tensors that could not be read, by module
     silent_layers: Mapping[int, str]  # what layers without attention compute, by number
-    unread: Mapping[str, str]  # why the recurrence of a linear layer is not read, by module
+    unread_recurrences: Mapping[str, str]  # why the recurrence of a linear layer is not read, by module
 
     def recording(self) -> Recording:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys."""
@@ -156,13 +131,13 @@ class ForwardPass:
         return [call for call in self.texts.calls if call.site.module not in others]
 
     @cached_property
-    def _unused_beside_calls(self) -> list[OtherCall]:
+    def _unused_beside_calls(self) -> list[OtherResult]:
         """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
         shapes: dict[str, set[tuple[int, int]]] = {}  # queries and keys of each module's calls
         for call in self.texts.calls:
             shapes.setdefault(call.site.module, set()).add((call.shape[2], call.shape[3]))
         unused = []
-        for other in self.others:
+        for other in self.other_results:
             queries, keys = (1, *other.shape)[-2:]  # a vector is one query
             # A softmax in chunks has fewer queries.
             fits = any(queries <= rows and keys == columns for rows, columns in shapes.get(other.module, ()))
@@ -171,14 +146,14 @@ class ForwardPass:
         return unused
 
     @cached_property
-    def _other_attention(self) -> list[OtherCall]:
+    def _other_attention(self) -> list[OtherResult]:
         """The results of modules that attend in another way."""
-        return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
+        return [other for other in self.other_results if other.is_attention and other not in self._unused_beside_calls]
 
     def _refuse_no_recurrence(self) -> None:
         """Raises AttnvizError if the implicit attention of a chosen layer, or of all layers, is unknown; says why."""
         chosen_layers = self.options.selection.chosen_layers or ()
-        for module, reason in self.unread.items():
+        for module, reason in self.unread_recurrences.items():
             layer = self.modules.block_of(module, type(self.modules.modules[module])).number
             if not self.head_counts or layer in chosen_layers:
                 place = module if layer is None else f"layer {layer} ({module})"
@@ -195,8 +170,8 @@ class ForwardPass:
         """Raises AttnvizError if no attention call of the chosen part was observed; the message says why."""
         if self.head_counts:
             return
-        if self.unreadable:
-            module, kind = next(iter(self.unreadable.items()))
+        if self.unreadable_tensors:
+            module, kind = next(iter(self.unreadable_tensors.items()))
             raise AttnvizError(
                 f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {kind}; "
                 "run the forward pass on plain tensors"
@@ -209,7 +184,11 @@ class ForwardPass:
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
                 f"choose {or_list(sorted(self.parts))} attention"
             )
-        observation = f": {self.others[0].module or 'it'} computes {self.others[0].description}" if self.others else ""
+        observation = (
+            f": {self.other_results[0].module or 'it'} computes {self.other_results[0].description}"
+            if self.other_results
+            else ""
+        )
         exception = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}{observation}; attnviz recognizes "
@@ -219,20 +198,22 @@ class ForwardPass:
     def _implicit_remarks(self) -> Iterator[str]:
         """Yields what implicit attention is, and which linear layers are left out."""
         yield IMPLICIT_REMARK
-        for module, reason in self.unread.items():
+        for module, reason in self.unread_recurrences.items():
             yield f"Left out: {module or 'the model'}: {reason}."
 
     def _remarks_on_missing(self) -> Iterator[str]:
         """Yields a remark on each kind of attention that the recording lacks, with the modules that compute it."""
-        if self.unreadable:
-            kinds = " or on ".join(dict.fromkeys(self.unreadable.values()))
-            modules = _and_others(list(self.unreadable), "the model", "and of")
+        if self.unreadable_tensors:
+            kinds = " or on ".join(dict.fromkeys(self.unreadable_tensors.values()))
+            modules = _and_others(list(self.unreadable_tensors), "the model", "and of")
             yield f"Left out: attention of {modules}, computed on {kinds}."
         if self.modules.outsiders:
             names = _and_others(list(self.modules.outsiders))
             yield f"Left out: attention of {names}, which is no part of {self._name}."
         observed_modules = {site.module for site in self.head_counts}
-        known_modules = observed_modules | {other.module for other in self.others} | self.unreadable.keys()
+        known_modules = (
+            observed_modules | {other.module for other in self.other_results} | self.unreadable_tensors.keys()
+        )
         compiled_modules = unobserved_modules(self.modules.modules, known_modules)
         if compiled_modules:
             verb = "compute" if len(compiled_modules) > 1 else "computes"
@@ -240,7 +221,7 @@ class ForwardPass:
             yield f"Left out: what {modules} {verb} as compiled code, which cannot be observed."
         others = [
             other
-            for other in self.others
+            for other in self.other_results
             if other in self._other_attention or (other.is_called_attention and other.module not in observed_modules)
         ]
         if others:
