@@ -29,7 +29,8 @@ def test_every_view_is_drawn_and_tokens_stay_text_in_firefox(tmp_path: Path) -> 
     profile.mkdir()
     with firefox(profile) as browser:
         browser.open(page)
-        assert browser.evaluate("document.querySelectorAll('.thumb canvas').length") == 2
+        browser.evaluate("location.hash = 'view=maps'")  # few heads begin side by side
+        browser.until("document.querySelectorAll('.thumb canvas').length === 2")
         assert browser.evaluate("document.querySelector('.text-strip .token').textContent") == HOSTILE[0]
         shown = {
             "#head=1.0": "canvas.stage-base",
