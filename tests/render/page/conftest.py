@@ -58,10 +58,20 @@ class Opened:
         self.page.on(event, listener)
 
     def forget(self) -> None:
-        """Leaves the page as it was before."""
-        assert self.page.context.pages == [self.page], "a page behind another one draws one frame a second"
+        """Leaves the window as it was before."""
         for event, listener in self.listeners:
             self.page.remove_listener(event, listener)
+        self.let_go()
+
+    def begin_again(self) -> None:
+        """Shows what the page began with: nothing that a reader has chosen, opened or pointed at is left."""
+        self.let_go()
+        self.evaluate("document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close())")
+        self.evaluate("(document.activeElement.blur(), scrollTo(0, 0), set(begun))")
+        self.settle()
+
+    def let_go(self) -> None:
+        assert self.page.context.pages == [self.page], "a page behind another one draws one frame a second"
         self.page.mouse.up()
         self.page.mouse.move(-1, -1)
         self.page.emulate_media(media="null")
@@ -171,7 +181,17 @@ def show_to_all(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
     opener.close()
 
 
-@pytest.fixture(scope="module")
-def page(show_to_all: Opener) -> Opened:
-    """A page of a sentence."""
-    return show_to_all(report_of(sentence()))
+@pytest.fixture(scope="package")
+def sentence_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A page of a sentence for all tests of this folder: a page of its own costs a test more than most claims."""
+    opener = Opener(browser, tmp_path_factory.mktemp("sentence"))
+    yield opener(report_of(sentence()))
+    opener.close()
+
+
+@pytest.fixture
+def page(sentence_page: Opened) -> Iterator[Opened]:
+    """The page of a sentence, as it begins; afterwards it may not have complained or asked for anything."""
+    yield sentence_page
+    sentence_page.begin_again()
+    assert sentence_page.wrong == []

@@ -10,7 +10,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.overlays import HUES
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import report_of, sentence
 
 pytestmark = pytest.mark.slow
@@ -21,58 +21,53 @@ def many(layers: int = 12, heads: int = 20) -> Recording:
     return Recording(maps=tuple(maps), model="a test")
 
 
-def test_link_to_what_the_page_does_not_have_says_so_until_the_reader_goes_on(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate("location.hash = 'head=9.9&query=zebra&sort=mass'")
-    opened.until("!document.getElementById('wrong').hidden")
-    said = opened.text("#wrong")
+def test_link_to_what_the_page_does_not_have_says_so_until_the_reader_goes_on(page: Opened) -> None:
+    page.evaluate("location.hash = 'head=9.9&query=zebra&sort=mass'")
+    page.until("!document.getElementById('wrong').hidden")
+    said = page.text("#wrong")
     assert said == "The link names what this page does not have: no head 9.9, no query “zebra”, no metric mass."
-    opened.page.click(".thumb >> nth=2")
-    opened.until("state.head === 2")
-    assert opened.evaluate("document.getElementById('wrong').hidden")
+    page.page.click(".thumb >> nth=2")
+    page.until("state.head === 2")
+    assert page.evaluate("document.getElementById('wrong').hidden")
 
 
-def test_hint_under_the_text_says_how_heads_are_chosen_and_let_go_of(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    assert "Click a head, then Shift and click another, to compare them." in opened.text("#keys-hint")
+def test_hint_under_the_text_says_how_heads_are_chosen_and_let_go_of(page: Opened) -> None:
+    assert "Click a head, then Shift and click another, to compare them." in page.text("#keys-hint")
     for number in (1, 6):
-        opened.page.hover(f".thumb >> nth={number}")
-        opened.page.click(f".thumb:nth-of-type({number + 1}) .tick")
-    assert opened.evaluate("state.chosen") == [1, 6]
-    assert opened.text("#keys-hint").startswith("2 heads are chosen: the buttons below show them together.")
-    opened.press("Escape")
-    assert opened.evaluate("state.chosen") == []
-    assert opened.page.locator(".thumb.taken").count() == 0
+        page.page.hover(f".thumb >> nth={number}")
+        page.page.click(f".thumb:nth-of-type({number + 1}) .tick")
+    assert page.evaluate("state.chosen") == [1, 6]
+    assert page.text("#keys-hint").startswith("2 heads are chosen: the buttons below show them together.")
+    page.press("Escape")
+    assert page.evaluate("state.chosen") == []
+    assert page.page.locator(".thumb.taken").count() == 0
 
 
-def test_open_head_is_one_of_those_that_are_shown_together(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.click(".thumb >> nth=1", modifiers=["Shift"])
-    opened.page.click(".thumb >> nth=7")
-    opened.page.click("#choose-together button:text-is('Side by side')")
-    opened.until("scene.current?.stages?.length === 2")
-    assert opened.text("#head-title") == "Heads 0.1, 1.3 side by side"
+def test_open_head_is_one_of_those_that_are_shown_together(page: Opened) -> None:
+    page.page.click(".thumb >> nth=1", modifiers=["Shift"])
+    page.page.click(".thumb >> nth=7")
+    page.page.click("#choose-together button:text-is('Side by side')")
+    page.until("scene.current?.stages?.length === 2")
+    assert page.text("#head-title") == "Heads 0.1, 1.3 side by side"
 
 
-def test_heads_are_added_beside_an_open_one_and_taken_away_again(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.click(".thumb >> nth=1", modifiers=["Shift"])
-    opened.page.click(".thumb >> nth=7")
-    opened.until("scene.shown?.number === 7")
+def test_heads_are_added_beside_an_open_one_and_taken_away_again(page: Opened) -> None:
+    page.page.click(".thumb >> nth=1", modifiers=["Shift"])
+    page.page.click(".thumb >> nth=7")
+    page.until("scene.shown?.number === 7")
     for number, beside in ((2, [7, 2]), (4, [7, 2, 4]), (7, [2, 4]), (2, [])):
-        opened.page.click(f".thumb[data-number='{number}']", modifiers=["Shift"])
+        page.page.click(f".thumb[data-number='{number}']", modifiers=["Shift"])
         drawn = "(scene.current?.stages ?? []).map(({ picture }) => picture.shown.number)"
-        opened.until(f"{drawn}.join() === {beside}.join()")
-    assert opened.evaluate("[state.head, state.together, ...state.chosen]") == [None, None, 4]
-    opened.evaluate("history.back()")
-    opened.until("scene.current?.stages?.length === 2")
+        page.until(f"{drawn}.join() === {beside}.join()")
+    assert page.evaluate("[state.head, state.together, ...state.chosen]") == [None, None, 4]
+    page.evaluate("history.back()")
+    page.until("scene.current?.stages?.length === 2")
 
 
-def test_a_difference_of_two_heads_becomes_three_heads_side_by_side(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate("set({ chosen: [1, 6], together: 'difference' })")
-    opened.page.click(".thumb[data-number='8']", modifiers=["Shift"])
-    opened.until("scene.current?.stages?.length === 3 && state.together === 'side'")
+def test_a_difference_of_two_heads_becomes_three_heads_side_by_side(page: Opened) -> None:
+    page.evaluate("set({ chosen: [1, 6], together: 'difference' })")
+    page.page.click(".thumb[data-number='8']", modifiers=["Shift"])
+    page.until("scene.current?.stages?.length === 3 && state.together === 'side'")
 
 
 def test_long_touch_chooses_a_head_and_then_touches_choose_others(show: Opener) -> None:
@@ -134,57 +129,54 @@ def test_few_heads_begin_side_by_side_with_numbers(show: Opener) -> None:
     opened.until("scene.current?.stages?.length === 4")
 
 
-def test_thumbnail_under_the_pointer_shades_the_text_and_says_its_numbers(show: Opener) -> None:
+def test_thumbnail_under_the_pointer_shades_the_text_and_says_its_numbers(page: Opened) -> None:
     recording = sentence()
-    opened = show(report_of(recording))
-    hint = opened.text("#keys-hint")
-    opened.page.hover(".thumb >> nth=6")
-    opened.until("scene.pointed?.number === 6")
-    assert opened.text("#keys-hint").startswith("Head 1.2 · previous token 1.00 · entropy")
+    hint = page.text("#keys-hint")
+    page.page.hover(".thumb >> nth=6")
+    page.until("scene.pointed?.number === 6")
+    assert page.text("#keys-hint").startswith("Head 1.2 · previous token 1.00 · entropy")
     weights, visible = dense(recording, 1).weights[2], dense(recording, 1).visible
     means = weights.sum(axis=0) / visible.sum(axis=0)
-    shaded = opened.evaluate("[...scene.strip.drawn[0].words.shading.values]")
+    shaded = page.evaluate("[...scene.strip.drawn[0].words.shading.values]")
     assert shaded == pytest.approx(means.tolist(), rel=1e-5)
-    opened.page.mouse.move(2, 2)
-    opened.until("scene.pointed === null")
-    assert opened.text("#keys-hint") == hint
+    page.page.mouse.move(2, 2)
+    page.until("scene.pointed === null")
+    assert page.text("#keys-hint") == hint
 
 
-def test_drag_over_a_histogram_filters_the_heads(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.click("#choose-list button:text-is('Numbers')")
+def test_drag_over_a_histogram_filters_the_heads(page: Opened) -> None:
+    page.page.click("#choose-list button:text-is('Numbers')")
     name = "previous"
-    box = opened.page.locator(f"svg[aria-label^='Histogram of {name},']").bounding_box()
-    opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 5)
-    opened.page.mouse.down()
-    opened.page.mouse.move(box["x"] + box["width"] + 3, box["y"] + 5)
-    opened.page.mouse.up()
-    low, high = (float(word.split("=")[1]) for word in opened.evaluate("state.filter").split())
-    values = opened.evaluate(f"page.heads.map((_, head) => numberOf(head, '{name}'))")
+    box = page.page.locator(f"svg[aria-label^='Histogram of {name},']").bounding_box()
+    page.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 5)
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + box["width"] + 3, box["y"] + 5)
+    page.page.mouse.up()
+    low, high = (float(word.split("=")[1]) for word in page.evaluate("state.filter").split())
+    values = page.evaluate(f"page.heads.map((_, head) => numberOf(head, '{name}'))")
     assert (low, high) == pytest.approx(((min(values) + max(values)) / 2, max(values)), abs=0.02)
-    assert opened.page.locator("tbody tr[data-head]").count() == sum(low <= value <= high for value in values) == 1
-    box = opened.page.locator(f"svg[aria-label^='Histogram of {name},']").bounding_box()
-    opened.page.mouse.click(box["x"] + 10, box["y"] + 5)
-    assert opened.evaluate("state.filter") == ""
-    assert opened.page.locator("tbody tr[data-head]").count() == 12
+    assert page.page.locator("tbody tr[data-head]").count() == sum(low <= value <= high for value in values) == 1
+    box = page.page.locator(f"svg[aria-label^='Histogram of {name},']").bounding_box()
+    page.page.mouse.click(box["x"] + 10, box["y"] + 5)
+    assert page.evaluate("state.filter") == ""
+    assert page.page.locator("tbody tr[data-head]").count() == 12
 
 
-def test_heads_lie_over_each_other_in_a_hue_each(show: Opener) -> None:
+def test_heads_lie_over_each_other_in_a_hue_each(page: Opened) -> None:
     recording = sentence()
-    opened = show(report_of(recording))
-    opened.evaluate("location.hash = 'heads=0.1,1.2,2.0&together=overlay&query=it'")
-    opened.until("scene.shown?.all?.length === 3 && state.pin")
-    assert opened.text("#head-title") == "Heads 0.1, 1.2, 2.0 overlaid"
-    assert opened.page.locator("#legend .swatch").count() >= 3
-    query = opened.evaluate("state.pin.query")
+    page.evaluate("location.hash = 'heads=0.1,1.2,2.0&together=overlay&query=it'")
+    page.until("scene.shown?.all?.length === 3 && state.pin")
+    assert page.text("#head-title") == "Heads 0.1, 1.2, 2.0 overlaid"
+    assert page.page.locator("#legend .swatch").count() >= 3
+    query = page.evaluate("state.pin.query")
     rows = [dense(recording, layer).weights[head, query] for layer, head in ((0, 1), (1, 2), (2, 0))]
     shading = "scene.strip.drawn[0].words.shading"
-    assert opened.evaluate(f"[...{shading}.values]") == pytest.approx(np.max(rows, axis=0).tolist(), rel=1e-6)
-    hues = opened.evaluate("HUES")
+    assert page.evaluate(f"[...{shading}.values]") == pytest.approx(np.max(rows, axis=0).tolist(), rel=1e-6)
+    hues = page.evaluate("HUES")
     assert hues == ["#{:02x}{:02x}{:02x}".format(*hue) for hue in HUES], "those of figures"
-    assert opened.evaluate(f"{shading}.colors") == [hues[head] for head in np.argmax(rows, axis=0)]
-    assert len(opened.evaluate("scene.current.stage.picture.linesOfAll.map((lines) => lines.length)")) == 3
-    svg = opened.evaluate("svgOfView()")
+    assert page.evaluate(f"{shading}.colors") == [hues[head] for head in np.argmax(rows, axis=0)]
+    assert len(page.evaluate("scene.current.stage.picture.linesOfAll.map((lines) => lines.length)")) == 3
+    svg = page.evaluate("svgOfView()")
     assert all(hue in svg for hue in hues[:3])
     assert "Head 1.2" in svg
 
@@ -204,34 +196,32 @@ SIZED = {
 }
 
 
-def test_every_view_is_saved_as_wide_as_a_column_with_all_that_is_in_it(show: Opener) -> None:
-    opened = show(report_of(sentence()))
+def test_every_view_is_saved_as_wide_as_a_column_with_all_that_is_in_it(page: Opened) -> None:
     for address, wanted in SIZED.items():
-        opened.evaluate(f"location.hash = '{address}&size=column'")
-        opened.until("state.size === 'column' && (scene.current || state.list === 'maps')")
-        opened.settle()
+        page.evaluate(f"location.hash = '{address}&size=column'")
+        page.until("state.size === 'column' && (scene.current || state.list === 'maps')")
+        page.settle()
         if "query=it" in address and "head" not in address:
-            opened.until("scene.shown?.whole")
-        drawing = ElementTree.fromstring(opened.evaluate("svgOfView()"))
+            page.until("scene.shown?.whole")
+        drawing = ElementTree.fromstring(page.evaluate("svgOfView()"))
         assert drawing.get("width") == "89mm", address
         texts = {"".join(element.itertext()) for element in drawing.iter("{http://www.w3.org/2000/svg}text")}
         assert wanted <= texts, address
-        beyond = opened.evaluate(BEYOND)
+        beyond = page.evaluate(BEYOND)
         assert beyond == [], address
-        assert opened.evaluate("canvasOfView().then(({ width }) => width)") == 1051, address
+        assert page.evaluate("canvasOfView().then(({ width }) => width)") == 1051, address
 
 
-def test_a_saved_table_has_every_number_in_letters_that_can_be_read(show: Opener) -> None:
-    opened = show(report_of(sentence()))
+def test_a_saved_table_has_every_number_in_letters_that_can_be_read(page: Opened) -> None:
     for address, cells in (("view=numbers", "tbody td:not(.pattern)"), ("head=1.2&view=table", "tbody td")):
-        opened.evaluate(f"location.hash = '{address}&size=column'")
-        opened.until(f"state.size === 'column' && document.querySelector('{cells}')")
-        drawing = ElementTree.fromstring(opened.evaluate("svgOfView()"))
+        page.evaluate(f"location.hash = '{address}&size=column'")
+        page.until(f"state.size === 'column' && document.querySelector('{cells}')")
+        drawing = ElementTree.fromstring(page.evaluate("svgOfView()"))
         texts = list(drawing.iter("{http://www.w3.org/2000/svg}text"))
-        shown = [line for cell in opened.page.locator(cells).all_inner_texts() for line in cell.split("\n")]
+        shown = [line for cell in page.page.locator(cells).all_inner_texts() for line in cell.split("\n")]
         assert Counter(shown) <= Counter("".join(text.itertext()) for text in texts), address
         assert min(float(text.get("font-size", 0)) for text in texts) >= 11
-        assert "scale(" not in opened.evaluate("svgOfView()")
+        assert "scale(" not in page.evaluate("svgOfView()")
 
 
 # The texts of a file that are not seen whole in it.
@@ -321,12 +311,11 @@ def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_
     assert opened.evaluate(PICTURES) == first
 
 
-def test_many_lines_of_a_token_are_few_elements_with_all_of_the_lines(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.open_head(1)
-    opened.evaluate("set({view: 'arcs'})")
-    opened.until("scene.current?.stage?.picture instanceof ArcsPicture")
-    drawn = opened.evaluate("""(() => {
+def test_many_lines_of_a_token_are_few_elements_with_all_of_the_lines(page: Opened) -> None:
+    page.open_head(1)
+    page.evaluate("set({view: 'arcs'})")
+    page.until("scene.current?.stage?.picture instanceof ArcsPicture")
+    drawn = page.evaluate("""(() => {
         const { picture } = scene.current.stage;
         const lines = Array.from({ length: 400 }, (_, rank) => ({ query: 0, key: rank % 3, value: 0.9 - rank / 500 }));
         return [picture.linesOf([lines], picture.scale, 1), picture.linesOf([lines], picture.scale, 1, STRENGTHS)].map(
@@ -334,7 +323,7 @@ def test_many_lines_of_a_token_are_few_elements_with_all_of_the_lines(show: Open
     })()""")
     each, merged = drawn
     assert len(each) == 400
-    assert len(merged) <= opened.evaluate("STRENGTHS")
+    assert len(merged) <= page.evaluate("STRENGTHS")
     assert "".join(path for path, _ in each) == "".join(path for path, _ in merged)
     merged_opacities = [opacity for path, opacity in merged for _ in range(path.count("M"))]
     assert all(0 <= own - other <= 1 / 32 + 0.001 for (_, other), own in zip(each, merged_opacities, strict=True))

@@ -16,7 +16,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import NUMBERS, large, long_maps, report_of, sentence
 
 pytestmark = pytest.mark.slow
@@ -71,12 +71,11 @@ def test_contributions_of_the_page_are_those_of_python(show: Opener, source: Any
     assert line[seen] == pytest.approx(weights[query][seen], abs=1e-5, rel=within)
 
 
-def test_page_of_weights_alone_offers_no_contributions_and_ignores_them_in_an_address(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate("location.hash = 'head=1.2&of=contributions'")
-    opened.until("scene.current !== null")
-    assert opened.evaluate("state.of") == "weight"
-    assert not opened.page.is_visible("#choose-of")
+def test_page_of_weights_alone_offers_no_contributions_and_ignores_them_in_an_address(page: Opened) -> None:
+    page.evaluate("location.hash = 'head=1.2&of=contributions'")
+    page.until("scene.current !== null")
+    assert page.evaluate("state.of") == "weight"
+    assert not page.page.is_visible("#choose-of")
 
 
 def test_command_of_contributions_draws_them(show: Opener) -> None:

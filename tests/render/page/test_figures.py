@@ -6,7 +6,7 @@ import pytest
 
 from attnviz.maps.recording import Recording
 from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import large, long_maps, report_of, sentence
+from tests.render.page.examples import large, long_maps, report_of
 
 pytestmark = pytest.mark.slow
 
@@ -25,16 +25,15 @@ WATCHED = """(() => {
 
 
 @pytest.mark.parametrize("address", ["head=1.2", "query=it"])
-def test_a_move_of_the_pointer_changes_marks_alone(show: Opener, address: str) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate(f"location.hash = '{address}'")
-    opened.until("scene.current?.stage && (scene.shown.whole ?? true)")
-    opened.settle()
-    opened.evaluate(WATCHED)
+def test_a_move_of_the_pointer_changes_marks_alone(page: Opened, address: str) -> None:
+    page.evaluate(f"location.hash = '{address}'")
+    page.until("scene.current?.stage && (scene.shown.whole ?? true)")
+    page.settle()
+    page.evaluate(WATCHED)
     for query, key in ((3, 5), (4, 2)):
-        opened.page.mouse.move(*opened.evaluate(MIDDLE.format(query, key)))
-        opened.settle()
-    assert opened.evaluate("[...changed]") == ["marks"]
+        page.page.mouse.move(*page.evaluate(MIDDLE.format(query, key)))
+        page.settle()
+    assert page.evaluate("[...changed]") == ["marks"]
 
 
 MIDDLE = """(({{ picture, viewport }}) => {{
@@ -91,24 +90,23 @@ MOVES = """(() => {
 
 
 @pytest.mark.parametrize(("motion", "glides"), [("no-preference", 2), ("reduce", 0)])
-def test_a_thumbnail_grows_into_its_map_and_shrinks_back(show: Opener, motion: Any, glides: int) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.emulate_media(reduced_motion=motion)
-    opened.show_maps()
-    opened.evaluate(MOVES)
-    opened.page.click(".thumb >> nth=6")
-    opened.until("scene.current?.stage")
-    opened.settle()
-    opened.page.click("#back")
-    opened.until("state.head === null && document.activeElement.matches('.thumb')")
-    moves = opened.evaluate("moves")
+def test_a_thumbnail_grows_into_its_map_and_shrinks_back(page: Opened, motion: Any, glides: int) -> None:
+    page.page.emulate_media(reduced_motion=motion)
+    page.show_maps()
+    page.evaluate(MOVES)
+    page.page.click(".thumb >> nth=6")
+    page.until("scene.current?.stage")
+    page.settle()
+    page.page.click("#back")
+    page.until("state.head === null && document.activeElement.matches('.thumb')")
+    moves = page.evaluate("moves")
     assert len(moves) == glides
     if moves:
         grown, shrunk = moves
         assert grown[1] > 3 * shrunk[1]
         assert {grown[3], shrunk[3]} == {180}
-        opened.until("!document.querySelector('.gliding')")
-    opened.page.emulate_media(reduced_motion="no-preference")
+        page.until("!document.querySelector('.gliding')")
+    page.page.emulate_media(reduced_motion="no-preference")
 
 
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
@@ -150,11 +148,10 @@ def test_labels_of_the_last_row_and_column_are_whole_where_they_are_marked(show:
 
 
 @pytest.mark.parametrize("size", ["column", "page", "slide"])
-def test_titles_of_heads_side_by_side_are_whole_in_a_saved_figure(show: Opener, size: str) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate(f"set({{ chosen: [1, 6, 2, 7], together: 'side', size: '{size}' }})")
-    opened.until("scene.current?.stages?.length === 4")
-    texts = opened.evaluate(
+def test_titles_of_heads_side_by_side_are_whole_in_a_saved_figure(page: Opened, size: str) -> None:
+    page.evaluate(f"set({{ chosen: [1, 6, 2, 7], together: 'side', size: '{size}' }})")
+    page.until("scene.current?.stages?.length === 4")
+    texts = page.evaluate(
         "[...new DOMParser().parseFromString(svgOfView(), 'image/svg+xml').querySelectorAll('text')]"
         ".map((text) => text.textContent).join(' ')"
     )

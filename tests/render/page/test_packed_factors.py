@@ -21,7 +21,7 @@ from attnviz.streaming.factors import ScoreFactors
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import SENTENCE, report_of, sentence
 
 SCALE = 0.25
@@ -112,11 +112,10 @@ def test_why_a_weight_is_what_it_is_of_a_short_text(show: Opener) -> None:
 
 
 @pytest.mark.slow
-def test_page_without_queries_and_keys_shows_the_command_that_writes_them(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate("location.hash = 'head=1.3&query=it&key=cat'")
-    opened.until("document.querySelector('#pointed .line')")
-    assert opened.text("#pointed .line").startswith(
+def test_page_without_queries_and_keys_shows_the_command_that_writes_them(page: Opened) -> None:
+    page.evaluate("location.hash = 'head=1.3&query=it&key=cat'")
+    page.until("document.querySelector('#pointed .line')")
+    assert page.text("#pointed .line").startswith(
         "attnviz show TEXT --model MODEL --set dense=false -o run.safetensors"
     )
 

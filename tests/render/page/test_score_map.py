@@ -6,7 +6,7 @@ import pytest
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from tests.conftest import dense
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import NUMBERS, recording_of_words, report_of, sentence
 
 pytestmark = pytest.mark.slow
@@ -88,33 +88,31 @@ def test_page_without_scores_says_so_and_shows_weights(show: Opener) -> None:
     assert not opened.evaluate(SHOWN)
 
 
-def test_buttons_of_open_heads_stand_in_one_line(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.resize(1440, 900)
+def test_buttons_of_open_heads_stand_in_one_line(page: Opened) -> None:
+    page.resize(1440, 900)
     for place in ("head=1.2", "head=1.2&query=it", "head=0.1&scores=shown", "heads=0.1,1.2&together=side"):
-        opened.evaluate(f"location.hash = '{place}'")
-        opened.until(f"scene.current !== null && location.hash === '#{place}'")
-        opened.settle()
-        tops = opened.evaluate(
+        page.evaluate(f"location.hash = '{place}'")
+        page.until(f"scene.current !== null && location.hash === '#{place}'")
+        page.settle()
+        tops = page.evaluate(
             "[...one('bar').children].filter((part) => part.offsetWidth).map((part) => part.offsetTop)"
         )
         assert max(tops) < 20, "in pixels: a second line begins lower"
-        assert opened.evaluate("one('choose-steps')?.closest('.side') !== null || state.scores === 'shown'"), place
+        assert page.evaluate("one('choose-steps')?.closest('.side') !== null || state.scores === 'shown'"), place
 
 
-def test_all_choices_of_a_phone_are_found_in_its_bar_without_scrolling_sideways(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.resize(390, 780)
-    opened.evaluate("location.hash = 'head=1.2'")
-    opened.until("scene.current !== null")
+def test_all_choices_of_a_phone_are_found_in_its_bar_without_scrolling_sideways(page: Opened) -> None:
+    page.resize(390, 780)
+    page.evaluate("location.hash = 'head=1.2'")
+    page.until("scene.current !== null")
     beyond = "[...one('bar').querySelectorAll('button, summary')].filter((part) => part.offsetParent)"
-    assert not opened.evaluate(f"{beyond}.some((part) => part.getBoundingClientRect().right > innerWidth)")
-    shown = opened.text("#bar")
+    assert not page.evaluate(f"{beyond}.some((part) => part.getBoundingClientRect().right > innerWidth)")
+    shown = page.text("#bar")
     assert all(label in shown for label in ("Matrix", "Table", "seen by", "Scores", "Look"))
     assert "Log" not in shown
-    opened.page.click("#look-narrow > summary")
-    opened.page.click("#choose-steps button:text-is('Log')")
-    opened.until("state.steps === 'log'")
-    assert not opened.evaluate(f"{beyond}.some((part) => part.getBoundingClientRect().right > innerWidth)")
-    opened.resize(1280, 850)
-    opened.until("one('choose-steps').closest('.side') !== null")
+    page.page.click("#look-narrow > summary")
+    page.page.click("#choose-steps button:text-is('Log')")
+    page.until("state.steps === 'log'")
+    assert not page.evaluate(f"{beyond}.some((part) => part.getBoundingClientRect().right > innerWidth)")
+    page.resize(1280, 850)
+    page.until("one('choose-steps').closest('.side') !== null")

@@ -97,38 +97,35 @@ def test_texts_and_tables_draw_only_what_is_seen(show: Opener) -> None:
     assert rows[0] == str(int(weights.argmax()))
 
 
-def test_address_keeps_what_is_shown_and_a_person_can_write_it(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.evaluate("location.hash = 'head=1.2'")
-    opened.until("state.head === 6 && scene.current")
-    assert opened.page.title() == "Head 1.2 · previous token 1.00 · the cat sat because it was tired and the dog ran on"
-    opened.press("a")
-    opened.evaluate("pin({query: 4, key: 1})")
-    opened.page.click("#choose-steps button:text-is('Log')")
-    opened.until("location.hash === '#head=1.2&query=it&key=cat&scale=log'")
-    opened.page.reload()
-    opened.until("scene.current && state.pin && state.steps === 'log'")
-    assert opened.evaluate("[state.head, state.pin]") == [6, {"query": 4, "key": 1}]
-    opened.page.evaluate("location.hash = 'heads=0.1,1.2&together=mean'")
-    opened.until("state.together === 'mean' && scene.shown?.values")
-    opened.page.evaluate("location.hash = 'filter=layer:2&sort=-entropy'")
-    opened.until("document.querySelectorAll('.thumb').length === 4")
+def test_address_keeps_what_is_shown_and_a_person_can_write_it(page: Opened) -> None:
+    page.page.evaluate("location.hash = 'head=1.2'")
+    page.until("state.head === 6 && scene.current")
+    assert page.page.title() == "Head 1.2 · previous token 1.00 · the cat sat because it was tired and the dog ran on"
+    page.press("a")
+    page.evaluate("pin({query: 4, key: 1})")
+    page.page.click("#choose-steps button:text-is('Log')")
+    page.until("location.hash === '#head=1.2&query=it&key=cat&scale=log'")
+    page.page.reload()
+    page.until("scene.current && state.pin && state.steps === 'log'")
+    assert page.evaluate("[state.head, state.pin]") == [6, {"query": 4, "key": 1}]
+    page.page.evaluate("location.hash = 'heads=0.1,1.2&together=mean'")
+    page.until("state.together === 'mean' && scene.shown?.values")
+    page.page.evaluate("location.hash = 'filter=layer:2&sort=-entropy'")
+    page.until("document.querySelectorAll('.thumb').length === 4")
 
 
-def test_enter_keeps_a_cell_after_its_head_was_opened_by_keyboard(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.focus(".thumb >> nth=0")
-    opened.press("ArrowRight", "Enter")
-    opened.until("state.head === 1 && scene.current")
-    opened.press("ArrowDown", "ArrowDown", "ArrowRight", "Enter")
-    assert opened.evaluate("state.pin") == {"query": 1, "key": 1}
+def test_enter_keeps_a_cell_after_its_head_was_opened_by_keyboard(page: Opened) -> None:
+    page.page.focus(".thumb >> nth=0")
+    page.press("ArrowRight", "Enter")
+    page.until("state.head === 1 && scene.current")
+    page.press("ArrowDown", "ArrowDown", "ArrowRight", "Enter")
+    assert page.evaluate("state.pin") == {"query": 1, "key": 1}
 
 
-def test_space_chooses_heads_and_equals_sign_shows_them_side_by_side(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.page.focus(".thumb >> nth=0")
-    opened.press("Space", "ArrowRight", "Space", "=")
-    opened.until("scene.current?.stages?.length === 2")
+def test_space_chooses_heads_and_equals_sign_shows_them_side_by_side(page: Opened) -> None:
+    page.page.focus(".thumb >> nth=0")
+    page.press("Space", "ArrowRight", "Space", "=")
+    page.until("scene.current?.stages?.length === 2")
 
 
 def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_in_a_frame(show: Opener) -> None:
@@ -179,27 +176,26 @@ def texts_of(drawing: str) -> list[str]:
     [("column", ("89mm", None), (1051, None)), ("slide", ("338.7mm", "190.5mm"), (1920, 1080))],
 )
 def test_saved_figure_has_the_size_that_is_asked_for_and_the_screen_stays(
-    show: Opener, size: str, millimetres: tuple[str, str | None], pixels: tuple[int, int | None]
+    page: Opened, size: str, millimetres: tuple[str, str | None], pixels: tuple[int, int | None]
 ) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate(f"location.hash = 'head=1.2&size={size}'")
-    opened.until("scene.current !== null && state.size !== ''")
-    before = opened.evaluate(
+    page.evaluate(f"location.hash = 'head=1.2&size={size}'")
+    page.until("scene.current !== null && state.size !== ''")
+    before = page.evaluate(
         "[scene.current.stage.width, scene.current.stage.whole.width, scene.current.stage.picture.wide]"
     )
-    drawing = ElementTree.fromstring(opened.evaluate("svgOfView()"))
+    drawing = ElementTree.fromstring(page.evaluate("svgOfView()"))
     assert drawing.get("width") == millimetres[0]
     assert millimetres[1] in (None, drawing.get("height"))
     texts = {"".join(element.itertext()) for element in drawing.iter("{http://www.w3.org/2000/svg}text")}
     assert texts > {"the", "tired", "Head 1.2 · previous token 1.00", "attention weight"}
-    saved = opened.evaluate("canvasOfView().then(({width, height}) => [width, height])")
+    saved = page.evaluate("canvasOfView().then(({width, height}) => [width, height])")
     assert saved[0] == pixels[0]
     assert pixels[1] in (None, saved[1])
-    after = opened.evaluate(
+    after = page.evaluate(
         "[scene.current.stage.width, scene.current.stage.whole.width, scene.current.stage.picture.wide]"
     )
     assert after == before
-    assert opened.page.input_value("#save-size") == size
+    assert page.page.input_value("#save-size") == size
 
 
 def test_tip_of_a_picture_with_several_cells_a_pixel_says_that_its_number_is_of_one_pair(show: Opener) -> None:
@@ -224,34 +220,32 @@ def test_paper_holds_every_head(show: Opener) -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="poppler is not installed")
-def test_paper_holds_the_cells_of_an_open_head_and_every_number(show: Opener, tmp_path: Path) -> None:
-    opened = show(report_of(sentence()))
-    opened.open_head(3)
-    opened.page.pdf(path=tmp_path / "page.pdf", print_background=True)
+def test_paper_holds_the_cells_of_an_open_head_and_every_number(page: Opened, tmp_path: Path) -> None:
+    page.open_head(3)
+    page.page.pdf(path=tmp_path / "page.pdf", print_background=True)
     subprocess.run(["pdftoppm", "-r", "20", "-png", "-singlefile", "page.pdf", "page"], cwd=tmp_path, check=True)
     pixels = np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).reshape(-1, 3)
     assert (pixels.max(axis=1) - pixels.min(axis=1) > 20).mean() > 0.05  # in the colours of the palette
-    opened.evaluate("location.hash = 'view=numbers'")
-    opened.until("document.querySelector('.numbers-table')")
-    opened.page.emulate_media(media="print")
-    opened.resize(720, 1000)
-    assert opened.evaluate("document.querySelector('.numbers-table').getBoundingClientRect().right") <= 720
+    page.evaluate("location.hash = 'view=numbers'")
+    page.until("document.querySelector('.numbers-table')")
+    page.page.emulate_media(media="print")
+    page.resize(720, 1000)
+    assert page.evaluate("document.querySelector('.numbers-table').getBoundingClientRect().right") <= 720
 
 
-def test_a_frame_fades_at_its_right_edge_while_columns_are_beyond_it(show: Opener) -> None:
-    opened = show(report_of(sentence()))
+def test_a_frame_fades_at_its_right_edge_while_columns_are_beyond_it(page: Opened) -> None:
     goes_on = "document.querySelector('.scroll').matches('.goes-on')"
     for address in ("view=numbers", "head=0.0&view=table"):
-        opened.resize(500, 800)
-        opened.evaluate(f"location.hash = '{address}'")
-        opened.until("document.querySelector('.scroll td')")
-        opened.until(goes_on)
-        opened.evaluate("document.querySelector('.scroll').scrollTo({left: 10_000})")
-        opened.until(f"!{goes_on}")
-        opened.evaluate("document.querySelector('.scroll').scrollTo({left: 0})")
-        opened.until(goes_on)
-        opened.resize(2600, 800)
-        opened.until(f"!{goes_on}")
+        page.resize(500, 800)
+        page.evaluate(f"location.hash = '{address}'")
+        page.until("document.querySelector('.scroll td')")
+        page.until(goes_on)
+        page.evaluate("document.querySelector('.scroll').scrollTo({left: 10_000})")
+        page.until(f"!{goes_on}")
+        page.evaluate("document.querySelector('.scroll').scrollTo({left: 0})")
+        page.until(goes_on)
+        page.resize(2600, 800)
+        page.until(f"!{goes_on}")
 
 
 def test_an_address_names_heads_of_two_modules_by_their_part_of_the_model(show: Opener) -> None:
@@ -307,13 +301,12 @@ def test_shades_stay_where_colours_are_forced_and_text_is_large(show: Opener) ->
     assert opened.evaluate("scene.current.stage.picture.wide * 12") >= 400
 
 
-def test_text_is_shaded_as_strongly_as_it_is_attended_to(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.open_head(6, "text")
-    opened.evaluate("pointTo({query: 4, key: null})")
+def test_text_is_shaded_as_strongly_as_it_is_attended_to(page: Opened) -> None:
+    page.open_head(6, "text")
+    page.evaluate("pointTo({query: 4, key: null})")
     weights = dense(sentence(), 1).weights[2, 4]
-    np.testing.assert_allclose(opened.evaluate(SHADES), 0.78 * np.sqrt(weights / weights.max()), atol=0.01)
-    assert opened.page.locator(".text-large .token.marked").all_inner_texts() == ["it"]
+    np.testing.assert_allclose(page.evaluate(SHADES), 0.78 * np.sqrt(weights / weights.max()), atol=0.01)
+    assert page.page.locator(".text-large .token.marked").all_inner_texts() == ["it"]
 
 
 def test_lists_of_a_long_text_follow_the_pointer_and_keep_the_focus(show: Opener) -> None:
@@ -497,21 +490,19 @@ def test_no_number_under_a_thumbnail_is_cut(show: Opener) -> None:
         ("sort=-previous&filter=layer:1", "4 of 12 heads by previous, smallest first: layer:1"),
     ],
 )
-def test_saved_overview_has_every_heads_name_and_what_it_is_sorted_by(show: Opener, place: str, title: str) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate(f"location.hash = '{place}'")
-    opened.until(f"document.querySelectorAll('.thumb').length === {4 if 'filter' in place else 12}")
-    with opened.page.expect_download() as download:
-        opened.page.click("#save-svg")
+def test_saved_overview_has_every_heads_name_and_what_it_is_sorted_by(page: Opened, place: str, title: str) -> None:
+    page.evaluate(f"location.hash = '{place}'")
+    page.until(f"document.querySelectorAll('.thumb').length === {4 if 'filter' in place else 12}")
+    with page.page.expect_download() as download:
+        page.page.click("#save-svg")
     drawing = ElementTree.fromstring(download.value.path().read_text())
     texts = {"".join(node.itertext()) for node in drawing.iter("{http://www.w3.org/2000/svg}text")}
     assert title in {"", *texts}
     assert ("1.2 1.00" if place else "previous 1.00") in texts
-    assert {" ".join(name.split()) for name in names_of(opened)} <= texts | {""}
+    assert {" ".join(name.split()) for name in names_of(page)} <= texts | {""}
 
 
-def test_several_heads_are_titled_by_what_is_made_of_them(show: Opener) -> None:
-    opened = show(report_of(sentence()))
+def test_several_heads_are_titled_by_what_is_made_of_them(page: Opened) -> None:
     for together, title, legend in (
         ("side", "Heads 0.1, 1.2 side by side", "attention weight"),
         ("difference", "Head 1.2 − head 0.1", "difference of attention weight, 1.2 − 0.1"),
@@ -519,75 +510,69 @@ def test_several_heads_are_titled_by_what_is_made_of_them(show: Opener) -> None:
         ("max", "Maximum of heads 0.1, 1.2", "attention weight"),
         ("rollout", "Rollout of heads 0.1, 1.2", "attention weight"),
     ):
-        opened.evaluate(f"location.hash = 'heads=0.1,1.2&together={together}'")
-        opened.until(f"state.together === '{together}' && state.pin === null && scene.current && scene.shown")
-        opened.settle()
-        assert opened.text("#head-title") == title
-        assert opened.page.title().startswith(f"{title} · ")
-        assert opened.text("#legend > span >> nth=0") == legend
-        assert opened.evaluate("titleOfFile()") == title
-        opened.evaluate("pin({query: 4, key: null})")
-        assert {f"{title} · What “it” looks at", legend} <= set(texts_of(opened.evaluate("svgOfView()")))
+        page.evaluate(f"location.hash = 'heads=0.1,1.2&together={together}'")
+        page.until(f"state.together === '{together}' && state.pin === null && scene.current && scene.shown")
+        page.settle()
+        assert page.text("#head-title") == title
+        assert page.page.title().startswith(f"{title} · ")
+        assert page.text("#legend > span >> nth=0") == legend
+        assert page.evaluate("titleOfFile()") == title
+        page.evaluate("pin({query: 4, key: null})")
+        assert {f"{title} · What “it” looks at", legend} <= set(texts_of(page.evaluate("svgOfView()")))
 
 
-def test_the_text_shades_a_difference_of_heads_in_two_hues_by_its_sign(show: Opener) -> None:
+def test_the_text_shades_a_difference_of_heads_in_two_hues_by_its_sign(page: Opened) -> None:
     recording = sentence()
-    opened = show(report_of(recording))
-    opened.evaluate("location.hash = 'heads=0.1,1.2&together=difference&query=it'")
-    opened.until(
-        "state.together === 'difference' && scene.shown && document.querySelector('.text-strip .token.chosen')"
-    )
+    page.evaluate("location.hash = 'heads=0.1,1.2&together=difference&query=it'")
+    page.until("state.together === 'difference' && scene.shown && document.querySelector('.text-strip .token.chosen')")
     weights = [dense(recording, layer).weights[head, SENTENCE.index("it")] for layer, head in ((0, 1), (1, 2))]
     change = weights[1] - weights[0]
     shade = """(place) => {
         const {values, scale} = scene.strip.drawn[0].words.shading;
         return hueOf(values[place], scale);
     }"""
-    hues = [opened.page.evaluate(shade, place) for place in (int(change.argmax()), int(change.argmin()))]
+    hues = [page.page.evaluate(shade, place) for place in (int(change.argmax()), int(change.argmin()))]
     assert hues == ["more", "less"]
 
 
-def test_lists_beside_several_heads_say_whose_they_are(show: Opener) -> None:
+def test_lists_beside_several_heads_say_whose_they_are(page: Opened) -> None:
     recording = sentence()
-    opened = show(report_of(recording))
-    opened.evaluate("location.hash = 'heads=0.1,1.2&together=side&query=it&key=cat'")
-    opened.until("scene.current?.stages?.length === 2 && document.querySelectorAll('.of-head').length")
-    assert set(opened.page.locator(".of-head").all_inner_texts()) == {"Head 0.1"}
-    place = opened.evaluate("scene.current.stages[1].picture.placeOf({query: 4, key: 3})")
-    bounds = opened.page.locator(".stage-over").nth(1).bounding_box()
+    page.evaluate("location.hash = 'heads=0.1,1.2&together=side&query=it&key=cat'")
+    page.until("scene.current?.stages?.length === 2 && document.querySelectorAll('.of-head').length")
+    assert set(page.page.locator(".of-head").all_inner_texts()) == {"Head 0.1"}
+    place = page.evaluate("scene.current.stages[1].picture.placeOf({query: 4, key: 3})")
+    bounds = page.page.locator(".stage-over").nth(1).bounding_box()
     cell = (bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2)
-    opened.page.mouse.move(*cell)  # a cell of the other head: numbers and shades are of what is under the pointer
-    opened.until("state.mark?.query === 4 && state.mark.key === 3")
-    assert set(opened.page.locator(".of-head").all_inner_texts()) == {"Head 1.2"}
+    page.page.mouse.move(*cell)  # a cell of the other head: numbers and shades are of what is under the pointer
+    page.until("state.mark?.query === 4 && state.mark.key === 3")
+    assert set(page.page.locator(".of-head").all_inner_texts()) == {"Head 1.2"}
     weight = f"{100 * dense(recording, 1).weights[2, 4, 3]:.2f}%"
-    assert opened.page.locator(".inspector dd").first.inner_text() == weight
-    assert opened.page.locator("text=/Shaded: .* head 1.2/").count() == 1
-    opened.open_head(1)
-    assert opened.page.locator(".of-head").count() == 0
+    assert page.page.locator(".inspector dd").first.inner_text() == weight
+    assert page.page.locator("text=/Shaded: .* head 1.2/").count() == 1
+    page.open_head(1)
+    assert page.page.locator(".of-head").count() == 0
 
 
-def test_a_medium_that_nothing_draws_is_refused(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.until("scene.strip")
-    said = opened.evaluate("""(() => {
-        page.texts[0].medium = "smell";
-        try { drawMedium(document.body, page.texts[0], "", {}); } catch (error) { return error.message; }
+def test_a_medium_that_nothing_draws_is_refused(page: Opened) -> None:
+    page.until("scene.strip")
+    said = page.evaluate("""(() => {
+        const text = {...page.texts[0], medium: "smell"};
+        try { drawMedium(document.body, text, "", {}); } catch (error) { return error.message; }
     })()""")
     assert said == "nothing on this page draws a medium called smell"
 
 
-def test_a_slider_goes_from_query_to_query_of_the_text(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.open_head(6, "text")
-    slider = opened.page.locator(".text-large input[type=range]")
+def test_a_slider_goes_from_query_to_query_of_the_text(page: Opened) -> None:
+    page.open_head(6, "text")
+    slider = page.page.locator(".text-large input[type=range]")
     slider.fill("4")
-    opened.until("state.pin?.query === 4")
+    page.until("state.pin?.query === 4")
     assert slider.input_value() == "4"
     weights = dense(sentence(), 1).weights[2, 4]
-    np.testing.assert_allclose(opened.evaluate(SHADES), 0.78 * np.sqrt(weights / weights.max()), atol=0.01)
+    np.testing.assert_allclose(page.evaluate(SHADES), 0.78 * np.sqrt(weights / weights.max()), atol=0.01)
     slider.press("ArrowRight")
-    opened.until("state.pin?.query === 5")
-    opened.evaluate("keepToken({query: 2, key: null})")
+    page.until("state.pin?.query === 5")
+    page.evaluate("keepToken({query: 2, key: null})")
     assert slider.input_value() == "2"
 
 
@@ -621,12 +606,11 @@ def test_many_numbers_that_round_to_zero_are_left_out_of_cells(show: Opener, tok
     assert texts == (["0"] * tokens**2 if written else [])
 
 
-def test_command_of_a_kept_token_says_that_it_is_framed_in_the_link_alone(show: Opener) -> None:
-    opened = show(report_of(sentence()))
-    opened.evaluate("location.hash = 'head=1.2&query=it'")
-    opened.until("state.pin !== null && scene.current !== null")
-    opened.page.click("#share-open")
-    assert "It does not frame the kept token" in opened.text("#share")
+def test_command_of_a_kept_token_says_that_it_is_framed_in_the_link_alone(page: Opened) -> None:
+    page.evaluate("location.hash = 'head=1.2&query=it'")
+    page.until("state.pin !== null && scene.current !== null")
+    page.page.click("#share-open")
+    assert "It does not frame the kept token" in page.text("#share")
 
 
 def test_a_view_of_a_short_text_takes_one_sheet_with_its_lists_and_caption(show: Opener) -> None:
