@@ -29,23 +29,46 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
     if len(items) < 2 or active_bars or not sys.stderr.isatty():
         yield from items
         return
-    start = time.monotonic()
-    bar, task = None, None
+    with _bar(what, lambda: _item_bar(what, len(items))) as update:
+        for count, item in enumerate(items):
+            update(completed=count)
+            yield item
+
+
+@contextmanager
+def _bar(what: str, make: Callable[[], Any]) -> Iterator[Callable[..., None]]:
+    """Yields a function that updates a bar of one task, which appears after a second, even if no work is done yet."""
+    start, lock = time.monotonic(), threading.Lock()
+    bars, values = list[Any](), dict[str, Any]()  # the first list holds one bar, or none before the bar starts
+
+    def begin() -> None:
+        with lock:
+            if not bars:
+                bar = make()
+                _start(bar)
+                bar.update(bar.task_ids[0], **values)
+                bars.append(bar)
+
+    def update(**new_values: Any) -> None:
+        values.update(new_values)
+        if not bars and time.monotonic() - start > SECONDS_BEFORE_BAR:
+            begin()
+        if bars:
+            bars[0].update(bars[0].task_ids[0], **new_values)
+
+    timer = threading.Timer(SECONDS_BEFORE_BAR, begin)
+    timer.daemon = True
     active_bars.append(what)
+    timer.start()
     try:
-        with cleanup_on_signals(lambda: None if bar is None else _show_cursor()):
-            for count, item in enumerate(items):
-                if bar is None and time.monotonic() - start > SECONDS_BEFORE_BAR:
-                    bar = _item_bar()
-                    _start(bar)
-                    task = bar.add_task(what, total=len(items))
-                if bar is not None:
-                    bar.update(task, completed=count)
-                yield item
+        with cleanup_on_signals(lambda: _show_cursor() if bars else None):
+            yield update
     finally:
+        timer.cancel()
+        timer.join()
         active_bars.clear()
-        if bar is not None:
-            bar.stop()
+        if bars:
+            bars[0].stop()
 
 
 @contextmanager
@@ -103,32 +126,22 @@ class TextProgress(NamedTuple):
 def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProgress], None]]:
     """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
-    The bar appears after a second. The function does nothing if stderr is not a terminal, or shows another
-    bar, or if ``show_bar`` is False.
+    The bar appears after a second, even if no text is done yet. The function does nothing if stderr is not a terminal,
+    or shows another bar, or if ``show_bar`` is False.
     """
-    start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
-
-    def update(progress: TextProgress) -> None:
-        seconds = time.monotonic() - start
-        if not bars and seconds > SECONDS_BEFORE_BAR:
-            bars.append(_text_bar(what))
-            _start(bars[0])
-        if bars:
-            remaining_time = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
-            status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining_time}"
-            bars[0].update(bars[0].task_ids[0], completed=progress.share or 0, status=status)
-
     if not show_bar or active_bars or not sys.stderr.isatty():
         yield lambda _: None
         return
-    active_bars.append(what)
-    try:
-        with cleanup_on_signals(lambda: _show_cursor() if bars else None):
-            yield update
-    finally:
-        active_bars.clear()
-        if bars:
-            bars[0].stop()
+    start = time.monotonic()
+    with _bar(what, lambda: _text_bar(what)) as update:
+
+        def show(progress: TextProgress) -> None:
+            seconds = time.monotonic() - start
+            remaining_time = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
+            status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining_time}"
+            update(completed=progress.share or 0, status=status)
+
+        yield show
 
 
 def _text_bar(what: str) -> Any:
@@ -148,10 +161,12 @@ def _show_cursor() -> None:
         os.write(2, SHOW_CURSOR)
 
 
-def _item_bar() -> Any:
-    """Returns a bar that counts items and shows the remaining time."""
+def _item_bar(what: str, total: int) -> Any:
+    """Returns a bar, not yet started, that counts items and shows the remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(what, total=total)
+    return bar

@@ -278,7 +278,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         skipped=skip_reasons,
         detected={name: scores_of(group) for name, group in detections.items()},
         texts=[ids.tolist() for ids in detected_texts],
-        remarks=tuple(remarks),
+        remarks=(*model.origins, *remarks),
         predicted=predicted,
     )
 

@@ -68,6 +68,7 @@ class ProbedModel:
     # texts whose words name parts of a picture, with the cells of these parts, and their controls; ``None`` if the
     # model has no such words
     region_probes: tuple[list[Probe], list[Probe]] | None = None
+    origins: tuple[str, ...] = ()  # remarks on weights that are not those of the model's files
 
     def framed(self, ids: IntArray) -> IntArray:
         """Returns the ids with the special tokens before and after them."""
@@ -195,6 +196,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
         limit=reader.limit,
         inputs_of=reader.inputs_of,
         region_probes=region_probes,
+        origins=reader.origins,
     )
 
 

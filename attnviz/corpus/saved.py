@@ -176,7 +176,8 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
             "metrics": [metric.name for metric in survey.metrics],
             "heads": [[head.layer, head.head, head.module] for head in survey.heads],
         }
-        | silence_header(survey.silent_layers),
+        | silence_header(survey.silent_layers)
+        | ({"remarks": list(survey.remarks)} if survey.remarks else {}),
         "sampled": len(survey.examples.sampled),
         "examples": [
             {
@@ -245,6 +246,7 @@ def from_tensors(file: "Tensors") -> Survey:
         sink_labels={int(number): entry.entry("sink_labels").line(number) for number in sink_numbers},
         version=entry.line("version"),
         silent_layers=read_silent_layers(entry),
+        remarks=entry.sentences("remarks") if "remarks" in entry.value else (),
         omitted_metrics=tuple(name for name in names if name not in known_metrics),
     )
     if survey.omitted_metrics:

@@ -200,6 +200,7 @@ class Survey:
         omitted_metrics: the names of metrics that were dropped: this version does not know them, or only one of two
             merged surveys has them.
         silent_layers: what each layer without attention computes, by its number; empty if layers were chosen.
+        remarks: sentences on the model's weights for the reader.
     """
 
     heads: tuple[KnownHead, ...]
@@ -215,6 +216,7 @@ class Survey:
     version: str = ""
     omitted_metrics: tuple[str, ...] = ()
     silent_layers: Mapping[int, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Names the heads, and escapes control characters in all fields that a terminal may show."""
@@ -231,6 +233,7 @@ class Survey:
             "version": printable(self.version),
             "silent_layers": {layer: printable(content) for layer, content in self.silent_layers.items()},
             "corpus": tuple(map(printable, self.corpus)),
+            "remarks": tuple(map(printable, self.remarks)),
             "skipped": {printable(reason): count for reason, count in self.skipped.items()},
             "sink_labels": {number: printable(label) for number, label in self.sink_labels.items()},
         }

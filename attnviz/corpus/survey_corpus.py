@@ -197,7 +197,7 @@ class SurveyRun:
             raise AttnvizError(
                 f"no {kind} to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'}); {advice}"
             )
-        return replace(self.survey, skipped=skipped_counts)
+        return replace(self.survey, skipped=skipped_counts, remarks=self.model.origins)
 
     def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
         """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none."""

@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from rich.progress import Progress
 
 from attnviz.base import progress
 from attnviz.base.printable import discard_output
@@ -128,3 +129,19 @@ def test_bar_of_texts_says_counts_speed_and_time_and_is_gone_at_the_end(
     assert "reading" in error
     assert "7 texts" in error
     assert "s left" in error
+
+
+def test_a_bar_appears_while_the_first_text_is_not_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    begun = threading.Event()
+
+    def start(bar: Progress) -> None:
+        bar.start()
+        begun.set()
+
+    monkeypatch.setattr(progress, "_start", start)
+    with progress.track_texts("reading"):
+        assert begun.wait(PATIENCE)
+    assert "reading" in capsys.readouterr().err

@@ -337,7 +337,7 @@ class HuggingFaceReader(FolderReader):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Remarks on weights that are not those of the model's files, but dequantized or merged."""
+        """Remarks on weights that were dequantized or merged."""
         if self.is_live:
             return ()
         remarks = []

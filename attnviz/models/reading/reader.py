@@ -91,6 +91,11 @@ class Reader(ABC):
         return ""
 
     @property
+    def origins(self) -> tuple[str, ...]:
+        """Remarks on weights that are not those of the model's files; none unless a subclass has some."""
+        return ()
+
+    @property
     def tower(self) -> str:
         """The tower whose heads are recorded, ``text`` or ``picture``; "" for a model without both towers."""
         return ""

@@ -365,10 +365,10 @@ def survey_title(survey: Survey) -> str:
 
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:
-    """Returns a remark on the surveyed layers and corpus, and one each on skipped texts and omitted metrics if any."""
+    """Returns a remark on the surveyed layers and corpus, those on the weights, and one each on what was left out."""
     layers, over_corpus = layers_phrase(head.layer for head in survey.heads), f" over {', '.join(survey.corpus)}"
     skipped_phrase = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
-    remarks = [f"A survey of {layers}{over_corpus if survey.corpus else ''}."]
+    remarks = [f"A survey of {layers}{over_corpus if survey.corpus else ''}.", *survey.remarks]
     if skipped_phrase:
         remarks.append(f"Left out of the corpus: {skipped_phrase}.")
     if survey.omitted_metrics:

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.battery.head_types import head_types
+from attnviz.battery.probed_model import open_probed
 from attnviz.cli.commands import main
+from attnviz.corpus.batches import SurveyOptions
+from attnviz.corpus.read import PassedTexts
+from attnviz.corpus.saved import load_survey, save_survey
+from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
@@ -23,6 +29,7 @@ from attnviz.models.huggingface.folder import describe_name, find_model, local_m
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.report.survey.pictures import survey_remarks
 from attnviz.text.selection import Selection
 from tests.models.huggingface.gguf_models import TEMPLATE, VOCABULARY, small_model, write_gguf
 
@@ -81,7 +88,14 @@ def test_rounded_weights_are_said_and_those_of_their_format(tmp_path: Path) -> N
     whole, rounded = (recording_of(tmp_path / name) for name in ("whole.gguf", "rounded.gguf"))
     difference = np.abs(weights_of(whole) - weights_of(rounded)).max()
     assert 0 < difference < 0.01
-    assert rounded.remarks == ("The file's weights are rounded (Q8_0); they were dequantized to float32.",)
+    remark = "The file's weights are rounded (Q8_0); they were dequantized to float32."
+    assert rounded.remarks == (remark,)
+    settings = ModelSettings(model=str(tmp_path / "rounded.gguf"))
+    assert head_types(open_probed(settings)).remarks[0] == remark
+    survey = SurveyRun(open_reader(settings, "texts"), SurveyOptions()).run(PassedTexts(["the cat sat"]))
+    assert survey is not None
+    save_survey(survey, tmp_path / "survey.safetensors")
+    assert remark in survey_remarks(load_survey(tmp_path / "survey.safetensors"))
 
 
 def test_every_name_of_a_file_opens_the_same_model(
