@@ -194,14 +194,17 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
         clearest = [index for index in clearest_first(named_rows) if frame.rows[index].first_pattern.name != "sink"]
         links = [Phrase(heads[index].name, f"head={heads[index].name}") for index in clearest[:MAX_CLEAREST]]
         if links:
-            clauses.append([Phrase("clearest: "), *[part for link in links for part in (Phrase(", "), link)][1:]])
+            plural = "s" if links[1:] else ""
+            clauses.append(
+                [Phrase(f"clearest head{plural}: "), *[part for link in links for part in (Phrase(", "), link)][1:]]
+            )
     strongest = _strongest_weight(heads, frame, left_out)
     if strongest is not None:
         head, query, key, weight = strongest
         query_tokens, key_tokens = head.maps.query_tokens, head.maps.key_tokens
         labels = [quoted(tokens.labels[place]) for tokens, place in ((query_tokens, query), (key_tokens, key))]
         place = f"query={quote(place_name(query_tokens, query))}&key={quote(place_name(key_tokens, key))}"
-        text = f"{labels[0]} looks most at {labels[1]} ({head.name}, {weight:.0%})"
+        text = f"{labels[0]} looks most at {labels[1]} (head {head.name}, {weight:.0%})"
         clauses.append([Phrase(text, f"head={head.name}&{place}")])
     separated = [part for clause in clauses for part in (Phrase("; "), *clause)][1:]
     return (*separated, Phrase(".")) if separated else ()

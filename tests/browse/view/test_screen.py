@@ -223,7 +223,7 @@ def test_what_stands_out_is_said_until_a_key_is_pressed() -> None:
 def test_layers_without_attention_are_said_after_what_stands_out_where_there_is_room(width: int, ending: str) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await until(pilot, lambda: bool(browser.state.message))
-        assert browser.state.message == f"2 previous-token heads, 2 sinks on 0; clearest: 0.4, 1.4.{ending}"
+        assert browser.state.message == f"2 previous-token heads, 2 sinks on 0; clearest heads: 0.4, 1.4.{ending}"
 
     maps = (previous_maps(0), previous_maps(1))
     played(Recording(maps=maps, model="a test", silent_layers={2: "Mamba 2"}), play, (width, 24))

@@ -70,18 +70,22 @@ def test_a_difference_of_two_heads_becomes_three_heads_side_by_side(page: Opened
     page.until("scene.current?.stages?.length === 3 && state.together === 'side'")
 
 
-def test_long_touch_chooses_a_head_and_then_touches_choose_others(show: Opener) -> None:
+def test_long_touches_choose_heads_and_a_short_one_shows_another_with_them(show: Opener) -> None:
     opened = show(report_of(sentence()), has_touch=True, viewport={"width": 390, "height": 780})
-    box = opened.page.locator(".thumb >> nth=3").bounding_box()
-    place = {"clientX": box["x"] + 5, "clientY": box["y"] + 5, "pointerType": "touch", "bubbles": True}
-    opened.page.dispatch_event(".thumb >> nth=3", "pointerdown", place)
-    opened.until("state.chosen.length === 1")
-    opened.page.dispatch_event(".thumb >> nth=3", "pointerup", place)
-    opened.page.dispatch_event(".thumb >> nth=3", "click", place)
-    assert opened.evaluate("[state.head, ...state.chosen]") == [None, 3]
+    for count, number in enumerate((3, 4), start=1):
+        thumb = f".thumb >> nth={number}"
+        box = opened.page.locator(thumb).bounding_box()
+        place = {"clientX": box["x"] + 5, "clientY": box["y"] + 5, "pointerType": "touch", "bubbles": True}
+        opened.page.dispatch_event(thumb, "pointerdown", place)
+        opened.until(f"state.chosen.length === {count}")
+        opened.page.dispatch_event(thumb, "pointerup", place)
+        opened.page.dispatch_event(thumb, "click", place)
+        assert opened.evaluate("[state.head, state.together, ...state.chosen]") == [None, None, 3, 4][: 2 + count]
     opened.page.tap(".thumb >> nth=5")
-    opened.until("state.chosen.length === 2")
-    assert opened.evaluate("state.head") is None
+    opened.until("state.together === 'side' && scene.current?.stages?.length === 3")
+    opened.evaluate("set({ chosen: [3], together: null })")
+    opened.page.tap(".thumb >> nth=5")
+    opened.until("state.together === 'side' && scene.current?.stages?.length === 2")
     opened.page.tap("#choose-together button:text-is('Difference')")
     opened.until("state.together === 'difference'")
 

@@ -85,6 +85,26 @@ def shaped(layers: int, heads: int, tokens: int = 12) -> Recording:
     return Recording(maps=tuple(maps), model="a test")
 
 
+def test_small_maps_take_the_room_of_notes_that_no_head_of_a_layer_has(show: Opener) -> None:
+    (first,) = resting(12).maps
+    sinks = {
+        name: np.concatenate([array[1:2], array[1:]])
+        for name in ("weights", "scores")
+        for array in [getattr(first, name)]
+    }
+    others = [replace(first, layer=layer, **sinks) for layer in range(1, 6)]
+    opened = show(report_of(Recording(maps=(first, *others), model="a test")))
+    sides = {}
+    for special in ("hidden", "shown"):
+        opened.evaluate(f"location.hash = 'special={special}'")
+        opened.until(f"state.special === '{special}'")
+        opened.settle()
+        sides[special] = opened.evaluate("document.querySelector('.thumb .picture').offsetHeight")
+        assert opened.page.locator(".thumb .names").count() == {"hidden": 1, "shown": 72}[special]
+        assert opened.evaluate("document.querySelector('.thumb:last-child').getBoundingClientRect().bottom") <= 850
+    assert sides["hidden"] > sides["shown"]
+
+
 @pytest.mark.parametrize(
     ("layers", "heads", "least"), [(18, 4, 72), (12, 12, 44), (6, 12, 60), (2, 72, 44), (48, 3, 44)]
 )
@@ -101,6 +121,16 @@ def test_up_to_144_heads_are_seen_at_once_in_every_shape(show: Opener, layers: i
     assert min(box["right"] - box["left"] for box in boxes) >= least
     corners = {(box["left"], box["top"]) for box in boxes}
     assert len(corners) == len(boxes)
+
+
+@pytest.mark.parametrize(("heads", "least"), [(12, 44), (40, 24)])
+def test_small_maps_of_a_phone_are_as_large_as_a_finger_hits(show: Opener, heads: int, least: int) -> None:
+    opened = show(report_of(shaped(6, heads)), viewport={"width": 390, "height": 844})
+    opened.settle()
+    sides = opened.evaluate("[...document.querySelectorAll('.main .picture')].map((picture) => picture.offsetWidth)")
+    assert len(sides) == 6 * heads
+    assert min(sides) >= least
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_word_under_the_pointer_lights_its_row_in_every_small_map_and_shades_what_it_looks_at(show: Opener) -> None:
@@ -124,7 +154,7 @@ def test_word_under_the_pointer_lights_its_row_in_every_small_map_and_shades_wha
 
 def test_phrases_of_the_first_sentence_lead_to_what_they_say(show: Opener) -> None:
     opened = show(report_of(resting()))
-    said = "1 previous-token head, 7 sinks on [CLS]; clearest: 0.0; “it” looks most at “fox” (0.1, 80%)."
+    said = "1 previous-token head, 7 sinks on [CLS]; clearest head: 0.0; “it” looks most at “fox” (head 0.1, 80%)."
     assert opened.text(".answer") == said
     for phrase, heads in (("7 sinks on [CLS]", 7), ("1 previous-token head", 1)):
         opened.page.click(f".answer a:text-is('{phrase}')")
@@ -179,6 +209,11 @@ def test_share_under_a_small_map_has_a_whole_word_on_the_page_and_in_a_file(show
     maps = replace(maps, query_tokens=tokens, key_tokens=tokens)
     recording = Recording(maps=tuple(replace(maps, layer=layer) for layer in range(18)), model="a test")
     opened = show(report_of(recording), viewport={"width": 1440, "height": 900})
+    opened.settle()
+    assert opened.page.locator(".thumb .names").count() == 18, (
+        "one head of four does more than the sink that is said of all"
+    )
+    opened.press("t")
     opened.settle()
     assert opened.evaluate(CUT_WORDS) == []
     assert opened.text(".thumb .names >> nth=2").split() == ["sink", "0.80"]

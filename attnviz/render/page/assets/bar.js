@@ -106,12 +106,13 @@ export function drawHint() {
   const hint = one("keys-hint");
   const count = state.chosen.length;
   const touches = matchMedia("(hover: none)").matches;
+  const click = touches ? "Touch" : "Click";
   hint.hidden = isOpen.value || page.heads.length === 1 || state.list === "lens";
   hint.textContent =
-    count === 1 ? "1 head is chosen: choose another one to show both together. Esc lets go."
-    : count > 1 ? `${count} heads are chosen: the buttons below show them together. Esc lets go.`
-    : page.turns && state.by === "turns" ? "Click a turn: what it looks at, in every head. Click a word of the chosen turn for its token, or w for all tokens. ? lists the keys."
-    : `Click a token: every head shows what that token looks at. ${touches ? "Touch and hold heads to show several together." : "Click a head, then Shift and click another, to compare them. ? lists the keys."}`;
+    count === 1 ? `1 head is chosen: ${touches ? "touch another to compare both, or hold it to choose more." : "choose another one to show both together. Esc lets go."}`
+    : count > 1 ? `${count} heads are chosen: the buttons below show them together.${touches ? "" : " Esc lets go."}`
+    : page.turns && state.by === "turns" ? `${click} a turn: what it looks at, in every head. ${click} a word of the chosen turn for its token. Heads are named and sorted by tokens.`
+    : `${click} a token: every head shows what it looks at. ${touches ? "Hold a head and touch another, to compare them." : "Click a head, then Shift and click another, to compare them. ? lists the keys."}`;
 }
 
 /** Fills the list of orders that heads may stand in. */

@@ -25,6 +25,8 @@ const LONG_TOUCH = 450; // milliseconds
 const PAINTED_AT_ONCE = 24; // thumbnails beyond the window, between which the browser answers a reader
 const MANY_NAMED = 200; // thumbnails, of which those beyond the window are not laid out
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
+const EASY_TOUCHED_THUMB = 44; // pixels that it hits at once, and whose pattern is seen at arm's length
+const MANY_TOUCHED = 144; // thumbnails, of which that would be too long a way down
 
 /**
  * What stands in the grid for a head.
@@ -33,8 +35,9 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * @property {(number: number) => number} ratioOf width of a thumbnail for a height of 1
  * @property {(number: number) => number} cellsAcross
  * @property {(number: number, named: boolean, first: number, fits: (text: string) => boolean) => ThumbAbout} aboutThumb with its head's name where no row or column says it
+ * @property {(number: number) => boolean} [hasNote] true if its thumbnail has more under it than the name
  * @property {(number: number) => void} open what a click does
- * @property {((number: number) => void) | null} toggle what chooses a head
+ * @property {((number: number, shows?: boolean) => void) | null} toggle what chooses a head, and shows those that are chosen
  * @property {(numbers: number[]) => void} paint their canvases
  * @property {(context: CanvasRenderingContext2D, number: number, box: Box) => void} [paintOn] paints a head without a canvas of its own
  * @property {(pixels: number) => boolean} [fit] takes the pixels that the narrowest thumbnail has; true if all are to be painted again
@@ -167,7 +170,7 @@ function roomNow() {
     width: overview.clientWidth - 8,
     height: isCompact ? SIDE_PART * window.innerHeight - 8 : below,
     em: parseFloat(getComputedStyle(overview).fontSize) / 15,
-    least: isCompact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16,
+    least: isCompact ? 5 : window.innerWidth >= 760 ? 16 : grid.order.length > MANY_TOUCHED ? MIN_TOUCHED_THUMB : EASY_TOUCHED_THUMB,
     isCompact,
   };
 }
@@ -188,6 +191,7 @@ function planOf(numbers, parts, { width, height: whole, em, least: leastOfAll, i
   const isAlike = byLayer && heads.every((row) => row === heads[0]);
   const longest = Math.max(...[...layers.values()].map((row) => row.length));
 
+  const noted = [...layers.values()].filter((row) => !isAlike || row.some((number) => parts.hasNote?.(number) ?? true)).length;
   const height = whole - (isAlike && !isCompact ? 22 * em : 0);
   const longestName = Math.max(...[...layers.keys()].map((layer) => String(layer).length));
   const namesWidth = grid.isRun ? 0 : Math.ceil((7 * (isAlike ? Math.max(5, longestName) : 6 + longestName) + 8) * em);
@@ -203,8 +207,9 @@ function planOf(numbers, parts, { width, height: whole, em, least: leastOfAll, i
     const down = Math.ceil(layers.size / blocks) * wraps;
     const place = (width - blocks * namesWidth) / across;
     const spread = isCompact ? 0 : GRID_GAP;
-    const sideWith = (/** @type {number} */ names) => Math.floor(Math.min(MAX_THUMB, place / (1 + spread), (height / down - names) / (1 / ratio + spread)) - (isCompact ? MIN_GAP : 0));
-    const named = isCompact ? 0 : sideWith(NAMES_HEIGHT * em);
+    const sideWith = (/** @type {number} */ names) => Math.floor(Math.min(MAX_THUMB, place / (1 + spread), (height - names) / down / (1 / ratio + spread)) - (isCompact ? MIN_GAP : 0));
+    const namedRows = wraps > 1 ? down : Math.min(down, noted);
+    const named = isCompact ? 0 : sideWith(NAMES_HEIGHT * em * namedRows);
     const isNamed = named >= MIN_NAMED_THUMB || (grid.isRun && !isCompact); // nothing else tells which heads these are
     const side = isNamed ? named : sideWith(0);
     return { blocks, wraps, across, down, gap: Math.max(MIN_GAP, Math.floor(spread * side)), place, isNamed, side };
@@ -327,12 +332,12 @@ export function focusThumbnail(number) {
 
 /**
  * Listens to keys that walk among heads, and to what chooses them: a tick under the mouse, and a finger that stays on a
- * thumbnail; then touches choose further ones, until none is left.
+ * thumbnail; a touch then shows another one with those that are chosen.
  */
 export function listenToGrid() {
   const overview = one("overview");
   const touch = { timer: 0, chose: false, touched: false };
-  const toggle = (/** @type {number | null} */ number) => number !== null && grid.parts?.toggle?.(number);
+  const toggle = (/** @type {number | null} */ number, shows = false) => number !== null && grid.parts?.toggle?.(number, shows);
   overview.addEventListener("keydown", moveAmongHeads);
   overview.addEventListener("pointerdown", (event) => {
     const number = headAt(event);
@@ -350,7 +355,7 @@ export function listenToGrid() {
     const chooses = touch.touched && state.chosen.length > 0 && state.head === null && !state.together;
     const isTick = event.target instanceof Element && event.target.matches(".tick");
     if (touch.chose || chooses || isTick) event.stopPropagation(); // the finger that chose goes up
-    if (!touch.chose && (chooses || isTick)) toggle(headAt(event));
+    if (!touch.chose && (chooses || isTick)) toggle(headAt(event), chooses);
   }, { capture: true });
 }
 

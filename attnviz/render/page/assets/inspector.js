@@ -19,11 +19,8 @@ const LIST_LENGTH = 8;
 const LISTED = 12; // features of a score with the largest shares
 const SMALL = 5e-4; // a difference that three decimals do not show
 const RECORD = "attnviz show TEXT --model MODEL --set dense=false -o run.safetensors";
-const HINT =
-  "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
+const HINT = "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
 const BESIDE_HINT = " Shift and click another head: both stand side by side.";
-const LIST_HINT =
-  "Click a token: every head shows what that token attends to. Choose heads by Shift and click, to show them together.";
 
 /** @typedef {(mark: Mark) => void} Choose what a click on a listed token does */
 
@@ -47,7 +44,7 @@ const known = { head: undefined, open: false };
 export function drawInspector(shown, choose) {
   const mark = state.mark ?? state.pin;
   const pointed = one("pointed");
-  patch(pointed, shown ? shownSections(shown, mark) : [hint(LIST_HINT)]);
+  patch(pointed, shown ? shownSections(shown, mark) : []);
   pointed.onclick = ({ target }) => {
     const { query, key, row } = /** @type {Element} */ (target).closest("button")?.dataset ?? {};
     if (row) scene.current?.stage?.revealRow(Number(row));

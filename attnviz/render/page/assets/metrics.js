@@ -60,13 +60,15 @@ export function noteOf(number) {
  *
  * @param {number} number
  * @param {(text: string) => boolean} fits
+ * @param {(name: string, token: string) => boolean} isSaid elsewhere, so that no thumbnail needs to
  */
-export function shortNoteOf(number, fits) {
+export function shortNoteOf(number, fits, isSaid = () => false) {
   const given = givenName(number);
-  if (given || !metrics?.of[number].length) return { words: given, number: "" };
-  const [name, token] = metrics.patterns[metrics.of[number][0]];
-  if (name === "mixed") return { words: "", number: "" };
-  const value = metrics.values[number][0]?.toFixed(2) ?? "";
+  const patterns = (metrics?.of[number] ?? []).map((place) => metrics?.patterns[place] ?? ["mixed", ""]);
+  const rank = patterns.findIndex(([name, token]) => !isSaid(name, token));
+  if (given || rank < 0 || patterns[rank][0] === "mixed") return { words: given, number: "" };
+  const [name, token] = patterns[rank];
+  const value = metrics?.values[number][rank]?.toFixed(2) ?? "";
   const words = name.replace(/ token$/, "");
   const word = words.replace("own sentence", "sentence").replace("other sentence", "other"); // “own” alone is the own token
   const forms = [{ words: token ? `${words}: ${token}` : words, number: value }, { words: word, number: value }, { words: word, number: "" }];

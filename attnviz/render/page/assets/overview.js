@@ -2,13 +2,14 @@
 
 import { choose, openHead, step } from "./actions.js";
 import { drawHint } from "./bar.js";
+import { isOfMaps } from "./choices.js";
 import { contextOf, imageOf, newCanvas, theme } from "./colors.js";
 import { effect } from "./core.js";
 import { comparing, haveSameTexts, headTitle, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { textWidth } from "./figure.js";
 import { quoted } from "./formatting.js";
-import { canvasOf, drawGrid, fitGrid, headAt } from "./head_grid.js";
+import { canvasOf, drawGrid, headAt } from "./head_grid.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { effectOf, METRIC_NAMES, metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
 import { loadHead } from "./numbers.js";
@@ -41,8 +42,8 @@ export function isOverImages() {
 
 /** Draws the thumbnails where they belong: large, or beside what is open; heads over images are drawn with their lines. @param {boolean} open */
 export function drawOverview(open) {
+  drawLeftOut();
   if (isOverImages()) {
-    drawLeftOut(false);
     small.canvas.hidden = true;
     one("maps-head").after(one("overview"));
     one("overview").hidden = false;
@@ -59,27 +60,20 @@ export function drawOverview(open) {
   if (look !== painted.look) Object.assign(painted, { look, numbers: new Set(), shared: null });
   const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order);
-  drawLeftOut(!open && state.list === "maps" && Boolean(page.leftOut));
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
   drawGrid(name, order, run, PARTS);
 }
 
-/** Says over the maps which keys they leave out, beside the switch that brings these back. @param {boolean} isShown */
-function drawLeftOut(isShown) {
-  one("over-maps").hidden = !isShown;
-  if (!isShown) return;
+/** Says over the maps which keys they leave out, beside the switch that brings these back. */
+function drawLeftOut() {
   const hides = hidesSpecial();
-  const button = h("button", { type: "button", class: "plain", title: "t", onclick: () => choose("special", hides ? "shown" : "hidden") }, hides ? "Show them" : "Leave them out");
+  one("over-maps").hidden = !page.leftOut || !isOfMaps(state);
+  const button = h("button", { type: "button", class: "plain", title: "t", onclick: () => choose("special", hides ? "shown" : "hidden") }, hides ? "Show all" : "Leave out");
   patch(one("over-maps"), [h("span", {}, hides ? page.leftOut : page.leftOut?.replace(" left out:", " shown:")), " ", button]);
 }
 
-const PARTS = { ratioOf, cellsAcross, aboutThumb, open: openHead, toggle: toggleChosen, paint: paintThumbnails, paintOn: paintHeadOn, fit: fitPainted };
-
-/** Takes the room that there is now. */
-export function fitOverview() {
-  if (!one("overview").hidden) fitGrid();
-}
+const PARTS = { ratioOf, cellsAcross, aboutThumb, hasNote, open: openHead, toggle: toggleChosen, paint: paintThumbnails, paintOn: paintHeadOn, fit: fitPainted };
 
 /** Lets thumbnails be painted for so many pixels; true if they have to be again. @param {number} pixels */
 function fitPainted(pixels) {
@@ -99,7 +93,7 @@ function aboutThumb(number, named, first, fits) {
   const said = measured && `${metric} ${measured}`;
   const color = effectColor(number);
   const name = named ? page.heads[number].name : "";
-  const note = measured || effect ? { words: "", number: measured } : shortNoteOf(number, (text) => fits(`${name} ${text}`.trim())); // no room for both
+  const note = measured || effect ? { words: "", number: measured } : patternNote(number, named, (text) => fits(`${name} ${text}`.trim())); // no room for both
   return {
     title: [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · "),
     label: [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", "),
@@ -114,18 +108,30 @@ function aboutThumb(number, named, first, fits) {
   };
 }
 
+/** The note on what a head does, beside a sink that is said over the maps. @param {number} number @param {boolean} named @param {(text: string) => boolean} fits */
+function patternNote(number, named, fits) {
+  const { labels, leftOut = [] } = textOf(number, "key");
+  const isSaid = (/** @type {string} */ does, /** @type {string} */ token) => does === "sink" && leftOut.some((place) => labels[place] === token);
+  return shortNoteOf(number, fits, !named && hidesSpecial() ? isSaid : undefined);
+}
+
+/** True if a thumbnail has something under it, in a row or column that names its head. @param {number} number */
+function hasNote(number) {
+  return Boolean(sortMetric() || effectOf(number) || patternNote(number, false, () => true).words);
+}
+
 /** The colour of what is lost without a head, as strong as that is; "" where nothing is. @param {number} number */
 export function effectColor(number) {
   const part = effectOf(number)?.part;
   return part ? faded(theme()[part < 0 ? "less" : "more"], Math.max(MIN_FRAME_OPACITY, Math.min(1, Math.abs(part)))) : "";
 }
 
-/** Chooses a head to be shown with others, or no longer; beside an open one, both stand side by side at once. @param {number} number */
-export function toggleChosen(number) {
+/** Chooses a head to be shown with others, or no longer; beside an open one, both stand side by side at once. @param {number} number @param {boolean} shows them at once, too */
+export function toggleChosen(number, shows = false) {
   const { head, together } = state;
   const before = head === null ? state.chosen : [head];
   const chosen = before.includes(number) ? before.filter((other) => other !== number) : [...before, number];
-  const isOpen = head !== null || together !== null;
+  const isOpen = shows || head !== null || together !== null;
   const how = together && !whyNot(chosen, together) ? together : "side";
   set(isOpen && chosen.length > 1 ? { chosen, head: null, together: how } : { chosen, together: null }, { step: isOpen });
   say(`${chosen.length} heads chosen`);
@@ -292,14 +298,9 @@ export function listenToPointed() {
   effect(() => lightRows());
 }
 
-/** True if all heads are seen as maps. */
-function showsMaps() {
-  return state.head === null && !state.together && state.list === "maps";
-}
-
 /** Lets a head speak, or none. @param {number | null} number */
 async function pointAtHead(number) {
-  const head = showsMaps() ? number : null;
+  const head = isOfMaps(state) ? number : null;
   if (head === pointed.head) return;
   pointed.head = head;
   speak(head === null ? "" : spoken(head, one("keys-hint")));
@@ -311,16 +312,14 @@ async function pointAtHead(number) {
 
 /** Lights the row of the word that is pointed at in every thumbnail, or its column, and shades what it looks at on average. */
 function lightRows() {
-  const mark = showsMaps() ? state.mark : null;
+  const mark = isOfMaps(state) ? state.mark : null;
   const overview = one("overview");
   overview.classList.toggle("lit", mark !== null);
+  if (!mark && !pointed.isLit) return;
+  pointed.isLit = mark !== null;
   if (!mark) {
-    if (pointed.isLit) {
-      speak("");
-      shadeBy(null);
-    }
-    pointed.isLit = false;
-    return;
+    speak("");
+    return shadeBy(null);
   }
   /** @type {[Axis, number]} */
   const [axis, place] = mark.query !== null ? ["query", mark.query] : ["key", mark.key ?? 0];
@@ -337,7 +336,6 @@ function lightRows() {
   const does = axis === "query" ? "looks at" : "is seen by";
   speak(`“${textOf(heads[0], axis).labels[place]}” ${does} ${most.join(", ")}, mean of ${alike.length} heads · click: a row for each head`);
   const shades = () => (axis === "query" ? { query: null, key: line, said: "" } : { query: line, key: null, said: "" });
-  pointed.isLit = true;
   shadeBy(/** @type {Grid} */ (/** @type {unknown} */ ({ shades, scale: { change: state.side === "change" } })));
 }
 

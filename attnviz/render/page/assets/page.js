@@ -5,12 +5,12 @@ import { followBar } from "./bar.js";
 import { page } from "./data.js";
 import { listenToKeys, listenToWindow } from "./dialogs.js";
 import { afterFrame, one, whenIdle } from "./elements.js";
-import { listenToGrid } from "./head_grid.js";
+import { fitGrid, listenToGrid } from "./head_grid.js";
 import { bindKeys, openActions, openKeys, press, refuse } from "./keys.js";
 import { listenToFilter, sortMetric, sortNext, turnOrder } from "./listing.js";
 import { openNotes, original, startStory } from "./notes.js";
 import { startWorkers } from "./numbers.js";
-import { fitOverview, listenToPointed } from "./overview.js";
+import { listenToPointed } from "./overview.js";
 import { offerSizes, openShare, savePng, saveSvg } from "./save.js";
 import { followAddress, scene, state } from "./state.js";
 import { draw, focusPicture, followState, holdLoad } from "./view.js";
@@ -86,7 +86,7 @@ function start() {
 
 /** Takes the room that there is now. */
 function fitAll() {
-  fitOverview();
+  if (!one("overview").hidden) fitGrid();
   scene.strip?.fit();
   scene.current?.fit();
 }

@@ -266,7 +266,7 @@ function drawList() {
   const token = state.pin ?? (textOf(first, "query", sideNumber()).asked === undefined ? null : (askedToken(first) ?? MEAN));
   const before = shown ?? scene.asked;
   scene.asked = null;
-  if (state.list === "lens" && !token) return patch(parent, [h("p", { class: "note lead" }, LEAD)]);
+  if (state.list === "lens" && !token) return patch(parent, [h("p", { class: "note lead" }, "Click a token: every head shows what it looks at.")]);
   if (!token || state.list === "numbers") return;
   const lens = before instanceof TokenLens && isOf(before, token) ? before : new TokenLens(token, () => redrawLens(lens));
   lens.arrange();
@@ -279,7 +279,6 @@ function drawList() {
 
 /** @type {Mark} all queries: no token is one of them */
 const MEAN = { query: -1, key: null };
-const LEAD = "Click a token: every head shows what that token attends to.";
 
 /** @param {TokenLens} lens */
 function redrawLens(lens) {
