@@ -3,17 +3,21 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.picture.report import Report
 from tests.patience import PATIENCE
 from tests.render.page.examples import report_of, sentence
+
+Make = Callable[[], Recording]
+Shared = Callable[[Make], "Opened"]
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -135,6 +139,7 @@ class Opener:
     folder: Path
     window: Any = None  # a page that is there already, for the first report of the usual settings
     opened: list[Opened] = field(default_factory=list)
+    shared: dict[Make, Opened] = field(default_factory=dict)
 
     def __call__(self, report: Report, **context: Any) -> Opened:
         path = self.folder / f"page-{len(self.opened)}.html"
@@ -179,6 +184,23 @@ def show_to_all(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
     opener = Opener(browser, tmp_path_factory.mktemp("pages"))
     yield opener
     opener.close()
+
+
+@pytest.fixture
+def shared(show_to_all: Opener) -> Iterator[Shared]:
+    """The page of what a function makes, as it begins: opened once for all tests of a file that ask for it."""
+    used: list[Opened] = []
+
+    def page_of(make: Make) -> Opened:
+        if make not in show_to_all.shared:
+            show_to_all.shared[make] = show_to_all(report_of(make()))
+        used.append(show_to_all.shared[make])
+        return used[-1]
+
+    yield page_of
+    for opened in used:
+        opened.begin_again()
+        assert opened.wrong == []
 
 
 @pytest.fixture(scope="package")

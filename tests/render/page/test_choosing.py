@@ -10,7 +10,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.overlays import HUES
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
-from tests.render.page.conftest import Opened, Opener
+from tests.render.page.conftest import Opened, Opener, Shared
 from tests.render.page.examples import report_of, sentence
 
 pytestmark = pytest.mark.slow
@@ -90,8 +90,8 @@ def test_long_touches_choose_heads_and_a_short_one_shows_another_with_them(show:
     opened.until("state.together === 'difference'")
 
 
-def test_many_heads_beside_an_open_one_are_one_canvas(show: Opener) -> None:
-    opened = show(report_of(many()))
+def test_many_heads_beside_an_open_one_are_one_canvas(shared: Shared) -> None:
+    opened = shared(many)
     opened.open_head(25)
     assert opened.page.locator(".side .thumb").count() == 0
     assert not opened.page.locator(".overview").is_visible()
@@ -107,8 +107,8 @@ def test_many_heads_beside_an_open_one_are_one_canvas(show: Opener) -> None:
     assert not opened.page.locator(".small-overview").is_visible()
 
 
-def test_numbers_of_many_heads_are_drawn_where_they_are_seen(show: Opener) -> None:
-    opened = show(report_of(many()))
+def test_numbers_of_many_heads_are_drawn_where_they_are_seen(shared: Shared) -> None:
+    opened = shared(many)
     opened.page.click("#choose-list button:text-is('Numbers')")
     rows = opened.page.locator("tbody tr[data-head]")
     assert 10 < rows.count() < 100
@@ -246,8 +246,8 @@ PICTURES = """Object.fromEntries([...document.querySelectorAll(".thumb")].map(
     (thumb) => [thumb.dataset.number, thumb.querySelector('canvas').toDataURL()]))"""
 
 
-def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browser_is_idle(show: Opener) -> None:
-    opened = show(report_of(many()))
+def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browser_is_idle(shared: Shared) -> None:
+    opened = shared(many)
     opened.resize(1280, 200)
     opened.evaluate("set({steps: 'log'})")
     opened.until("grid.painted.size === page.heads.length")
@@ -279,8 +279,8 @@ OTHER_ON_SHEET = """(() => {
 })()"""
 
 
-def test_thumbnails_without_names_are_one_canvas_that_shows_each_in_its_place(show: Opener) -> None:
-    opened = show(report_of(many()))
+def test_thumbnails_without_names_are_one_canvas_that_shows_each_in_its_place(shared: Shared) -> None:
+    opened = shared(many)
     opened.resize(1280, 200)  # most are painted when the browser is idle
     drawn = "[...document.querySelectorAll('#overview canvas')].filter((it) => it.offsetWidth).length"
     for steps in ("linear", "log"):
@@ -293,8 +293,8 @@ def test_thumbnails_without_names_are_one_canvas_that_shows_each_in_its_place(sh
     assert opened.evaluate("getComputedStyle(document.querySelectorAll('.thumb')[239]).contentVisibility") == "auto"
 
 
-def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(show: Opener) -> None:
-    opened = show(report_of(many()))
+def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(shared: Shared) -> None:
+    opened = shared(many)
 
     def choose(changes: str) -> None:
         opened.evaluate(f"set({changes})")

@@ -16,7 +16,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Report
 from tests.conftest import LAYERS, dense, dense_maps
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opener, Shared
 from tests.render.page.examples import HOSTILE, NUMBERS, large, report_of, with_labels
 
 pytestmark = pytest.mark.slow
@@ -24,13 +24,19 @@ pytestmark = pytest.mark.slow
 VIEWS = ("Matrix", "Arcs", "Text", "Table")
 
 
+def crossed() -> Recording:
+    """What the fixture ``recording`` is."""
+    return Recording(maps=tuple(dense_maps(layer) for layer in range(LAYERS)), model="a test")
+
+
 def comparison(recording: Recording) -> Report:
     other = Recording(maps=tuple(dense_maps(layer, causal=True, seed=5) for layer in range(LAYERS)), model="a test")
     return comparison_report(recording, other, "another seed", ReportOptions(medium=NUMBERS))
 
 
-def test_click_on_a_thumbnail_opens_its_head_and_back_returns(show: Opener, recording: Recording) -> None:
-    opened = show(report_of(recording), viewport={"width": 700, "height": 800})
+def test_click_on_a_thumbnail_opens_its_head_and_back_returns(shared: Shared) -> None:
+    opened = shared(crossed)
+    opened.resize(700, 800)
     opened.show_maps()
     assert opened.page.locator(".thumb").count() == 6
     opened.page.click(".thumb >> nth=4")
@@ -52,8 +58,8 @@ def test_many_heads_of_one_layer_go_on_below_and_never_scroll_sideways(show: Ope
     assert page.text(".grid .name") == "layer 0"
 
 
-def test_pointing_at_a_cell_shows_query_key_weight_and_score(show: Opener, recording: Recording) -> None:
-    opened = show(report_of(recording))
+def test_pointing_at_a_cell_shows_query_key_weight_and_score(shared: Shared, recording: Recording) -> None:
+    opened = shared(crossed)
     opened.open_head(4)
     opened.page.mouse.move(*opened.middle_of_cell(3, 5))
     opened.page.wait_for_selector(".tip:visible")
@@ -143,8 +149,8 @@ def test_nan_is_drawn_in_its_own_colour_and_named(show: Opener, recording: Recor
     assert "NaN" in opened.text("#legend")
 
 
-def test_keyboard_alone_opens_moves_finds_and_leaves(show: Opener, recording: Recording) -> None:
-    opened = show(report_of(recording))
+def test_keyboard_alone_opens_moves_finds_and_leaves(shared: Shared) -> None:
+    opened = shared(crossed)
     opened.page.focus(".thumb >> nth=0")
     opened.press("ArrowRight", "ArrowDown", "Enter")
     opened.until("scene.current !== null && document.activeElement.id === 'head-title'")
@@ -183,8 +189,9 @@ def test_zoom_keeps_the_cell_under_the_pointer(show: Opener) -> None:
     assert opened.evaluate("scene.current.stage.picture.factor") == 1
 
 
-def test_every_view_saves_itself_as_svg_and_png(show: Opener, recording: Recording) -> None:
-    opened = show(report_of(recording), viewport={"width": 1280, "height": 500})
+def test_every_view_saves_itself_as_svg_and_png(shared: Shared) -> None:
+    opened = shared(crossed)
+    opened.resize(1280, 500)
     opened.show_maps()
     for view in ("overview", *VIEWS):
         if view != "overview":

@@ -57,8 +57,8 @@ def weights_of(recording: Recording) -> np.ndarray:
     return np.concatenate([dense(recording, layer).weights for layer in range(len(recording.maps))])
 
 
-def test_head_that_attends_to_the_previous_token_is_named_and_one_choice_brings_it_first(show: Opener) -> None:
-    hand = Hand(show(report_of(sentence())))
+def test_head_that_attends_to_the_previous_token_is_named_and_one_choice_brings_it_first(page: Opened) -> None:
+    hand = Hand(page)
     layer, head = PREVIOUS
     assert hand.opened.page.locator(".thumb").nth(4 * layer + head).text_content().startswith("previous 1.00")
     hand.choose("#sort", "previous")
@@ -66,33 +66,25 @@ def test_head_that_attends_to_the_previous_token_is_named_and_one_choice_brings_
     assert hand.actions == 1
 
 
-def test_what_it_attends_to_in_all_heads_is_one_click(show: Opener) -> None:
+def test_what_it_attends_to_in_all_heads_and_in_the_mean_of_each_layer_is_one_click(page: Opened) -> None:
     recording = sentence()
-    hand = Hand(show(report_of(recording)))
+    hand = Hand(page)
     hand.token("it")
     hand.opened.until("scene.shown?.whole")
     assert hand.actions == 1
     weights = weights_of(recording)[:, IT]
     shown = [hand.opened.evaluate(f"Array.from(scene.shown.lineOf({row}))") for row in range(12)]
     np.testing.assert_allclose(shown, weights, rtol=1e-6)
+    means = [dense(recording, layer).weights[:, IT].mean(axis=0) for layer in range(3)]
+    shown = [hand.opened.evaluate(f"Array.from(scene.shown.lineOf({12 + 1 + layer}))") for layer in range(3)]
+    np.testing.assert_allclose(shown, means, rtol=1e-5)
     listed = hand.opened.page.locator(".inspector ul:not(.layers) bdi").all_inner_texts()
     assert listed == [SENTENCE[key] for key in np.argsort(-weights.mean(axis=0), kind="stable")[:8]]
 
 
-def test_it_is_followed_through_the_layers_by_the_same_click(show: Opener) -> None:
+def test_who_looks_at_it_and_what_sorts_by_a_second_token(page: Opened) -> None:
     recording = sentence()
-    hand = Hand(show(report_of(recording)))
-    hand.token("it")
-    hand.opened.until("scene.shown?.whole")
-    means = [dense(recording, layer).weights[:, IT].mean(axis=0) for layer in range(3)]
-    shown = [hand.opened.evaluate(f"Array.from(scene.shown.lineOf({12 + 1 + layer}))") for layer in range(3)]
-    np.testing.assert_allclose(shown, means, rtol=1e-5)
-    assert hand.actions == 1
-
-
-def test_who_looks_at_it_and_what_sorts_by_a_second_token(show: Opener) -> None:
-    recording = sentence()
-    hand = Hand(show(report_of(recording)))
+    hand = Hand(page)
     hand.token("it")
     hand.click(".text-strip .token:text-is('cat')", "Shift")
     hand.opened.until("scene.shown?.whole && state.pin.key === 1")
@@ -110,9 +102,9 @@ def test_who_looks_at_it_and_what_sorts_by_a_second_token(show: Opener) -> None:
     )
 
 
-def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
+def test_two_heads_stand_side_by_side_with_one_cursor(page: Opened) -> None:
     recording = sentence()
-    hand = Hand(show(report_of(recording)))
+    hand = Hand(page)
     hand.click(".thumb >> nth=1")
     hand.opened.until("scene.shown?.number === 1")
     assert "Shift and click another head: both stand side by side." in hand.opened.text(".inspector .hint >> nth=0")
@@ -132,9 +124,9 @@ def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
 
 
 @pytest.mark.parametrize("how", ["Mean", "Max", "Difference", "Rollout"])
-def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
+def test_chosen_heads_become_one_map(page: Opened, how: str) -> None:
     recording = sentence()
-    hand = Hand(show(report_of(recording)))
+    hand = Hand(page)
     chosen = (1, 6)
     for number in chosen:
         hand.click(f".thumb >> nth={number}", "Shift")
@@ -152,9 +144,9 @@ def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_exact_weight_and_score_of_a_cell(show: Opener) -> None:
+def test_exact_weight_and_score_of_a_cell(page: Opened) -> None:
     recording = sentence()
-    hand = Hand(show(report_of(recording)))
+    hand = Hand(page)
     hand.click(".thumb >> nth=5")
     hand.opened.until("scene.current !== null")
     hand.hover(4, 2)
@@ -179,8 +171,8 @@ def test_token_is_found_among_512(show: Opener) -> None:
     assert bottom >= -1
 
 
-def test_figure_is_saved_by_one_click_and_the_command_that_draws_it_is_copied_by_two(show: Opener) -> None:
-    hand = Hand(show(report_of(sentence())))
+def test_figure_is_saved_by_one_click_and_the_command_that_draws_it_is_copied_by_two(page: Opened) -> None:
+    hand = Hand(page)
     with hand.opened.page.expect_download():
         hand.click("#save-svg")
     assert hand.actions == 1
@@ -194,8 +186,8 @@ def test_figure_is_saved_by_one_click_and_the_command_that_draws_it_is_copied_by
     assert hand.actions == 3
 
 
-def test_heads_are_listed_by_the_words_of_the_command_line(show: Opener) -> None:
-    hand = Hand(show(report_of(sentence())))
+def test_heads_are_listed_by_the_words_of_the_command_line(page: Opened) -> None:
+    hand = Hand(page)
     hand.click("#filter")
     hand.word("previous>0.5")
     hand.opened.until("document.querySelectorAll('.thumb').length === 1")
