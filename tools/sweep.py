@@ -172,9 +172,14 @@ def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outco
             names = auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
             if kind not in names or "input_ids" not in one_text:
                 return Outcome("not asked", "no language head over texts")
-            model = getattr(transformers, names[kind])(model.config).eval()
+            language_model = getattr(transformers, names[kind])
+            config = model.config.get_text_config(decoder=True)  # of a model for texts, pictures and others
+            config = config if isinstance(config, language_model.config_class) else model.config
+            config.is_decoder = True  # without it, Reformer's and BERT's have no language head
+            model = language_model(config).eval()
             parts = attnviz.logit_attribution(model, one_text, token=5, position=TEXT_END)
-            is_right, error = parts.difference < FIDELITY * max(1, abs(parts.logit)), parts.difference
+            size = max(abs(parts.logit), *(abs(part.adds) for part in parts.parts))
+            is_right, error = parts.difference < FIDELITY * size, parts.difference
         elif question == CONTRIBUTIONS:
             with torch.no_grad(), attnviz.record(model, dense=True, values=True) as recording:
                 run(model, one_text)

@@ -81,9 +81,12 @@ class LinearPath:
         """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
 
         Inputs without a record are recorded as constants. Of a tuple, the first item is the result. Ignores results
-        that are no tensors, or that a function inside this one has recorded.
+        that are no tensors, or that a function inside this one has recorded. The result of an assignment to a part of a
+        tensor is the tensor.
         """
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
+        if call.name == "__setitem__":
+            result = call.args[0]
         if not isinstance(result, Tensor):
             return
         inputs = [

@@ -25,10 +25,10 @@ from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
 
-TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
+TOLERANCE = 1e-2  # relative to the logit, or to the largest part if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
 KINDS = ("embedding", "head", "mlp", "other", "bias")  # in the order in which a layer adds them
-MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
+MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent|temporal", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -213,7 +213,7 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
     total = sum(part.adds for part in parts)
     difference = abs(total - logit)
     # also true of NaN
-    if not difference <= TOLERANCE * max(1.0, abs(logit)):
+    if not difference <= TOLERANCE * max(abs(logit), *(abs(part.adds) for part in parts)):
         raise AttnvizError(
             f"the parts found for the logit of {name} sum to {total:.4f} instead of {logit:.4f}; "
             "use attnviz ablate, which measures any model"

@@ -126,9 +126,22 @@ class Handmade(nn.Module):
         return logits
 
 
-def test_a_model_written_by_hand_has_its_norm_and_unembedding_found() -> None:
+class States(nn.Embedding):
+    """An embedding with states beside it that are written token by token into one tensor, and gated."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        features: Tensor = super().forward(ids)
+        states = torch.zeros_like(features)
+        for token in range(ids.shape[1]):
+            states[:, token] = features[:, token].tanh()
+        return features + states * features.sigmoid()
+
+
+@pytest.mark.parametrize("embedding", [nn.Embedding, States])
+def test_a_model_written_by_hand_has_its_norm_and_unembedding_found(embedding: type[nn.Embedding]) -> None:
     torch.manual_seed(0)
     model = Handmade()
+    model.embedding = embedding(50, WIDTH)
     found = attnviz.logit_attribution(model, IDS, TOKEN)
     logit = float(model(IDS)[0, -1, TOKEN].detach())
     assert sum(part.adds for part in found.parts) == pytest.approx(logit, abs=1e-5)
