@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
-from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.flow.sites import CallingModule, CallSite
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.maps.layer_maps import cell_maps
 
@@ -403,7 +403,8 @@ def test_windows_of_chunks_count_positions_within_each_chunk(first_columns: tupl
     ]
     starts = [{axis: column} for column in first_columns]
     site = CallSite(layer=0, head=None, module="attention", kind="self", stack="", part="encoder")
-    joined = Chunks(site, torch.Size([]), calls, (), starts, is_over_same=width == 8).joined()
+    caller = CallingModule(nn.Identity(), "attention", cross=False)
+    joined = Chunks(site, caller, torch.Size([]), calls, (), starts, is_over_same=width == 8).joined()
     expected = torch.zeros(8, 8)
     for number, (call, column) in enumerate(zip(calls, first_columns, strict=True)):
         rows = slice(4 * number, 4 * number + 4)
