@@ -279,7 +279,7 @@ class SiteFinder(Capture):
         self.columns: dict[Key, dict[KnownHead, Tensor]] = {}  # by site; names of heads need all calls of the run
         self.modules_of_layers: dict[tuple[str, str, int], str] = {}  # whose heads are modules of their own
 
-    def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any, windows: object = None) -> None:
+    def _keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
         """Counts the heads of an attention call, and searches for the product that projects its output."""
         if self.module is not None and not is_within(site.module, self.module):
             return
