@@ -64,9 +64,7 @@ class ImageReader(MediaReader):
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """Model and image processor, loaded once."""
         with self.running(), refusals(self.settings.model):
-            labels, objects = self.use == "labels", self.use == "images"
-            model = load_model(self.folder, self.settings, with_labels=labels, with_objects=objects)
-            return model, load_part("AutoImageProcessor", self.folder)
+            return load_model(self.folder, self.settings, self.use), load_part("AutoImageProcessor", self.folder)
 
     @cached_property
     def module(self) -> "nn.Module":

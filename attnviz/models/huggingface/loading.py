@@ -17,6 +17,7 @@ from attnviz.base.progress import working
 from attnviz.models.huggingface.adapter import merge_adapter, split_adapter
 from attnviz.models.huggingface.gguf_file import read_gguf, replaced
 from attnviz.models.reading.captured import error_line
+from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -76,16 +77,12 @@ def _source(path: Path, weights: Path) -> Iterator[dict[str, Any]]:
             yield common | {"pretrained_model_name_or_path": folder, "gguf_file": str(weights.resolve())}
 
 
-def load_model(
-    path: Path,
-    settings: ModelSettings,
-    with_head: bool = False,
-    with_pictures: bool = False,
-    with_speech: bool = False,
-    with_labels: bool = False,
-    with_objects: bool = False,
-) -> "PreTrainedModel":
-    """Loads the model of a folder or a GGUF file with all weights that its attention needs, in evaluation mode."""
+def load_model(path: Path, settings: ModelSettings, use: Use = "maps") -> "PreTrainedModel":
+    """Loads the model of a folder or a GGUF file in evaluation mode, with the head that the use needs.
+
+    Args:
+        use: what the reader does with the model; only ``pictures`` and ``answers`` are of one that reads text, too.
+    """
     import torch
     import transformers
 
@@ -103,11 +100,11 @@ def load_model(
             config = transformers.AutoConfig.from_pretrained(**source)
         _use_torch_attention(config)
         has_language_head = is_gguf or _has_head(config, LANGUAGE_HEADS)
-        needs_language_head = bool(settings.generate) or (with_head and has_language_head)
-        auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
-        if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
+        predicts = use in ("predictions", "answers") and has_language_head
+        auto_class = _auto_class(config, use, with_language_head=bool(settings.generate) or predicts)
+        if use == "labels" and _has_head(config, IMAGE_CLASSIFIERS):
             auto_class = transformers.AutoModelForImageClassification
-        for ending, name in OBJECT_HEADS.items() if with_objects else ():
+        for ending, name in OBJECT_HEADS.items() if use == "images" else ():
             if _has_head(config, (ending,)):
                 auto_class = getattr(transformers, name)
         # Built without memory first, because loading would allocate weights that no file holds.
@@ -148,15 +145,15 @@ def load_model(
     return evaluated_model
 
 
-def _auto_class(config: Any, with_language_head: bool, with_pictures: bool, with_speech: bool) -> Any:
+def _auto_class(config: Any, use: Use, with_language_head: bool) -> Any:
     """Returns the Auto class of transformers that builds a model with the head that it needs."""
     import transformers
 
-    if with_speech and config.is_encoder_decoder:
+    if use == "sounds" and config.is_encoder_decoder:
         return transformers.AutoModelForSpeechSeq2Seq
     if not with_language_head:
         return transformers.AutoModel
-    if with_pictures:
+    if use in ("pictures", "answers"):
         return transformers.AutoModelForImageTextToText
     return transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
 

@@ -50,7 +50,7 @@ class PictureDecoderReader(ImageReader):
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """Model and image processor, loaded once."""
         with self.running(), refusals(self.settings.model):
-            model = load_model(self.folder, self.settings, with_head=True, with_pictures=True)
+            model = load_model(self.folder, self.settings, "answers")
             return model, load_part("AutoImageProcessor", self.folder)
 
     @cached_property

@@ -74,7 +74,7 @@ class PictureTextReader(MediaReader):
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """The model, and the processor of its texts and pictures; loaded once."""
         with self.running(), refusals(self.settings.model):
-            model = load_model(self.folder, self.settings, with_head=self.use == "answers", with_pictures=True)
+            model = load_model(self.folder, self.settings, "answers" if self.use == "answers" else "pictures")
             return model, load_text_processor(self.folder)
 
     @property

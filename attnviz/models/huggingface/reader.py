@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, final
 
 import numpy as np
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnviz.base.arrays import BoolArray, IntArray
-    from attnviz.text.selection import AttentionPart
+    from attnviz.models.huggingface.replay import LogprobCheck
+    from attnviz.text.selection import AttentionPart, RecordedAttention
     from attnviz.text.tokens import Tokens
 
 FLOATS = ("F", "BF")  # the begin of the names of types of GGUF files that round nothing
@@ -137,8 +138,7 @@ class HuggingFaceReader(FolderReader):
         """Model and tokenizer, loaded once; with the language head if the model generates or is measured."""
         quickly = quick_gguf() if self.folder.is_file() else nullcontext()
         with self.running(), refusals(self.settings.model), quickly:
-            predicts = self.use == "predictions"
-            return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
+            return load_model(self.folder, self.settings, self.use), load_tokenizer(self.folder)
 
     @property
     def text_model(self) -> "PreTrainedModel":
@@ -196,38 +196,36 @@ class HuggingFaceReader(FolderReader):
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with working("reading the text"), discard_output():
-                prepared = self._model_input(self.loaded[0], tokenizer, example)
-                limit, count = position_limit(model), len(prepared.tokens)
-                if self.settings.truncate and limit is not None and count > limit and prepared.context is None:
-                    types = prepared.inputs.get("token_type_ids")
-                    if types is not None:
-                        types = [*types[: limit - 1], types[-1]]  # the last is of [SEP], which `shortened` keeps
-                    prepared = replace(
-                        prepared,
-                        inputs=prepared.inputs | {"token_type_ids": types},
-                        tokens=prepared.tokens.shortened(limit),
-                        remarks=(
-                            f"Truncated: {limit} of {count} tokens, the most that the model reads.",
-                            *prepared.remarks,
-                        ),
-                    )
-        self._refuse_unreadable(prepared, can_be_cut=example.answer is None)
-        encoder_tokens = prepared.tokens if prepared.context is None else prepared.context
-        inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
-        if prepared.context is not None:
-            inputs["decoder_input_ids"] = self.tensor(prepared.tokens.ids[None])
-        if "logits_to_keep" in prepared.inputs and "logits_to_keep" in self.parameters:
-            inputs["logits_to_keep"] = prepared.inputs["logits_to_keep"]
-        types = prepared.inputs.get("token_type_ids")
-        if "token_type_ids" in self.parameters and types is not None:
-            inputs["token_type_ids"] = self.tensor(np.array([types]))
-        title = example.text if example.answer is None else prepared.tokens.text
-        return replace(prepared, inputs=inputs, title=title, remarks=(*self.origins, *prepared.remarks))
+                text = self._tokenized(self.loaded[0], tokenizer, example)
+                limit, count = position_limit(model), len(text.tokens)
+                if self.settings.truncate and limit is not None and count > limit and text.context is None:
+                    remark = f"Truncated: {limit} of {count} tokens, the most that the model reads."
+                    text = text._replace(tokens=text.tokens.shortened(limit), remarks=(remark, *text.remarks))
+                    if text.types is not None:  # the last is of [SEP], which `shortened` keeps
+                        text = text._replace(types=[*text.types[: limit - 1], text.types[-1]])
+        self._refuse_unreadable(text, can_be_cut=example.answer is None)
+        inputs = self.inputs_of(self.tensor((text.tokens if text.context is None else text.context).ids[None]))
+        if text.context is not None:
+            inputs["decoder_input_ids"] = self.tensor(text.tokens.ids[None])
+        if text.check is not None and "logits_to_keep" in self.parameters:
+            inputs["logits_to_keep"] = text.check.kept_logits
+        if text.types is not None and "token_type_ids" in self.parameters:
+            inputs["token_type_ids"] = self.tensor(np.array([text.types]))
+        return Prepared(
+            inputs,
+            text.tokens,
+            text.context,
+            text.attention,
+            title=example.text if example.answer is None else text.tokens.text,
+            remarks=(*self.origins, *text.remarks),
+            check=text.check,
+            generated_ids=text.generated_ids,
+        )
 
-    def _model_input(
+    def _tokenized(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
-    ) -> Prepared:
-        """Returns the tokens of an example, then generated ones if the settings ask; with inputs beside the ids."""
+    ) -> "_TokenizedExample":
+        """Returns the tokens of an example, then generated ones if the settings ask."""
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
 
@@ -242,9 +240,9 @@ class HuggingFaceReader(FolderReader):
             refuse_unknown_ids(example.answer, _vocabulary_size(self.text_model), self.settings.model)
             tokens = answer_tokens(tokenizer, example.answer)
             if example.answer.logprobs is None:
-                return Prepared({}, tokens, remarks=example.answer.remarks)
+                return _TokenizedExample(tokens, remarks=example.answer.remarks)
             check = LogprobCheck(example.answer, self.settings.model)
-            return Prepared({"logits_to_keep": check.kept_logits}, tokens, remarks=example.answer.remarks, check=check)
+            return _TokenizedExample(tokens, remarks=example.answer.remarks, check=check)
         if model.config.is_encoder_decoder:
             return self._read_encoder_decoder(model, tokenizer, example)
         is_implicit = settings.attention == IMPLICIT and example.context is None
@@ -257,20 +255,20 @@ class HuggingFaceReader(FolderReader):
         tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
-            return Prepared({"token_type_ids": types}, tokens, attention=attention, remarks=remarks)
+            return _TokenizedExample(tokens, attention=attention, remarks=remarks, types=types)
         self._refuse_long(tokens, can_be_cut=False)
         new_ids = list(example.generated_ids) or generate(model, tokens, settings.generate)
         tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        return Prepared(
-            {}, tokens_with_answer, attention=attention, remarks=(remark, *remarks), generated_ids=tuple(new_ids)
+        return _TokenizedExample(
+            tokens_with_answer, attention=attention, remarks=(remark, *remarks), generated_ids=tuple(new_ids)
         )
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
-    ) -> Prepared:
+    ) -> "_TokenizedExample":
         """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text."""
         from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
@@ -296,7 +294,7 @@ class HuggingFaceReader(FolderReader):
             no_tokens = replace(context.first(0), media=(Text(),))
             generated_tokens = with_generated(tokenizer, no_tokens, new_ids[1:])  # without the start token
             tokens = shifted_right(tokenizer, generated_tokens, start)
-            return Prepared({}, tokens, context, attention, remarks=remarks)
+            return _TokenizedExample(tokens, context, attention, remarks)
         if example.context is None and attention != "encoder":
             raise AttnvizError(
                 f"{option('attention', attention)} needs two texts: TEXT for the decoder and "
@@ -304,22 +302,22 @@ class HuggingFaceReader(FolderReader):
                 f"or {option('generate', 20)} to let the decoder write its text"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
-        return Prepared({}, tokens, context, attention, remarks=remarks)
+        return _TokenizedExample(tokens, context, attention, remarks)
 
-    def _refuse_unreadable(self, prepared: Prepared, can_be_cut: bool) -> None:
+    def _refuse_unreadable(self, text: "_TokenizedExample", can_be_cut: bool) -> None:
         """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
         rows, name = _vocabulary_size(self.text_model), self.settings.model
         for setting in PLACEHOLDERS:
             token_id = getattr(self.loaded[0].config, setting, None)
-            if isinstance(token_id, int) and token_id in prepared.tokens.ids:
+            if isinstance(token_id, int) and token_id in text.tokens.ids:
                 label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
                 advice = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
                 raise AttnvizError(
                     f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {advice}, or in "
                     "Python attnviz.record(model) records any input"
                 )
-        for tokens in filter(None, (prepared.tokens, prepared.context)):
-            self._refuse_long(tokens, can_be_cut and prepared.context is None and not self.settings.generate)
+        for tokens in filter(None, (text.tokens, text.context)):
+            self._refuse_long(tokens, can_be_cut and text.context is None and not self.settings.generate)
             max_id = int(tokens.ids.max())
             if rows is not None and max_id >= rows:
                 raise AttnvizError(
@@ -407,6 +405,18 @@ class HuggingFaceReader(FolderReader):
         table: Any = self.text_model.get_input_embeddings()
         count = min(table.num_embeddings, len(self.loaded[1]))
         return np.setdiff1d(np.arange(count), self.loaded[1].all_special_ids)
+
+
+class _TokenizedExample(NamedTuple):
+    """The tokens of an example, before they become tensors; the fields are those of `Prepared`."""
+
+    tokens: "Tokens"
+    context: "Tokens | None" = None
+    attention: "RecordedAttention | None" = None
+    remarks: tuple[str, ...] = ()
+    types: list[int] | None = None  # of each token, the text of a pair that it belongs to; ``None`` if unknown
+    check: "LogprobCheck | None" = None
+    generated_ids: tuple[int, ...] = ()
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:

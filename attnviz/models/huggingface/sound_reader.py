@@ -56,7 +56,7 @@ class SoundReader(MediaReader):
     def loaded(self) -> _SpeechModel:
         """The model with its extractor and tokenizer, loaded once."""
         with self.running(), refusals(self.settings.model):
-            model = load_model(self.folder, self.settings, with_speech=True)
+            model = load_model(self.folder, self.settings, "sounds")
             tokenizer = load_tokenizer(self.folder) if model.config.is_encoder_decoder else None
             return _SpeechModel(model, load_part("AutoFeatureExtractor", self.folder), tokenizer)
 

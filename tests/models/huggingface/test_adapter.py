@@ -84,7 +84,7 @@ def test_merged_weights_are_those_of_peft(case: str, bases: dict[str, Path], tmp
         transformers.AutoModelForCausalLM.from_pretrained(bases[kind]), adapter
     ).merge_and_unload()
     with quiet_library(None):
-        with_head = load_model(bases[kind], ModelSettings(model=str(adapter)), with_head=True)
+        with_head = load_model(bases[kind], ModelSettings(model=str(adapter)), "predictions")
         alone = load_model(bases[kind], ModelSettings(model=str(adapter)))
     wanted = expected.state_dict()
     torch.testing.assert_close(dict(with_head.state_dict()), dict(wanted), rtol=1e-5, atol=1e-6)
@@ -120,7 +120,7 @@ def test_an_adapter_of_a_vision_language_model_is_merged_whichever_version_named
     merged = []
     for _ in range(2):
         with quiet_library(None):
-            loaded = load_model(base, settings, with_head=with_pictures, with_pictures=with_pictures)
+            loaded = load_model(base, settings, "answers" if with_pictures else "maps")
             merged.append({key: weight.clone() for key, weight in loaded.state_dict().items()})
         tensors = load_file(adapter / "adapter_model.safetensors")
         assert any(now in key for key in tensors)
