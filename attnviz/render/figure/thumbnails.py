@@ -24,7 +24,7 @@ from attnviz.render.figure.picture import (
 )
 from attnviz.render.figure.words import POINTS_PER_INCH, PillowRuler, Ruler, choose_fonts, pillow_runs
 from attnviz.report.picture.colors import NAN, colormap
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import FIGURE_DPI, refuse_pixels
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import DrawnReport
 
@@ -38,10 +38,10 @@ INK = PAPER = COLOR_LEVELS + 3
 FAINT = INK + INK_STEPS
 PNG_COMPRESSION = 1  # zlib's level: higher levels take several times as long and save little
 STRIPE_PIXELS = 5  # distance of the stripes in masked cells
-PAGE_INCHES, PAGE_DPI = (13.333, 12.6), 200  # largest page if no size is given, and its pixels per inch
+SHEET_INCHES = (13.333, 12.6)  # the largest page if no size is given
 WORD_SCALE = 0.9  # of the words around thumbnails, so that these have more space
-MAX_THUMBNAIL_PIXELS = 200  # longer side of a thumbnail if no size is given
-MIN_THUMBNAIL_PIXELS = 4  # smallest place of a thumbnail
+MAX_THUMBNAIL_INCHES = 1.0  # longer side of a thumbnail if no size is given
+MIN_THUMBNAIL_PIXELS = 4  # smallest side of a thumbnail
 # Lengths in inches and font sizes in points are those of a slide.
 NAME_GAP, GAP, MIN_GAP_PIXELS = 0.1, 0.06, 3  # between the names of rows and thumbnails, and between thumbnails
 BLOCK_GAP = 0.3  # between blocks of rows beside each other
@@ -61,11 +61,11 @@ WITHOUT_VALUES = (
 
 
 @dataclass(frozen=True)
-class Mark:
+class PixelText:
     """A line of text in a sheet; lengths are in pixels."""
 
-    x: float  # the horizontal place of its anchor
-    y: float  # the vertical place of its anchor, from the upper edge
+    x: float  # of its anchor, from the left edge
+    y: float  # of its anchor, from the upper edge
     text: str
     size: int  # the font size
     faint: bool = False  # True for the faint ink
@@ -78,17 +78,17 @@ class Sheet:
     """A picture of thumbnails before its palette is applied."""
 
     pixels: ByteArray  # ``(height, width)``, the index of each pixel's colour in the palette
-    marks: tuple[Mark, ...]  # the texts to write on it
+    texts: tuple[PixelText, ...]  # the texts to write on it
 
 
 @dataclass(frozen=True)
-class _Frame:
-    """The geometry of thumbnails, in pixels."""
+class ThumbnailGrid:
+    """The geometry of thumbnails in rows and columns; lengths are in pixels."""
 
     rows: int  # the number of thumbnails below each other
     columns: int  # the number of thumbnails side by side
     cell: tuple[float, float]  # the height and width of a cell
-    side: tuple[int, int]  # the height and width of a thumbnail's place
+    side: tuple[int, int]  # the height and width of the space of a thumbnail
     gap: int  # the gap between thumbnails
     title_size: int  # the font size of a head's title; 0 if it would not be legible
     left: float = 0.0  # inches for the names of rows, at the left of each block
@@ -110,10 +110,9 @@ def arrange_thumbnails(picture: DrawnReport, ruler: Ruler) -> Page:
     """
     size = page_size(picture.look)
     if size.grows:
-        size = replace(size, width=PAGE_INCHES[0], height=PAGE_INCHES[1])
+        size = replace(size, width=SHEET_INCHES[0], height=SHEET_INCHES[1])
     if not size.is_column:
         size = replace(size, scale=WORD_SCALE * size.scale, margin=WORD_SCALE * size.margin)
-    picture = replace(picture, look=replace(picture.look, dpi=sheet_dpi(picture.look)))
     page = arrange_page(picture, size, _thumbnails_body, ruler)
     has_values = any(panel.heading.note for panel in picture.panels)
     if picture.filled and has_values and not page.content.title_points:
@@ -127,24 +126,21 @@ def arrange_thumbnails(picture: DrawnReport, ruler: Ruler) -> Page:
     return page
 
 
-def sheet_dpi(look: Look) -> int:
-    """Returns the pixels per inch of a sheet: those of the look, or `PAGE_DPI` if thumbnails choose the page's size."""
-    return PAGE_DPI if page_size(look).grows else look.pixels_per_inch
-
-
 def draw_thumbnails(picture: DrawnReport) -> bytes:
     """Returns a picture of thumbnails as the bytes of a PNG with a palette; metadata has title, caption and remarks."""
     look = picture.look
     readable_picture = with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False)))
-    sheet = paint_sheet(arrange_thumbnails(readable_picture, PillowRuler()), sheet_dpi(look))
+    page = arrange_thumbnails(readable_picture, PillowRuler())
+    refuse_pixels(page.width, page.height, look.pixels_per_inch)
+    sheet = paint_sheet(page, look.pixels_per_inch)
     pixels = sheet.pixels.copy()
-    for mark in sheet.marks:
-        x, y = round(mark.x), round(mark.y)
-        runs = list(pillow_runs(mark.text, mark.size, mark.bold))
+    for text in sheet.texts:
+        x, y = round(text.x), round(text.y)
+        runs = list(pillow_runs(text.text, text.size, text.bold))
         for characters, font in runs:
-            left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
+            left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=text.anchor))
             letters = Image.new("L", (right - left + 2, bottom - top + 2))  # with a border of one pixel
-            ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
+            ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=text.anchor)
             # Shades from paper to ink; pixels under no letter, and letters beyond the edges, stay as they are.
             x_of_letters, y_of_letters = x + left - 1, y + top - 1
             target = pixels[
@@ -153,7 +149,7 @@ def draw_thumbnails(picture: DrawnReport) -> bytes:
             ]
             letters_inside = np.asarray(letters)[max(-y_of_letters, 0) :, max(-x_of_letters, 0) :]
             steps = letters_inside[: target.shape[0], : target.shape[1]].astype(np.uint16) * (INK_STEPS - 1) // 255
-            ink = FAINT if mark.faint else INK
+            ink = FAINT if text.faint else INK
             np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
             if len(runs) > 1:
                 x += round(font.getlength(characters))
@@ -179,7 +175,7 @@ def draw_maps(matplotlib_figure: "OwnFigure", page: Page, picture: DrawnReport) 
     """Draws all thumbnails of a page as one image."""
     axes = matplotlib_figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    pixels = palette(picture)[_map_pixels(page, sheet_dpi(picture.look))]
+    pixels = palette(picture)[_map_pixels(page, picture.look.pixels_per_inch)]
     axes.imshow(pixels, interpolation="none", aspect="auto")
 
 
@@ -202,18 +198,18 @@ def paint_sheet(page: Page, dpi: int) -> Sheet:
     """Returns a page in pixels: its thumbnails and colour bars, and the texts to write on it."""
     pixels = _map_pixels(page, dpi)
 
-    def mark(line: TextLine, anchor: str = "la") -> Mark:
+    def pixel_text(line: TextLine, anchor: str = "la") -> PixelText:
         size, y = round(line.points * dpi / POINTS_PER_INCH), (page.height - line.y) * dpi
-        return Mark(line.x * dpi, y, line.text, size, line.faint, line.bold, anchor)
+        return PixelText(line.x * dpi, y, line.text, size, line.faint, line.bold, anchor)
 
-    marks = [mark(line) for line in (*page.content.lines, *page.lines)]
+    texts = [pixel_text(line) for line in (*page.content.lines, *page.lines)]
     for bar in page.bars:
         box, gap = bar.box, LABEL_PADDING * page.scale
         is_flat = box.width > box.height
         area = _framed_area(pixels, box, page, dpi)
         levels = np.linspace(0, COLOR_LEVELS - 1, area.shape[1 if is_flat else 0]).round().astype(np.uint8)
         area[:] = levels if is_flat else levels[::-1, None]
-        marks += [mark(line, "ld") for line in bar.name_lines(page.scale)]
+        texts += [pixel_text(line, "ld") for line in bar.name_lines(page.scale)]
         for value, text in bar.ticks:
             share = float(bar.scale.fraction(value))
             x, y = (
@@ -221,8 +217,8 @@ def paint_sheet(page: Page, dpi: int) -> Sheet:
                 if is_flat
                 else (box.x + box.width + gap, box.y + share * box.height)
             )
-            marks.append(mark(TextLine(x, y, text, bar.points, faint=False), "ma" if is_flat else "lm"))
-    return Sheet(pixels, tuple(marks))
+            texts.append(pixel_text(TextLine(x, y, text, bar.points, faint=False), "ma" if is_flat else "lm"))
+    return Sheet(pixels, tuple(texts))
 
 
 def _framed_area(pixels: ByteArray, box: Box, page: Page, dpi: int) -> ByteArray:
@@ -256,42 +252,48 @@ def _map_pixels(page: Page, dpi: int) -> ByteArray:
     return pixels
 
 
-def _choose_frame(picture: DrawnReport, area: PageSize, ruler: Ruler) -> tuple[list[list[Panel]], _Frame]:
-    """Returns the rows of thumbnails, and the geometry in which these are as large as the area allows.
+def _choose_grid(picture: DrawnReport, area: PageSize, ruler: Ruler) -> tuple[list[list[Panel]], ThumbnailGrid]:
+    """Returns the rows of thumbnails, and the grid in which these are as large as the area allows.
 
     Groups of few heads stand in several blocks beside each other, if the thumbnails grow by it.
     """
     dpi, scale, panels = picture.look.pixels_per_inch, area.scale, picture.panels
-    groups = [list(panels) for _, panels in groupby(panels, key=lambda panel: panel.group)]
-    names_width = ruler.longest_width((panels[0].group for panels in groups), ROW_NAME_POINTS * scale)
-    left_of_names = names_width + NAME_GAP * scale
-    # Rows need no names at their left if each title has the layer.
-    titles_name_layers = all(panel.heading.names_group for panel in panels)
-    for left in [0.0] if picture.filled else [0.0, left_of_names] if titles_name_layers else [left_of_names]:
-        size = (int(area.height * dpi), int((area.width - left) * dpi))
-        rows = _rows_of([list(panels)] if picture.filled else groups, size, is_filled=picture.filled)
-        across = max(map(len, rows))
-        blocks = (
-            1
-            if picture.filled or len(rows) > len(groups)
-            else _block_count(len(rows), across, size, round(GAP * scale * dpi))
-        )
-        shape = math.ceil(len(rows) / blocks), blocks * across
-        size = (size[0], size[1] - int((blocks - 1) * (left + BLOCK_GAP * scale) * dpi))
-        frame = _thumbnail_frame(panels, shape, size, area, dpi, ruler)
-        if picture.filled:
-            frame = _frame_for_titles(panels, size, frame, ruler)
-        if frame.title_size:
-            return rows, replace(frame, left=left, blocks=blocks)
-    numbers: tuple[str, ...] = ()  # of the head in each column, unless the heads of a column have different ones
-    if not picture.filled:
-        columns = zip_longest(*([panel.heading.number for panel in panels] for panels in rows))
-        numbers_of_columns = [set(column) - {None} for column in columns]
-        if all(len(column_numbers) == 1 for column_numbers in numbers_of_columns):
-            numbers = tuple(str(number) for [number] in numbers_of_columns)
-    header = LINE_SPACING * _number_points(scale, dpi) / POINTS_PER_INCH if numbers else 0.0
-    frame = _thumbnail_frame(panels, shape, (int((area.height - header) * dpi), size[1]), area, dpi, ruler)
-    return rows, replace(frame, title_size=0, left=left, blocks=blocks, header=header, numbers=numbers)
+    # The inches that the names of rows take at their left, and True if each thumbnail has a title: the first that fits.
+    if picture.filled:
+        groups = [list(panels)]
+        candidates = [(0.0, True), (0.0, False)]
+    else:
+        groups = [list(panels) for _, panels in groupby(panels, key=lambda panel: panel.group)]
+        names_width = ruler.longest_width((panels[0].group for panels in groups), ROW_NAME_POINTS * scale)
+        left_of_names = names_width + NAME_GAP * scale
+        candidates = [(left_of_names, True), (left_of_names, False)]
+        if all(panel.heading.names_group for panel in panels):  # rows need no names if each title has the layer
+            candidates = [(0.0, True), *candidates]
+
+    for left, has_titles in candidates:
+        height, width = int(area.height * dpi), int((area.width - left) * dpi)
+        rows = _rows_of(groups, (height, width), MAX_THUMBNAIL_INCHES * dpi, is_filled=picture.filled)
+        across, blocks = max(map(len, rows)), 1
+        if not picture.filled and len(rows) == len(groups):
+            blocks = _block_count(
+                len(rows), across, (height, width), round(GAP * scale * dpi), MAX_THUMBNAIL_INCHES * dpi
+            )
+        width -= int((blocks - 1) * (left + BLOCK_GAP * scale) * dpi)
+        numbers: tuple[str, ...] = ()  # of the head in each column, unless the heads of a column have different ones
+        if not (has_titles or picture.filled):
+            columns = zip_longest(*([panel.heading.number for panel in panels] for panels in rows))
+            numbers_of_columns = [set(column) - {None} for column in columns]
+            if all(len(column_numbers) == 1 for column_numbers in numbers_of_columns):
+                numbers = tuple(str(number) for [number] in numbers_of_columns)
+        header = LINE_SPACING * _number_points(scale, dpi) / POINTS_PER_INCH if numbers else 0.0
+        size = int((area.height - header) * dpi), width
+        grid = _thumbnail_grid(panels, (math.ceil(len(rows) / blocks), blocks * across), size, area, dpi, ruler)
+        if has_titles and picture.filled:
+            grid = _grid_for_titles(panels, size, grid, ruler)
+        if grid.title_size or not has_titles:
+            break
+    title_size = grid.title_size if has_titles else 0
+    return rows, replace(grid, title_size=title_size, left=left, blocks=blocks, header=header, numbers=numbers)
 
 
 def _number_points(scale: float, dpi: int) -> float:
@@ -302,40 +304,40 @@ def _number_points(scale: float, dpi: int) -> float:
 def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
     """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
     dpi, scale = picture.look.pixels_per_inch, area.scale
-    rows, frame = _choose_frame(picture, area, ruler)
-    left, header, numbers, number_points = frame.left, frame.header, frame.numbers, _number_points(scale, dpi)
-    title_points = frame.title_size * POINTS_PER_INCH / dpi
-    block_step = left + frame.columns // frame.blocks * frame.step[1] / dpi + BLOCK_GAP * scale
+    rows, grid = _choose_grid(picture, area, ruler)
+    left, header, numbers, number_points = grid.left, grid.header, grid.numbers, _number_points(scale, dpi)
+    title_points = grid.title_size * POINTS_PER_INCH / dpi
+    block_step = left + grid.columns // grid.blocks * grid.step[1] / dpi + BLOCK_GAP * scale
     lines, placed_panels = [], []
     for index, panels in enumerate(rows):
-        block, row = divmod(index, frame.rows)
+        block, row = divmod(index, grid.rows)
         block_left = block * block_step + left
-        top = -header - (row * frame.step[0] + round(frame.title_size * LINE_SPACING)) / dpi  # of the thumbnails
-        if not picture.filled and not (frame.title_size and all(panel.heading.names_group for panel in panels)):
-            points, name = min(ROW_NAME_POINTS * scale, frame.step[0] * POINTS_PER_INCH / dpi), panels[0].group
-            x, middle = block_left - NAME_GAP * scale - ruler.width(name, points), top - frame.side[0] / dpi / 2
+        top = -header - (row * grid.step[0] + round(grid.title_size * LINE_SPACING)) / dpi  # of the thumbnails
+        if not picture.filled and not (grid.title_size and all(panel.heading.names_group for panel in panels)):
+            points, name = min(ROW_NAME_POINTS * scale, grid.step[0] * POINTS_PER_INCH / dpi), panels[0].group
+            x, middle = block_left - NAME_GAP * scale - ruler.width(name, points), top - grid.side[0] / dpi / 2
             lines.append(TextLine(x, middle + ASCENT * points / POINTS_PER_INCH / 2, name, points))
         for column, panel in enumerate(panels):
-            x = block_left + column * frame.step[1] / dpi
-            if frame.title_size:
+            x = block_left + column * grid.step[1] / dpi
+            if grid.title_size:
                 y = top + (TITLE_GAP + ASCENT) * title_points / POINTS_PER_INCH
                 lines.append(TextLine(x, y, panel.title, title_points, faint=False))
             height, width = (
-                max(int(count * cell), 1) / dpi for count, cell in zip(panel.values.shape, frame.cell, strict=True)
+                max(int(count * cell), 1) / dpi for count, cell in zip(panel.values.shape, grid.cell, strict=True)
             )
             placed_panels.append(PlacedPanel(panel, Box(x, top - height, width, height)))
     if numbers:  # of the heads over the columns of each block, as many as do not touch
-        stride = math.ceil(1.2 * ruler.longest_width(numbers, number_points) * dpi / frame.step[1])  # with a gap
+        stride = math.ceil(1.2 * ruler.longest_width(numbers, number_points) * dpi / grid.step[1])  # with a gap
         name_width = NAME_GAP * scale + ruler.width("head", number_points)
-        for block_left in (left + block * block_step for block in range(frame.blocks)):
+        for block_left in (left + block * block_step for block in range(grid.blocks)):
             lines.append(TextLine(block_left - name_width, 0, "head", number_points))
             for column in range(0, len(numbers), stride):
-                center = block_left + (column * frame.step[1] + frame.side[1] / 2) / dpi
+                center = block_left + (column * grid.step[1] + grid.side[1] / 2) / dpi
                 x = center - ruler.width(numbers[column], number_points) / 2
                 lines.append(TextLine(x, 0, numbers[column], number_points))
     return Content(
-        width=frame.blocks * block_step - BLOCK_GAP * scale - frame.gap / dpi,
-        height=header + frame.step[0] * frame.rows / dpi,
+        width=grid.blocks * block_step - BLOCK_GAP * scale - grid.gap / dpi,
+        height=header + grid.step[0] * grid.rows / dpi,
         points=title_points,
         panels=tuple(placed_panels),
         lines=tuple(lines),
@@ -344,7 +346,9 @@ def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Cont
     )
 
 
-def _rows_of(groups: list[list[Panel]], size: tuple[int, int], *, is_filled: bool) -> list[list[Panel]]:
+def _rows_of(
+    groups: list[list[Panel]], size: tuple[int, int], max_side: float, *, is_filled: bool
+) -> list[list[Panel]]:
     """Returns rows of panels, each group in as many rows as make thumbnails largest.
 
     Unless rows are filled in order, a group stays in one row if more would make thumbnails less than twice as large.
@@ -352,15 +356,13 @@ def _rows_of(groups: list[list[Panel]], size: tuple[int, int], *, is_filled: boo
     height_with_title = 1 + LINE_SPACING * NUMBER_SHARE if is_filled else 1.0  # in heights of the map
     height, width = size[0] / height_with_title / len(groups), size[1]
     columns = max(map(len, groups))
-    sides = [
-        min(height / rows, width / math.ceil(columns / rows), MAX_THUMBNAIL_PIXELS) for rows in range(1, columns + 1)
-    ]
+    sides = [min(height / rows, width / math.ceil(columns / rows), max_side) for rows in range(1, columns + 1)]
     rows_of_group = 1 + sides.index(max(sides)) if is_filled or max(sides) >= 2 * sides[0] else 1
     across = math.ceil(columns / rows_of_group)
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
 
 
-def _block_count(rows: int, across: int, size: tuple[int, int], gap: int) -> int:
+def _block_count(rows: int, across: int, size: tuple[int, int], gap: int, max_side: float) -> int:
     """Returns the number of blocks of rows beside each other: the fewest at which thumbnails are about the largest.
 
     A sheet that would still be far higher than wide has more blocks, as long as thumbnails stay that large.
@@ -369,22 +371,22 @@ def _block_count(rows: int, across: int, size: tuple[int, int], gap: int) -> int
     sides = {}
     for blocks in range(1, rows + 1):
         height = (size[0] / math.ceil(rows / blocks) - gap) / height_with_title
-        sides[blocks] = min(height, size[1] / (blocks * across) - gap, MAX_THUMBNAIL_PIXELS)
+        sides[blocks] = min(height, size[1] / (blocks * across) - gap, max_side)
     large = [blocks for blocks, side in sides.items() if LARGE_SHARE * max(sides.values()) <= side]
     return next(
         (blocks for blocks in large if blocks * across >= MIN_SHEET_RATIO * math.ceil(rows / blocks)), large[-1]
     )
 
 
-def _thumbnail_frame(
+def _thumbnail_grid(
     panels: Sequence[Panel], shape: tuple[int, int], size: tuple[int, int], area: PageSize, dpi: int, ruler: Ruler
-) -> _Frame:
+) -> ThumbnailGrid:
     """Returns the geometry of so many rows and columns of thumbnails, as large as the area allows.
 
     Cells may be cut to whole pixels.
     """
     rows, columns = shape
-    unit, has_given_width = area.scale * dpi / PAGE_DPI, area.is_fixed or area.is_column
+    unit, has_given_width = area.scale * dpi / FIGURE_DPI, area.is_fixed or area.is_column
     shapes = [panel.values.shape for panel in panels]
     max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
     gap = max(MIN_GAP_PIXELS, round(GAP * area.scale * dpi))
@@ -400,15 +402,15 @@ def _thumbnail_frame(
     height = max(size[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
     width = max(size[1] / columns - gap, MIN_THUMBNAIL_PIXELS)
     if not has_given_width:
-        height = min(height, max(MAX_THUMBNAIL_PIXELS, max_rows))
-        width = min(width, max(MAX_THUMBNAIL_PIXELS, max_columns))
+        height = min(height, max(MAX_THUMBNAIL_INCHES * dpi, max_rows))
+        width = min(width, max(MAX_THUMBNAIL_INCHES * dpi, max_columns))
     cell = min(height / max_rows, width / max_columns)
     if int(cell) >= MIN_WHOLE_SHARE * cell:
         cell = float(int(cell))
     # The short side of a thumbnail is at least a quarter of its long side, if there is space.
     cell_height = min(max(max_rows, max_columns / 4) * cell, height) / max_rows
     cell_width = min(max(max_columns, max_rows / 4) * cell, width) / max_columns
-    return _Frame(
+    return ThumbnailGrid(
         rows=rows,
         columns=columns,
         cell=(cell_height, cell_width),
@@ -418,21 +420,23 @@ def _thumbnail_frame(
     )
 
 
-def _frame_for_titles(panels: Sequence[Panel], size: tuple[int, int], frame: _Frame, ruler: Ruler) -> _Frame:
-    """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles."""
+def _grid_for_titles(
+    panels: Sequence[Panel], size: tuple[int, int], grid: ThumbnailGrid, ruler: Ruler
+) -> ThumbnailGrid:
+    """Returns a geometry in which titles do not touch: with more space in a row, smaller titles, or no titles."""
     width_per_size = ruler.longest_width((panel.title for panel in panels), POINTS_PER_INCH)  # of titles
-    free_width = size[1] // frame.columns - frame.gap
+    free_width = size[1] // grid.columns - grid.gap
     # Titles may be higher than `NUMBER_SHARE` of a thumbnail rather than too small to read.
-    min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
-    title_size = max(min(frame.title_size, int(free_width / width_per_size)), min_title_size)
+    min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(grid.side) else 0
+    title_size = max(min(grid.title_size, int(free_width / width_per_size)), min_title_size)
     if title_size * width_per_size > free_width or title_size < NUMBER_PIXELS[0]:
-        return replace(frame, title_size=0)
-    height = min(frame.side[0], size[0] // frame.rows - frame.gap - round(title_size * LINE_SPACING))
-    factor = height / frame.side[0]
-    cell = (frame.cell[0] * factor, frame.cell[1] * factor)
+        return replace(grid, title_size=0)
+    height = min(grid.side[0], size[0] // grid.rows - grid.gap - round(title_size * LINE_SPACING))
+    factor = height / grid.side[0]
+    cell = (grid.cell[0] * factor, grid.cell[1] * factor)
     return replace(
-        frame,
+        grid,
         cell=cell,
-        side=(height, max(int(frame.side[1] * factor), math.ceil(title_size * width_per_size))),
+        side=(height, max(int(grid.side[1] * factor), math.ceil(title_size * width_per_size))),
         title_size=title_size,
     )

@@ -21,7 +21,6 @@ from attnviz.render.figure.thumbnails import (
     arrange_thumbnails,
     paint_sheet,
     palette,
-    sheet_dpi,
 )
 from attnviz.render.figure.words import POINTS_PER_INCH, PillowRuler
 from attnviz.render.formats import draw, medium_of
@@ -65,7 +64,7 @@ def report_of(recording: Recording, sort: str | None = None, **look: Any) -> Dra
 
 
 def arrange_sheet(picture: DrawnReport) -> Sheet:
-    return paint_sheet(arrange_thumbnails(picture, PillowRuler()), sheet_dpi(picture.look))
+    return paint_sheet(arrange_thumbnails(picture, PillowRuler()), picture.look.pixels_per_inch)
 
 
 def sheet_of(report: DrawnReport) -> Sheet:
@@ -79,7 +78,7 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 def corner(sheet: Sheet, title: str) -> tuple[int, int]:
     """The upper left pixel of the thumbnail under a number: inside the frame below it."""
-    [mark] = [mark for mark in sheet.marks if mark.text == title]
+    [mark] = [mark for mark in sheet.texts if mark.text == title]
     y = round(mark.y)
     while sheet.pixels[y, round(mark.x)] > COLOR_LEVELS + 2:
         y += 1
@@ -113,6 +112,20 @@ def test_layers_of_few_heads_stand_in_blocks_that_fill_the_page(
     assert bar.box.width * bar.box.height < 3 * max(box.width * box.height for box in boxes)
 
 
+@pytest.mark.parametrize("dpi", [100, 300])
+def test_pixels_per_inch_change_the_pixels_of_a_sheet_and_not_its_inches(dpi: int) -> None:
+    usual, chosen = (
+        Image.open(io.BytesIO(draw(report_of(recorded(6, 12, 10, 10), **look), ".png"))) for look in ({}, {"dpi": dpi})
+    )
+    assert chosen.info["dpi"] == pytest.approx((dpi, dpi), abs=0.01)
+    assert [side / dpi for side in chosen.size] == pytest.approx([side / 200 for side in usual.size], rel=0.05)
+
+
+def test_a_sheet_of_too_many_pixels_names_the_pixels_per_inch_that_fit() -> None:
+    with pytest.raises(AttnvizError, match=r"at dpi=2400 has \d+ million pixels, more than 150 million; use dpi=\d+"):
+        draw(report_of(recorded(6, 12, 10, 10), dpi=2400), ".png")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str) -> None:
     report = report_of(recorded(5, 7, 4, 6, causal=True), theme=theme)
@@ -133,7 +146,7 @@ def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str
 
 def test_layers_run_down_and_heads_across_and_rows_are_named_only_where_the_heads_do_not_name_the_layer() -> None:
     report = report_of(recorded(5, 7, 4, 6))
-    at = {mark.text: (mark.x, mark.y) for mark in sheet_of(report).marks}
+    at = {mark.text: (mark.x, mark.y) for mark in sheet_of(report).texts}
     assert at["0.0"][1] == at["0.6"][1] < at["1.0"][1] < at["2.0"][1]
     assert at["0.0"][0] == at["2.0"][0] < at["0.1"][0] < at["0.6"][0]
     assert not {"layer 0", "layer 1", "layer 2"} & set(at)
@@ -142,7 +155,7 @@ def test_layers_run_down_and_heads_across_and_rows_are_named_only_where_the_head
         for panel in report.panels
     )
     named = replace(report, panels=tuple(panels))
-    marks = {mark.text: mark for mark in sheet_of(named).marks}
+    marks = {mark.text: mark for mark in sheet_of(named).texts}
     assert marks["layer 0, cross"].x < marks["0.0"].x
 
 
@@ -161,7 +174,7 @@ def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
     titles = {panel.title for panel in report.panels}
     boxes = [
         (mark.x, mark.y, mark.x + text_width(mark.text, mark.size), mark.y + mark.size)
-        for mark in sheet.marks
+        for mark in sheet.texts
         if mark.text in titles
     ]
     rows: dict[float, list[tuple[float, ...]]] = {}
@@ -261,16 +274,16 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed_and_fills_row
     wanted = cells(b, 1).window(*block).weights - cells(a, 1).window(*block).weights
     assert np.array_equal(report.panels[9].values, wanted[0])
     sheet = sheet_of(report)
-    ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
+    ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.texts if mark.anchor[0] == "l"]
     assert max(ends) <= sheet.pixels.shape[1]
 
 
 def test_thumbnails_too_small_for_numbers_have_those_of_their_columns() -> None:
-    small = {mark.text: mark for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=60)).marks}
+    small = {mark.text: mark for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=60)).texts}
     assert {"0", "11", "head", "layer 8"} <= set(small)
     assert "0.11" not in small
     assert small["0"].y == small["11"].y < small["layer 0"].y
-    large = {mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=200)).marks}
+    large = {mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=200)).texts}
     assert {"0.0", "8.11"} <= large
     assert "11" not in large
 
@@ -282,7 +295,7 @@ def test_columns_have_the_numbers_of_heads_whatever_their_titles_say() -> None:
         for index, panel in enumerate(report.panels)
     )
     texts, renamed_texts = (
-        {mark.text for mark in sheet_of(shown).marks} for shown in (report, replace(report, panels=tuple(renamed)))
+        {mark.text for mark in sheet_of(shown).texts} for shown in (report, replace(report, panels=tuple(renamed)))
     )
     assert {"0", "11", "head", "layer 8"} <= texts == renamed_texts
 
@@ -298,14 +311,14 @@ def test_thumbnails_that_nothing_can_number_say_so(
     report = report_of(recorded(9, 12, 30, 30), sort=sort, size="8x6", dpi=dpi)
     if is_chequered:
         report = replace(report, panels=report.panels[1::2][:6] + report.panels[12::2])
-    texts = [mark.text for mark in sheet_of(report).marks]
+    texts = [mark.text for mark in sheet_of(report).texts]
     assert (UNNUMBERED in " ".join(texts)) == says_so
     assert ("head" in texts) == has_columns
 
 
 def test_a_long_row_of_heads_is_cut_into_bands_that_fill_the_page() -> None:
     sheet = sheet_of(report_of(recorded(1, 300, 2, 3)))
-    places = {mark.text: (mark.y, mark.x) for mark in sheet.marks if mark.text.startswith("0.")}
+    places = {mark.text: (mark.y, mark.x) for mark in sheet.texts if mark.text.startswith("0.")}
     assert len(places) == 300
     across = len({x for _, x in places.values()})
     assert places["0.0"] == min(places.values())
@@ -315,7 +328,7 @@ def test_a_long_row_of_heads_is_cut_into_bands_that_fill_the_page() -> None:
 
 def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
     sheet = sheet_of(report_of(recorded(12, 30, 2, 3)))
-    places = {mark.text: mark.y for mark in sheet.marks}
+    places = {mark.text: mark.y for mark in sheet.texts}
     assert places["3.0"] == places["3.29"] < places["4.0"]
 
 
@@ -334,7 +347,7 @@ def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(siz
     numbers = [float(title.partition(" · ")[2]) for title in titles]
     assert numbers == sorted(numbers, reverse=True)
     sheet = sheet_of(report)
-    marks = {mark.text: mark for mark in sheet.marks}
+    marks = {mark.text: mark for mark in sheet.texts}
     read = sorted(titles, key=lambda title: (marks[title].y, marks[title].x))
     assert read == titles
     rows = [len(list(row)) for _, row in groupby(read, key=lambda title: marks[title].y)]
@@ -349,18 +362,18 @@ def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(siz
 
 def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() -> None:
     report = report_of(recorded(6, 12, 20, 30), sort="-previous", size="2.6in")
-    marks = {mark.text for mark in sheet_of(report).marks}
+    marks = {mark.text for mark in sheet_of(report).texts}
     assert {panel.heading.name for panel in report.panels} <= marks
     assert "Sorted by previous, smallest first;" in " ".join(report.remarks)
     assert "Maps are too small for the values by which heads are sorted" in " ".join(
-        mark.text for mark in sheet_of(report).marks if mark.faint
+        mark.text for mark in sheet_of(report).texts if mark.faint
     )
 
 
 def test_a_column_has_whole_layers_in_a_row_over_its_colour_bar() -> None:
     report = report_of(recorded(6, 12, 20, 20), size="column")
     sheet = sheet_of(report)
-    marks = {mark.text: mark for mark in sheet.marks}
+    marks = {mark.text: mark for mark in sheet.texts}
     rows = {marks[f"layer {layer}"].y for layer in range(6)}
     assert len(rows) == 6, "one row for each layer"
     assert marks["attention weight"].y > max(rows), "the bar takes no width from the maps"
@@ -372,6 +385,6 @@ def test_bar_of_heads_with_their_own_scales_names_no_limits_of_one_head(look: di
     report = report_of(recorded(6, 6, 5, 5), limits="head", **look)
     assert len({panel.scale for panel in report.panels}) == 36
     assert [panel.title for panel in report.panels[:2]] == ["0.0", "0.1"]
-    texts = [mark.text for mark in sheet_of(report).marks]
+    texts = [mark.text for mark in sheet_of(report).texts]
     assert {"0%", "largest"} <= set(texts)
     assert [text for text in texts if text.endswith("%")] == ["0%"]
