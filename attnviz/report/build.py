@@ -50,13 +50,13 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
     refuse_tables_of_surveys(options)
     refuse_for_implicit(recording, options)
     original = recording
-    answer, first_heads = _answer(recording, options)
+    answer, answering_heads = _strongest_unit(recording, options)
     if options.grouping != Grouping():
         from attnviz.maps.grouped import regroup
 
         recording = regroup(recording, options.selection, options.grouping)
     if options.reduce is None:
-        report = report_of_heads(recording, options, original, first_heads)
+        report = report_of_heads(recording, options, original, answering_heads)
     else:
         _refuse_options_of_single_heads(options)
         from attnviz.report.maps.combined import combined_report
@@ -83,7 +83,7 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
 
 
 def report_of_heads(
-    recording: Recording, options: ReportOptions, original: Recording, first_heads: Sequence[HeadKey] = ()
+    recording: Recording, options: ReportOptions, original: Recording, answering_heads: Sequence[HeadKey] = ()
 ) -> DrawnReport | ExactNumbers:
     """Returns the report of the chosen heads of a recording: exact numbers, or a picture if the medium draws maps.
 
@@ -116,7 +116,7 @@ def report_of_heads(
         return draw_rows(recording, heads, options, notes)
     if options.table is not None:
         return table_report(recording, heads, options)
-    return maps_report(recording, ranking, options, summaries, notes, first_heads)
+    return maps_report(recording, ranking, options, summaries, notes, answering_heads)
 
 
 def _title_notes(
@@ -151,7 +151,7 @@ def _refuse_options_of_single_heads(options: ReportOptions) -> None:
         )
 
 
-def _answer(recording: Recording, options: ReportOptions) -> tuple[str, tuple[HeadKey, ...]]:
+def _strongest_unit(recording: Recording, options: ReportOptions) -> tuple[str, tuple[HeadKey, ...]]:
     """Returns a sentence on the unit that the last turn or passage looked at most, and the heads where it stands out.
 
     The sentence is empty without such units.

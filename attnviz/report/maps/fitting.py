@@ -1,6 +1,6 @@
 """Fits a report to one screen: a summary of the patterns of all heads, and maps of as many of the clearest as fit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -39,8 +39,8 @@ class HeadSummaries:
 
     heads: list[ChosenHead]  # the heads, in the order of the selection
     frame: "HeadFrame"  # their numbers and patterns, in the same order
-    # the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone
-    first_heads: tuple[HeadKey, ...] = ()
+    # the keys of the heads in which the answer stands out, which ``clearest`` puts first; empty if this is not known
+    answering_heads: Sequence[HeadKey] = ()
 
     @cached_property
     def notes(self) -> Notes:
@@ -49,13 +49,11 @@ class HeadSummaries:
 
     @cached_property
     def clearest(self) -> list[ChosenHead]:
-        """The heads: those of ``first_heads`` in its order, then the others, the clearest patterns first."""
+        """The heads in which the answer stands out, then the others, the clearest patterns first."""
         from attnviz.metrics.patterns import clearest_first
 
         patterns = (row.first_pattern for row in self.frame.rows)
-        clearest = clearest_first(zip(self.heads, patterns, strict=True))
-        ranks = {key: rank for rank, key in enumerate(self.first_heads)}
-        return sorted(clearest, key=lambda head: ranks.get(head.key, len(ranks)))
+        return answering_first(clearest_first(zip(self.heads, patterns, strict=True)), self.answering_heads)
 
     @property
     def summary(self) -> str:
@@ -75,6 +73,12 @@ class HeadSummaries:
         clearest = [head for head in self.clearest[:MAX_NAMED_HEADS] if head.key in self.notes]
         examples = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
         return f"Patterns: {self.summary}{'; the clearest: ' if examples else ''}{examples}."
+
+
+def answering_first(heads: Iterable[ChosenHead], answering_heads: Sequence[HeadKey]) -> list[ChosenHead]:
+    """Returns the heads with those in which the answer stands out first, in the order of their keys."""
+    ranks = {key: rank for rank, key in enumerate(answering_heads)}
+    return sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
 
 
 def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:
@@ -104,21 +108,21 @@ def fit_screen(
 ) -> DrawnReport:
     """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
 
-    The report of all heads is not tried if the summaries name first heads, or if the groups of heads need more lines
-    than the screen has. If no report fits, returns the smallest one.
+    The report of all heads is not tried if the summaries know in which the answer stands out, or if the groups of heads
+    need more lines than the screen has. If no report fits, returns the smallest one.
     """
     fits = options.medium.fits or (lambda report: True)
     group_count = len({(head.maps.layer, head.maps.kind) for head in heads})
     height = options.look.height
     groups_fit = not height or LINES_A_GROUP * group_count <= height
-    if not summaries.first_heads and groups_fit:
+    if not summaries.answering_heads and groups_fit:
         report = draw_all()
         if fits(report):
             return report
     heads_by_key = {head.key: head for head in heads}
     clearest_heads = [heads_by_key[head.key] for head in summaries.clearest if head.key in heads_by_key]
     length, max_cells = _longer_side(clearest_heads[0]), options.medium.max_cells
-    if summaries.first_heads:
+    if summaries.answering_heads:
         extents = _extents_with_last_row(length, max_cells)
     else:
         finds_repeats = any(row.first_pattern.name in OF_REPEATS for row in summaries.frame.rows)
@@ -239,7 +243,7 @@ def _caption(
     """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
     shown_head, full_head = heads[0], clearest_heads[0]
     clearest = f"the {len(heads)} clearest" if len(heads) > 1 else "the clearest"
-    selection = f"showing {len(heads) if summaries.first_heads else clearest}"
+    selection = f"showing {len(heads) if summaries.answering_heads else clearest}"
     has_first_query = shown_head.queries.start == full_head.queries.start
     if has_first_query and _longer_side(shown_head) < _longer_side(full_head):
         tokens = f"the first {_longer_side(shown_head)} of {_longer_side(full_head)} tokens"

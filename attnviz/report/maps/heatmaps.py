@@ -10,7 +10,7 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.report.maps.fitting import HeadSummaries, fit_first_heads, fit_screen
+from attnviz.report.maps.fitting import HeadSummaries, answering_first, fit_first_heads, fit_screen
 from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks, titled_panels
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
@@ -37,7 +37,7 @@ MAX_OVERVIEW_CELLS = 2048  # rows of cells in all, from the top to the bottom of
 MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
 MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
 MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
-MAX_LED_MAPS = 4  # heads that are drawn if they are too many to measure, and it is known which come first
+MAX_ANSWERING_MAPS = 4  # heads that are drawn if they are too many to measure, but the answer stands out in some
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 
@@ -70,34 +70,39 @@ def maps_report(
     options: ReportOptions,
     summaries: HeadSummaries | None,
     notes: Notes,
-    first_heads: Sequence[HeadKey],
+    answering_heads: Sequence[HeadKey],
 ) -> DrawnReport:
-    """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some."""
-    heads = [head for head, _ in ranking]
-    # Too many for maps with labels; outside of one page, heads that the user chose never are.
-    are_too_many = len(heads) > MAX_PAGE_MAPS
-    if not options.medium.one_page:
-        are_too_many = not options.chooses_heads and len(heads) > MAX_UNCHOSEN_MAPS
+    """Returns the maps of all heads, as thumbnails if they are many; of some on a screen that they do not fit.
 
-    def draw_heads(some_heads: list[ChosenHead]) -> DrawnReport:
+    A screen has all heads nevertheless if the user chose heads or asks for all. Else it has first those in which the
+    answer stands out, whose keys are ``answering_heads``, or the clearest.
+    """
+    heads = [head for head, _ in ranking]
+    max_maps: float = MAX_UNCHOSEN_MAPS
+    if options.medium.one_page:
+        max_maps = MAX_PAGE_MAPS
+    elif options.chooses_heads:
+        max_maps = math.inf
+    are_thumbnails = len(heads) > max_maps
+
+    def draw_maps(some_heads: list[ChosenHead]) -> DrawnReport:
         return _heatmaps(recording, some_heads, options, notes)
 
     def draw_all() -> DrawnReport:
-        return _thumbnails(recording, ranking, options, summaries) if are_too_many else draw_heads(heads)
+        return _thumbnails(recording, ranking, options, summaries) if are_thumbnails else draw_maps(heads)
 
-    draws_some = options.medium.fits is not None or (bool(first_heads) and are_too_many)
-    if not draws_some or options.all or options.chooses_heads:
+    # Where no screen must be fitted, maps in which the answer stands out still say more than thumbnails of all heads.
+    fits_all = options.medium.fits is None and not (answering_heads and are_thumbnails)
+    if fits_all or options.all or options.chooses_heads:
         return draw_all()
     if summaries is not None:
-        led_summaries = replace(summaries, first_heads=tuple(first_heads))
-        return fit_screen(recording, heads, options, led_summaries, draw_all)
-    if first_heads and (options.sort, options.top) == (None, None):
-        ranks = {key: rank for rank, key in enumerate(first_heads)}
-        led_heads = sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
-        return fit_first_heads(led_heads, recording, options, draw_heads, MAX_LED_MAPS)
+        return fit_screen(recording, heads, options, replace(summaries, answering_heads=answering_heads), draw_all)
+    if answering_heads and (options.sort, options.top) == (None, None):
+        ordered_heads = answering_first(heads, answering_heads)
+        return fit_first_heads(ordered_heads, recording, options, draw_maps, MAX_ANSWERING_MAPS)
     is_ranked = (options.sort, options.top, options.filter) != (None, None, None)
-    if recording.untrained and not is_ranked and not are_too_many:  # so none tells more than others
-        return fit_first_heads(heads, recording, options, draw_heads, len(heads))
+    if recording.untrained and not is_ranked and not are_thumbnails:  # so none tells more than others
+        return fit_first_heads(heads, recording, options, draw_maps, len(heads))
     return draw_all()
 
 

@@ -140,7 +140,7 @@ def test_heads_that_are_drawn_first_are_not_called_the_clearest_and_rows_at_the_
     options = ReportOptions(look=look, medium=medium_of(".txt", look))
     key = (maps.module, maps.layer, maps.kind, maps.item, 4)
     recording = Recording(maps=(maps,), model="a model")
-    report = report_of_heads(recording, options, recording, first_heads=[key])
+    report = report_of_heads(recording, options, recording, answering_heads=[key])
     rows = len(report.panels[0].values)  # type: ignore[union-attr]
     assert rows < len(tokens)
     assert f"; showing 1: the last {rows} of 30 queries (rows) over 3 keys (columns)." in report.caption
