@@ -28,6 +28,7 @@ from attnviz.cli.output import (
     print_path,
     refuse_output,
     suggest_next,
+    with_remark_lines,
     words_suffix,
     write,
 )
@@ -118,15 +119,8 @@ def show(
         look=look,
     )
     if check is not None:
-        if logits is not None or batch is not None:
-            other = "logits" if logits is not None else "batch"
-            raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
-        from attnviz.cli.runs import checked_units
-
-        checked_recording, checks = checked_units(check, read_input(input, settings, grouping), settings, options)
-        from attnviz.report.decoding import units_report
-
-        deliver(units_report(checked_recording, checks, fit_options(options, output)), output)
+        other = "logits" if logits is not None else "batch" if batch is not None else None
+        _show_check(check, input, settings, options, output, other)
         return
     if logits is not None:
         _show_logits(logits, input, settings, options, output, batch)
@@ -141,9 +135,7 @@ def show(
 
         write_spoken_words(record(subject, settings, selection, whole=True), selection, output, suffix_of_words)
         return
-
-    # What this medium cannot draw is refused before a model runs.
-    options = fit_options(options, output)
+    options = fit_options(options, output)  # refuses what this medium cannot draw before a model runs
     refuse_undrawable(subject, settings, options)
     if subject is None:
         assert batch is not None
@@ -160,8 +152,8 @@ def show(
         )
     from attnviz.report.build import build_report
 
-    remark_lines = int(recording.untrained) + int(input == Input())  # above and below the picture
-    deliver(build_report(recording, fit_options(options, output, remark_lines)), output)
+    remark_lines = int(recording.untrained) + int(input == Input())
+    deliver(build_report(recording, with_remark_lines(options, remark_lines)), output)
     if recording.untrained and output.suffix is None:
         suggest_next("for trained heads: attnviz show sample:repeat --model trained")
 
@@ -206,6 +198,20 @@ def _save_recording(
         recording = halve(recording)
     save(recording, path, output.force)
     print_path(path)
+
+
+def _show_check(
+    count: int, input: Input, settings: ModelSettings, options: ReportOptions, output: Output, other: str | None
+) -> None:
+    """Lists what the answer loses without each of ``count`` units; ``other`` is a typed option that does not apply."""
+    from attnviz.cli.runs import checked_units, read_input
+
+    if other is not None:
+        raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
+    recording, checks = checked_units(count, read_input(input, settings, options.grouping), settings, options)
+    from attnviz.report.decoding import units_report
+
+    deliver(units_report(recording, checks, fit_options(options, output)), output)
 
 
 def _show_logits(
@@ -385,7 +391,7 @@ def compare(
             text, other_input, settings, with_model, selection, values=has_contributions
         )
     remark_lines = int(input == Input())  # the remark on the sample text takes a line of the terminal
-    deliver(comparison_report(before, after, change, fit_options(options, output, remark_lines)), output)
+    deliver(comparison_report(before, after, change, with_remark_lines(options, remark_lines)), output)
 
 
 @command()

@@ -139,15 +139,22 @@ def _refuse_unwritable(output: Output) -> None:
         raise AttnvizError(f"a terminal cannot show {output.suffix}; use -o picture{output.suffix}, or redirect with >")
 
 
-def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0) -> "ReportOptions":
+def fit_options(options: "ReportOptions", output: Output) -> "ReportOptions":
     """Returns the options fitted to the medium of the output; a terminal adds its size and its colours."""
     from attnviz.render.formats import options_for_medium
     from attnviz.render.terminal.lines import look_of_terminal
     from attnviz.report.words.notes import with_files_read
 
     look = with_files_read(options.look)  # what cannot be read is refused here, before a model runs
-    look = look_of_terminal(look, remark_lines) if output.suffix is None else look
+    look = look_of_terminal(look) if output.suffix is None else look
     return options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
+
+
+def with_remark_lines(options: "ReportOptions", lines: int) -> "ReportOptions":
+    """Returns fitted options that leave lines of a terminal free for remarks above and below the picture."""
+    if options.look.height is None:
+        return options
+    return replace(options, look=replace(options.look, height=max(options.look.height - lines, 1)))
 
 
 def deliver(report: "Report", output: Output) -> None:
