@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -327,11 +327,11 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     own_options |= {"assignments": SET} if settings else {}
     parameters = [_parameter(name, declaration, panels.get(name)) for name, declaration in own_options.items()]
 
-    def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
+    def expanded(command_line: Context, brief: bool = False, **parsed: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
         # What was typed: words in the place of TEXT, options, and settings after --set.
         placed_words: dict[str, Any] = {}
-        typed_words = values.pop("text", None)
+        typed_words = parsed.pop("text", None)
         if typed_words:
             from attnviz.cli.subject import place_words
 
@@ -342,33 +342,33 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
                 arguments = command_line.meta[ARGUMENTS_TYPED]
                 line = extra_words_line(command_line.command_path, typed_words, extra_words, arguments)
                 command_line.fail(line)
-        typed_settings = parse_settings(values.pop("assignments", None) or (), settings)
-        typed_options = [*placed_words, *names_from_source(command_line, values, "COMMANDLINE"), *typed_settings]
+        typed_settings = parse_settings(parsed.pop("assignments", None) or (), settings)
+        typed_options = {name: parsed[name] for name in names_from_source(command_line, parsed, "COMMANDLINE")}
+        typed, host_values = _split_values(placed_words | typed_options | typed_settings, declarations, own_options)
 
         # The value of each option: as typed, else the user's default, else the option's own.
         defaults = command_line.default_map or {}
         default_settings = {
             name: defaults[name] for name in defaults if name in declarations and name not in own_options
         }
-        default_names = [*names_from_source(command_line, values, "DEFAULT_MAP"), *default_settings]
-        values |= {name: declared.default for name, declared in declarations.items() if name not in values}
-        values = used_defaults(values | default_settings, default_names) | typed_settings | placed_words
-        _split_values(values, typed_options, declarations, own_options)
+        default_names = [*names_from_source(command_line, parsed, "DEFAULT_MAP"), *default_settings]
+        own_defaults = {name: declared.default for name, declared in declarations.items()}
+        values = used_defaults(own_defaults | parsed | default_settings, default_names) | typed | host_values
 
         # Before anything is read: values that no option takes, and options that would change nothing.
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
                 single_option.option.check(name, values[name])
-        _refuse_ignored(typed_options, declarations, values)
-        TYPED.set(tuple(typed_options))
+        _refuse_ignored(tuple(typed), declarations, values)
+        TYPED.set(tuple(typed))
         if "model" in values and _saved_input(values) is None:
             refuse_to_fetch(command_line, values["model"])
 
         group_values = {
-            name: group.make(**{option_name: values.pop(option_name) for option_name in group.declared})
+            name: group.make(**{option_name: values[option_name] for option_name in group.declared})
             for name, group in groups.items()
         }
-        command(**values, **group_values)
+        command(**{name: values[name] for name in single_options}, **group_values)
 
     parameters.append(inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
     parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=ShortHelp))
@@ -387,7 +387,7 @@ def refuse_typed(allowed: Container[str], reason: str) -> None:
 
 
 def _refuse_ignored(
-    typed_options: list[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
+    typed_options: Sequence[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
 ) -> None:
     """Raises AttnvizError if a typed option has no effect: without another one, on a saved file, or in the medium."""
     refuse_unmet_needs(typed_options, declarations, {name for name in values if values[name] is not None})
@@ -478,25 +478,29 @@ def _with_inner_values(name: str, declarations: Mapping[str, DeclaredOption]) ->
 
 
 def _split_values(
-    values: dict[str, Any],
-    typed_options: list[str],
-    declarations: Mapping[str, DeclaredOption],
-    own_options: Mapping[str, DeclaredOption],
-) -> None:
-    """Gives typed values such as ``rollout:0.3`` to the options that Python has for them; changes both collections."""
-    for inner, (host, pattern, host_value) in VALUES_OF.items():
-        prefix, slot, _ = pattern.partition("{}")
-        if inner not in declarations or host not in typed_options or not slot:
-            continue
-        text = values[host].removeprefix(prefix)
-        if values[host] == prefix + text and (prefix or text in declarations[inner].option.known_names()):
-            values[inner] = converted_word(inner, text, declarations[inner])
-            values[host] = host_value or declarations[host].default
-            typed_options[typed_options.index(host)] = inner
-    for host in {row.host for row in VALUES_OF.values()} & set(typed_options):
+    typed: Mapping[str, Any], declarations: Mapping[str, DeclaredOption], own_options: Mapping[str, DeclaredOption]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what was typed, with ``rollout:0.3`` as the value of the option that Python has for it, and the value
+    that the option before it, here ``reduce``, has then.
+    """
+    split, host_values = dict[str, Any](), dict[str, Any]()
+    for name, value in typed.items():
+        for inner, (host, pattern, host_value) in VALUES_OF.items():
+            prefix, slot, _ = pattern.partition("{}")
+            if host != name or inner not in declarations or not slot:
+                continue
+            text = value.removeprefix(prefix)
+            if value == prefix + text and (prefix or text in declarations[inner].option.known_names()):
+                split[inner] = converted_word(inner, text, declarations[inner])
+                host_values[name] = host_value or declarations[name].default
+                break
+        else:
+            split[name] = value
+    for host in {row.host for row in VALUES_OF.values()} & set(split):
         check = own_options[host].option.check
         if isinstance(check, OneOf):
-            replace(check, known=[*own_options[host].option.known_names()])(host, values[host])
+            replace(check, known=[*own_options[host].option.known_names()])(host, split[host])
+    return split, host_values
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
