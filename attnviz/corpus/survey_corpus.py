@@ -177,12 +177,11 @@ class SurveyRun:
         start = Progress(**json.loads(self.processes.agree(json.dumps(asdict(start)).encode())))  # in every process
         survey_of = survey_of_picture if self.options.pictures else survey_of_batch
         with track_texts("surveying", show_bar=self.processes.is_first) as show:
-            for progress, batch in self._rounds(reader, start):
+            for progress, batch, share in self._rounds(reader, start):
                 if batch is not None:
                     self.survey = merge_surveys(self.survey, survey_of(self.model, batch, self.options))
                 self._write_checkpoint_if_due(progress)
                 texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
-                share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
                 show(TextProgress(texts * self.processes.count, tokens * self.processes.count, share))
         self._gather()
         if not self.processes.is_first:
@@ -199,14 +198,19 @@ class SurveyRun:
             )
         return replace(self.survey, skipped=skipped_counts, remarks=self.model.origins)
 
-    def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
-        """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none."""
+    def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None, float | None]]:
+        """Yields the progress after each round of batches, the batch of this process, and the share of the work.
+
+        The batch is ``None`` if this process has none in the round, and the share if the work is unknown.
+        """
         progress, hasher, limit = Progress(), hashlib.blake2b(digest_size=DIGEST_BYTES), self.options.tokens
+        share_before = 0.0  # of the chunk, which is read as a whole before its batches run
         for chunk in chunks_of(reader, CHUNK_PICTURES if self.options.pictures else None):
             if progress.chunks < start.chunks:
                 progress = replace(progress, chunks=progress.chunks + 1)
                 _add_to_digest(hasher, chunk)
                 self.skipped = Counter(reader.skipped)
+                share_before = reader.share or 0.0
                 continue
             if progress.chunks == start.chunks:  # the checkpoint's chunks are all hashed
                 self._refuse_other_corpus(start, hasher.hexdigest())
@@ -220,11 +224,15 @@ class SurveyRun:
                 if self.options.pictures
                 else batches_of(chunk, self.model, self.options, progress.windows, remaining)
             )
+            share_after = reader.share if limit is None else (progress.tokens + packed_chunk.tokens) / limit
             for first_batch in range(progress.batches, len(packed_chunk.batches), self.processes.count):
                 batches_done = min(first_batch + self.processes.count, len(packed_chunk.batches))
                 index = first_batch + self.processes.rank
                 batch = packed_chunk.batches[index] if index < len(packed_chunk.batches) else None
-                yield replace(progress, batches=batches_done), batch
+                share = share_after
+                if share_after is not None:
+                    share = share_before + (share_after - share_before) * batches_done / len(packed_chunk.batches)
+                yield replace(progress, batches=batches_done), batch, share
             _add_to_digest(hasher, chunk)
             progress = Progress(
                 chunks=progress.chunks + 1,
@@ -233,14 +241,15 @@ class SurveyRun:
                 too_long=progress.too_long + packed_chunk.too_long,
                 digest=hasher.hexdigest(),
             )
-            yield progress, None
+            share_before = share_after or 0.0
+            yield progress, None, share_after
         else:  # the corpus ended before the limit of tokens
             self.skipped = Counter(reader.skipped)
         if progress.chunks < start.chunks:  # the corpus is shorter than the checkpoint's
             self._refuse_other_corpus(start, "")
         if progress.chunks == start.chunks:  # no chunk came after those of the checkpoint
             self._refuse_other_corpus(start, hasher.hexdigest())
-            yield start, None
+            yield start, None, reader.share
 
     def _refuse_other_corpus(self, start: Progress, digest: str) -> None:
         if start.digest and start.digest != digest:

@@ -1,6 +1,8 @@
 """The device of each process that torchrun starts."""
 
 import io
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import TextProgress
 from attnviz.corpus import batches
 from attnviz.corpus.batches import SurveyOptions
 from attnviz.corpus.read import CorpusReader
@@ -101,6 +104,22 @@ def test_a_limit_of_tokens_ends_the_survey_at_a_text(corpus: Path, model: Random
     lengths = [len(model.tokenize(text)) for text in TEXTS * 8]
     taken = next(count for count in range(len(lengths)) if sum(lengths[:count]) >= 100)
     assert (survey.texts, survey.tokens) == (taken, sum(lengths[:taken]))
+
+
+@pytest.mark.parametrize(("chunk", "tokens"), [(8, None), (40, None), (40, 10**6)])
+def test_the_bar_moves_by_the_texts_that_are_done_and_not_by_those_that_are_read(
+    chunk: int, tokens: int | None, corpus: Path, model: RandomTexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "CHUNK_TEXTS", chunk)
+    shown = list[TextProgress]()
+    monkeypatch.setattr("attnviz.corpus.survey_corpus.track_texts", lambda *_, **__: nullcontext(shown.append))
+    survey = SurveyRun(model, replace(OPTIONS, tokens=tokens)).run(CorpusReader([str(corpus)]))
+    assert survey is not None
+    whole = 1 if tokens is None else survey.tokens / tokens
+    assert shown[-1].share == pytest.approx(whole)
+    assert len(shown) > 40 / 8
+    for progress in shown:
+        assert progress.share == pytest.approx(whole * progress.tokens / survey.tokens, abs=0.1 * whole)
 
 
 def test_bad_rows_are_counted_and_nothing_at_all_is_refused(tmp_path: Path, model: RandomTexts) -> None:

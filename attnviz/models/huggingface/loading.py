@@ -257,8 +257,8 @@ def position_limit(model: "PreTrainedModel") -> int | None:
 def quiet_library(folder: Path | None) -> Iterator[None]:
     """Silences the log and warnings of transformers in the block, and its progress bar.
 
-    The bar stays if a large model loads in a terminal. Also turns off the parallelism of tokenizers for good, because
-    they warn if the process forks, unless TOKENIZERS_PARALLELISM is set.
+    If a large model loads in a terminal, the bar stays until the model is loaded. Also turns off the parallelism of
+    tokenizers for good, because they warn if the process forks, unless TOKENIZERS_PARALLELISM is set.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging as library
@@ -267,6 +267,8 @@ def quiet_library(folder: Path | None) -> Iterator[None]:
     level, had_progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     size = 0 if folder is None else sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     logging.set_verbosity(logging.CRITICAL)
+    set_bar_hook = getattr(logging, "set_tqdm_hook", lambda hook: None)  # older versions have none
+    earlier_hook = set_bar_hook(lambda make_bar, args, options: make_bar(*args, **options | {"leave": False}))
     if not (sys.stderr.isatty() and size > PROGRESS_BYTES):
         logging.disable_progress_bar()
     try:
@@ -275,6 +277,7 @@ def quiet_library(folder: Path | None) -> Iterator[None]:
             warnings.filterwarnings("ignore", module=r"transformers|torch\.(nn|utils)")
             yield
     finally:
+        set_bar_hook(earlier_hook)
         logging.set_verbosity(level)
         if had_progress_bar:
             logging.enable_progress_bar()
