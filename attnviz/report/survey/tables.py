@@ -66,8 +66,8 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
         raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
     refuse_text_options(options)
     frame = survey_frame(survey, chosen_indices(survey, options.selection))
-    silent_layers = tuple(silence_remarks(survey.silent_layers, (head.layer for head in survey.heads)))
-    return frame_report(frame, options, survey_title(survey), survey.model, survey_remarks(survey), silent_layers)
+    urgent = (*survey.remarks, *silence_remarks(survey.silent_layers, (head.layer for head in survey.heads)))
+    return frame_report(frame, options, survey_title(survey), survey.model, survey_remarks(survey), urgent)
 
 
 def ranked_indices(survey: Survey, options: ReportOptions) -> list[int]:
