@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from textual import _wait, events
+from textual import app as app_module
+from textual import events
+from textual import pilot as pilot_module
 from textual.app import App
 from textual.geometry import Region
 from textual.pilot import Pilot
@@ -25,7 +27,7 @@ from tests.patience import PATIENCE
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
 Application = TypeVar("Application", bound=App[Any])
-IDLE = 0.003  # seconds in which nothing is done after a key
+FRAMES = 2  # that are drawn after a key: the second one has what is called after the first
 CHARACTER = 8, 16  # width and height in pixels
 KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
 KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "x", "escape", "c", "down"]
@@ -73,14 +75,23 @@ def after_play(
 ) -> Application:
     """The application after ``play`` has pressed its keys in a terminal of this size."""
 
+    async def answer_all(*_: float) -> None:
+        """Waits until nothing is left to do but what a timer or a thread brings."""
+        ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+        for _ in range(FRAMES):
+            browser.screen._on_timer_update()
+            await asyncio.sleep(0)
+            while ready:
+                await asyncio.sleep(0)
+
     async def run() -> None:
         async with browser.run_test(size=size) as pilot:
             await pilot.pause()
             await play(pilot, browser)
 
-    with pytest.MonkeyPatch.context() as patch:  # textual looks twice a key whether it has been idle for 20 ms
-        patch.setattr(_wait, "SLEEP_GRANULARITY", IDLE, raising=False)
-        patch.setattr(_wait, "SLEEP_IDLE", IDLE / 10, raising=False)
+    with pytest.MonkeyPatch.context() as patch:  # textual asks the processor, which is idle on a busy machine, too
+        for module in (pilot_module, app_module):
+            patch.setattr(module, "wait_for_idle", answer_all)
         asyncio.run(run())
     return browser
 
