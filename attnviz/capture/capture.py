@@ -254,7 +254,7 @@ class Capture:
     def _key_layer(self, call: CapturedCall) -> int | None:
         """Returns the number of the earlier layer of this pass that has the keys of a call; ``None`` without any."""
         for earlier in self.calls:
-            is_other = earlier.site.layer != call.site.layer and earlier.site.kind == call.site.kind
+            is_other = earlier.site.module != call.site.module and earlier.site.kind == call.site.kind
             if is_other and earlier.marks is not None and call.marks is not None and earlier.marks.equals(call.marks):
                 return earlier.site.layer if earlier.key_layer is None else earlier.key_layer
         return None

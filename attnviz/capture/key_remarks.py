@@ -41,8 +41,8 @@ def _remarks_on_shared_keys(calls: Sequence[CapturedCall]) -> Iterator[str]:
         if call.key_layer is not None:
             readers.setdefault(call.key_layer, set()).add(call.site.layer)
     for layer, layers in readers.items():
-        verb = "reads" if len(layers) == 1 else "read"
-        yield f"Layer {number_ranges(layers)} {verb} the keys of layer {layer}."
+        subject = "Layer {} reads" if len(layers) == 1 else "Layers {} read"
+        yield f"{subject.format(number_ranges(layers))} the keys of layer {layer}."
 
 
 def _remarks_on_selection(calls: Sequence[CapturedCall]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import DerivedMaps, SourceMaps
-from attnviz.maps.layer_maps import CallFields, MapTensors, QuantityName, Window
+from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, QuantityName, Window
 from attnviz.streaming.overview import Overview, block_edges
 
 if TYPE_CHECKING:
@@ -273,3 +273,8 @@ class PartMaps(SourceMaps):
         """Returns a block of the numbers of the unit's sign."""
         window = self.source.window(heads, queries, keys)
         return replace(window, weights=np.maximum(window.weights / np.float32(self.unit), 0))
+
+
+def known_recurrence(maps: LayerMaps) -> RecurrentMaps | None:
+    """Returns the maps unchanged if they are `RecurrentMaps`; else ``None``."""
+    return maps if isinstance(maps, RecurrentMaps) else None

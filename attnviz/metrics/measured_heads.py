@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.heads import ChosenHead, captured_metrics_of, head_name, heads_with_cells, measurable_heads
-from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, known_cells
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_filter import refuse_filter, texts_of_filter
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
@@ -108,7 +108,7 @@ def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
     stride over blocks would be above `MAX_PATTERN_STRIDE`, or if a head has neither cells nor captured metrics.
     """
     stride = block_stride(heads_with_cells(heads), MAX_MEASURED_CELLS)
-    are_measurable = all(isinstance(head.maps, CellMaps) or captured_metrics_of(head.maps) for head in heads)
+    are_measurable = all(known_cells(head.maps) or captured_metrics_of(head.maps) for head in heads)
     if not are_measurable or stride > MAX_PATTERN_STRIDE:
         return None
     return measured_frame(measurable_heads(heads), PATTERN_METRICS, stride)

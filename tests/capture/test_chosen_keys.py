@@ -94,7 +94,7 @@ def test_keys_of_another_layer_are_said_and_written(tmp_path: Path, shell: Strea
     with attnviz.record(model) as recording:
         model(torch.randn(1, TOKENS, WIDTH))
     assert [maps.key_layer for maps in recording.maps] == [None, 0, 0]
-    assert recording.remarks == ("Layer 1-2 read the keys of layer 0.",)
+    assert recording.remarks == ("Layers 1-2 read the keys of layer 0.",)
     save(recording, tmp_path / "a.safetensors")
     assert [maps.key_layer for maps in load(tmp_path / "a.safetensors").maps] == [None, 0, 0]
     found = shell.json("show", str(tmp_path / "a.safetensors"), "--json")

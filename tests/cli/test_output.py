@@ -127,9 +127,9 @@ def test_words_json_of_a_text_holds_the_numbers_of_its_maps(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("line", "inner", "said"),
     [
-        (["heads", "SURVEY", "-o", "OUT.svg"], "survey.survey_heads.survey_frame", "reading the numbers of the survey"),
-        (["show", "SURVEY", "-o", "OUT.svg"], "survey.survey_heads.survey_frame", "reading the numbers of the survey"),
-        (["compare", "SURVEY", "--with", "SURVEY"], "survey.survey_heads.survey_changes", "comparing the surveys"),
+        (["heads", "SURVEY", "-o", "OUT.svg"], "survey.tables.survey_frame", "reading the numbers of the survey"),
+        (["show", "SURVEY", "-o", "OUT.svg"], "survey.tables.survey_frame", "reading the numbers of the survey"),
+        (["compare", "SURVEY", "--with", "SURVEY"], "survey.tables.survey_changes", "comparing the surveys"),
         (["heads", "a b c"], "heads.head_atlas.measurable_heads", "measuring heads"),
         (["show", "a b c"], "maps.head_panels.head_panels", "drawing"),
         (["compare", "a b c", "--causal"], "maps.comparison.compare", "comparing"),

@@ -127,9 +127,9 @@ def test_pictures_of_one_shape_share_the_forward_passes_that_measure_places(
     shapes = []
     token_of_pixel = image_places.token_of_pixel
 
-    def counted(module: Any, pixels: Any) -> Any:
+    def counted(module: Any, pixels: Any, *given: Any) -> Any:
         shapes.append(pixels.shape)
-        return token_of_pixel(module, pixels)
+        return token_of_pixel(module, pixels, *given)
 
     monkeypatch.setattr(image_places, "token_of_pixel", counted)
     surveyed(reader_of(vit), photos)

@@ -326,4 +326,4 @@ def test_inspector_shows_blocks_and_says_so() -> None:
     assert session.ranking.frame.column("entropy")[0] == pytest.approx(measure(maps)[0].values["entropy"], rel=1e-6)
     small = Screen(session, Size(40, 12), 2**24)
     zoomed = press(small, press(small, press(small, State(), "enter"), "plus"), "plus")
-    assert "--queries 0:18 --keys 0:15" in figure_command(small, zoomed)[0]  # 5 and 3 blocks
+    assert "--queries 0:18 --keys 0:30" in figure_command(small, zoomed)[0]  # 5 and 6 blocks

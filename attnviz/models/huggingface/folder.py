@@ -286,7 +286,7 @@ def _refuse_without_weights(files: Sequence[str], name: str) -> None:
         raise AttnvizError(
             f"{name!r} holds GGUF files alone ({', '.join(gguf_files[:MAX_LISTED_FILES])}"
             f"{' …' if len(gguf_files) > MAX_LISTED_FILES else ''}); download one, as with 'hf download {name} "
-            f"{gguf_files[0]} --local-dir .', and give its path"
+            f"{gguf_files[0]}', and give the path that it prints"
         )
     for kind in PICKLES:
         pickle_file = next((file for file in files if fnmatch(file, kind)), None)

@@ -226,8 +226,9 @@ class Reader(ABC):
         self.refuse_absent(Selection(layers=(layer,)))
         from attnviz.models.reading.captured import computation_of
 
-        module, prepared_input = self.recorded_part(self.read(example))
-        return computation_of(module, prepared_input, layer, self.name)
+        prepared_input = self.read(example)
+        module, recorded = self.recorded_part(prepared_input)
+        return computation_of(module, replace(prepared_input, inputs=recorded.inputs), layer, self.name)
 
     def answered(self, example: "Example") -> "Example":
         """Returns the example with the ids that the model generates after it, so that every run reads these."""

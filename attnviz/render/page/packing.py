@@ -12,7 +12,7 @@ from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import contribution_bound, contribution_maps, divided_contributions
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS, LayerMaps, cell_maps, mean_visible_key_counts
-from attnviz.maps.recurrent import PartMaps, RecurrentMaps
+from attnviz.maps.recurrent import PartMaps, known_recurrence
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights, weight_pieces, without_nan
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
@@ -326,7 +326,7 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
 def _report_of_parts(report: ExactNumbers) -> ExactNumbers:
     """Returns the report of implicit attention with the numbers below and above 0 as two sides, in shares of a unit."""
     all_maps = {id(head.maps): head.maps for head in report.heads}
-    sources = {maps_id: maps for maps_id, maps in all_maps.items() if isinstance(maps, RecurrentMaps)}
+    sources = {maps_id: known for maps_id, maps in all_maps.items() if (known := known_recurrence(maps)) is not None}
     is_long = any(len(maps.query_tokens) > LONG_MAP_TOKENS for maps in all_maps.values())
     if len(sources) < len(all_maps) or len(report.heads[0].sides) > 1 or is_long:
         raise AttnvizError(

@@ -124,7 +124,7 @@ def test_broken_connection_is_taken_up_where_it_broke(hub: Hub, machine: Machine
         (
             "someone/gguf",
             "'someone/gguf' holds GGUF files alone (tiny-Q8_0.gguf); download one, as with 'hf download someone/gguf "
-            "tiny-Q8_0.gguf --local-dir .', and give its path",
+            "tiny-Q8_0.gguf', and give the path that it prints",
         ),
         (
             "someone/pickled",
