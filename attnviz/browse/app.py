@@ -18,7 +18,7 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.browse.copying import COPIED_PARTS, clipboard_text
 from attnviz.browse.moves.cursor import Screen, settle, with_first_ranked_head
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import BY_KEY, KEYS, missing_fact, place_of, press
+from attnviz.browse.moves.keys import BY_KEY, KEYS, missing_fact, mode_of, press
 from attnviz.browse.moves.layout import (
     ANSI_COLORS,
     FIXED_LINES,
@@ -28,8 +28,8 @@ from attnviz.browse.moves.layout import (
     side_width,
     tiles,
 )
-from attnviz.browse.moves.place import read_place, start_state, with_history
 from attnviz.browse.moves.steps import NEXT, step
+from attnviz.browse.moves.visited import start_state, state_at, with_history
 from attnviz.browse.process.application import SAVE_PROMPT, SIZES, Application, Background, Canvas, Listing, Surface
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, Size, State
@@ -58,13 +58,13 @@ PROMPTS = {
 
 
 def _bindings() -> Iterator[Binding]:
-    """Yields what keys are bound to: first their hints in the footer, which each place has of its own."""
+    """Yields what keys are bound to: first their hints in the footer, which each mode has of its own."""
     for key in KEYS:
-        for places in (key.places, "") if key.places else ("",):
-            action, keys = f"press('{key.names[0]}', '{places}')", ",".join(key.names)
-            hint = key.hint if places else key.sentence
+        for modes in (key.modes, "") if key.modes else ("",):
+            action, keys = f"press('{key.names[0]}', '{modes}')", ",".join(key.names)
+            hint = key.hint if modes else key.sentence
             more = key.sentence.removeprefix(hint).strip()
-            yield Binding(keys, action, hint, show=bool(places), tooltip=more, priority=True)
+            yield Binding(keys, action, hint, show=bool(modes), tooltip=more, priority=True)
     for name, part in COPIED_PARTS.items():
         yield Binding(name, f"copy('{part}')", part, priority=True)
     yield Binding("escape", "copy('')", "back", priority=True)
@@ -90,7 +90,7 @@ class Browser(Application[int], inherit_bindings=False):
         self.protocol = protocol_of_environment(os.environ)
         self.background = Background(self.call_later)
         self.last_key_time = 0.0  # 0 until the first key
-        self.hinted: tuple[str, ...] = ()  # the place, and the facts that its hints lack
+        self.hinted: tuple[str, ...] = ()  # the mode, and the facts that its hints lack
         self.slice_is_scheduled = False
         self.frame_is_due = False  # True while a timer runs for the next step that is played
         self.copying = False  # True while the user chooses what to copy
@@ -103,9 +103,9 @@ class Browser(Application[int], inherit_bindings=False):
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
         """Yields the entries of the palette: what stands out, and every key that means something here."""
         for phrase in self.session.phrases:
-            if phrase.place:
+            if phrase.address:
                 yield SystemCommand(
-                    f"show {phrase.text}", "stands out among all heads", partial(self.go_to_place, phrase.place)
+                    f"show {phrase.text}", "stands out among all heads", partial(self.go_to, phrase.address)
                 )
         for key in KEYS:
             if key.names[0] != "colon" and not missing_fact(self.current_screen, self.state, key):
@@ -138,7 +138,7 @@ class Browser(Application[int], inherit_bindings=False):
         self.app_resume_signal.subscribe(self, lambda app: self.refresh(repaint=True, layout=True))
 
     async def show_at_new_size(self) -> None:
-        """Draws the screen for a new size; first the place to begin at, and then what was typed before."""
+        """Draws the screen for a new size; first the address to begin at, and then what was typed before."""
         size = self.current_screen.size
         self.canvas.screen.set_class(self.size.width < 2 * MIN_SCREEN_SIZE[0], "narrow")
         self.heads.styles.width, self.heads.styles.height = side_width(size), max(0, listed_lines(size) - 1)
@@ -167,9 +167,9 @@ class Browser(Application[int], inherit_bindings=False):
         self.footer.display = not self.asked and (not drawn.lines[-1] or not self.last_key_time)
         if self.asked:
             self.explain_prompt(self.prompt.value)
-        missing_facts = [missing_fact(screen, self.state, key) for key in KEYS if key.places]
-        if (place_of(self.state), *missing_facts) != self.hinted:
-            self.hinted = place_of(self.state), *missing_facts
+        missing_facts = [missing_fact(screen, self.state, key) for key in KEYS if key.modes]
+        if (mode_of(self.state), *missing_facts) != self.hinted:
+            self.hinted = mode_of(self.state), *missing_facts
             self.refresh_bindings()
         self.compute()
         if self.state.playing and not self.frame_is_due:
@@ -195,16 +195,16 @@ class Browser(Application[int], inherit_bindings=False):
         self.show(with_history(self.state, state))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Refuses keys while something is asked, and hints of other places; while copying, all but its own keys."""
+        """Refuses keys while something is asked, and hints of other modes; while copying, all but its own keys."""
         if not super().check_action(action, parameters):
             return False
         if action == "press":
-            key, places = BY_KEY[str(parameters[0])], str(parameters[1]).split()
-            is_hinted = place_of(self.state) in places and not missing_fact(self.current_screen, self.state, key)
-            return not self.copying and (not places or is_hinted)
+            key, modes = BY_KEY[str(parameters[0])], str(parameters[1]).split()
+            is_hinted = mode_of(self.state) in modes and not missing_fact(self.current_screen, self.state, key)
+            return not self.copying and (not modes or is_hinted)
         return self.copying or action != "copy"
 
-    async def action_press(self, key: str, places: str = "") -> None:
+    async def action_press(self, key: str, modes: str = "") -> None:
         """Does what a key is for."""
         self.last_key_time = time.monotonic()
         does = BY_KEY[key].does
@@ -329,8 +329,8 @@ class Browser(Application[int], inherit_bindings=False):
         if self.asked:
             self.close_prompt()
             self.redraw()
-        elif hit is not None and hit.place:
-            self.go_to_place(hit.place)
+        elif hit is not None and hit.address:
+            self.go_to(hit.address)
         elif hit is not None:
             opens = hit.opens or (event.clicks > 1 and not self.state.has_open_head)
             self.go(replace(self.state, message="", **hit.changes))
@@ -418,11 +418,11 @@ class Browser(Application[int], inherit_bindings=False):
         if not self.last_key_time and not self.state.has_open_head and not self.state.message:
             self.show(replace(self.state, message="".join(phrase.text for phrase in self.session.phrases)))
 
-    def go_to_place(self, place: str) -> None:
+    def go_to(self, address: str) -> None:
         """Goes to what a phrase of the sentence speaks of, which are heads and single tokens."""
         view = replace(self.state.view, words=False)
         state = replace(self.state, view=view, has_open_head=False, heads_beside=(), lens=False, message="")
-        self.go(read_place(self.current_screen, state, place))
+        self.go(state_at(self.current_screen, state, address))
 
     def measure(self, metric: str) -> None:
         """Measures a metric in a thread, and then chooses the first head in its order if heads are still sorted by it.

@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen, ranked_keys
 from attnviz.browse.moves.layout import open_map_pane
-from attnviz.browse.moves.place import place_address
+from attnviz.browse.moves.visited import address_of
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import lay_out
@@ -24,7 +24,7 @@ Table = list[list[str]]
 def clipboard_text(screen: Screen, state: State, part: str) -> tuple[str, str]:
     """Returns the text of a part of the screen, one of `COPIED_PARTS`, and a message about it."""
     if part == "place":
-        text = place_address(screen, state)
+        text = address_of(screen, state)
         return text, f"copied {text}; open it with browse --at, or in a page"
     if part == "command":
         text, remark = figure_command(screen, state)

@@ -57,7 +57,7 @@ def browse(
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.moves.cursor import Screen
-    from attnviz.browse.moves.place import start_state
+    from attnviz.browse.moves.visited import start_state
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
     from attnviz.browse.session.state import Size, State, Theme

@@ -11,7 +11,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.place import start_state
+from attnviz.browse.moves.visited import start_state
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.screen import draw

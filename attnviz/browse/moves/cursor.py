@@ -270,7 +270,7 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     return replace(state, key=chosen_key, strongest_cell=(state.query, chosen_key))
 
 
-def open_lens(screen: Screen, state: State, key: str) -> State:
+def open_lens(screen: Screen, state: State) -> State:
     """Returns the state with the lens open, which shows the cursor's query in all heads, and an open head closed."""
     if state.shows_lens:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
@@ -302,23 +302,27 @@ def mark(screen: Screen, state: State, key: str) -> State:
 
 
 def together(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the marked heads opened together; the difference is that of two recordings, if there are.
+
+    Without two marked heads, the key of side by side zooms in.
+    """
+    is_pair = len(state.heads_to_combine) == 2 and not state.heads_beside
+    if key == "equals_sign" and (len(state.heads_to_combine) < 2 or state.heads_beside):
+        return zoom(screen, state, key)
+    if key == "d" and screen.session.other is not None and not is_pair:
+        return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
+    return open_together(screen, state, COMBINATION_OF_KEY.get(key))
+
+
+def open_together(screen: Screen, state: State, combination: Combination | None = None) -> State:
     """Returns the state with the marked heads open side by side, or with the one map open that they make together.
 
-    The marks are removed. Heads that are side by side are combined. Without marks, the mean, maximum or rollout is that
-    of all listed heads, and the difference is that of two recordings; without two marked heads, the key of side by side
-    zooms in.
+    The marks are removed. Heads that are side by side are combined; without marks, all listed heads are.
     """
-    session, heads = screen.session, state.heads_to_combine
-    has_runs = session.other is not None
-    if key == "equals_sign" and (len(heads) < 2 or state.heads_beside):
-        return zoom(screen, state, key)
-    if key == "d" and has_runs and (len(heads) != 2 or state.heads_beside):
-        return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
-    combination = COMBINATION_OF_KEY.get(key)
-    if not heads:
-        heads = tuple(session.ranking.order(state.view))
+    session = screen.session
+    heads = state.heads_to_combine or tuple(session.ranking.order(state.view))
     purpose = f"see the {combination} of heads" if combination else "see heads side by side"
-    max_heads = 2 if key == "d" else len(session.heads) if combination else MAX_SIDE_BY_SIDE
+    max_heads = 2 if combination == "difference" else len(session.heads) if combination else MAX_SIDE_BY_SIDE
     message, head = "", heads[0]
     if not 2 <= len(heads) <= max_heads:
         allowed_count = "2" if max_heads == 2 else f"2 to {max_heads}"

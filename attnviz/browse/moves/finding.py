@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, or_list
-from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, open_lens, settle, sort_by, together
+from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, open_lens, open_together, settle, sort_by
 from attnviz.browse.moves.layout import lens_heads
 from attnviz.browse.session.state import SearchAxis, State
 from attnviz.text.places import find_place
@@ -18,11 +18,15 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
     In the overview a search of queries also finds heads and metrics, as below, opens several heads side by side, and
     opens the lens at a token. If nothing matches, a message says so.
     """
-    state = replace(state, message="")
+    state, session = replace(state, message=""), screen.session
     if state.has_open_head or state.lens or axis == "key":
-        return settle(screen, find_token(screen, state, search_text, axis, step))
+        found = _find_token(screen, state, search_text, axis, step) if search_text else state
+        queries, keys = session.units(state.head, state.view)
+        if found is None and axis == "query" and queries.labels != keys.labels:
+            axis = "key"
+            found = _find_token(screen, state, search_text, axis, step)
+        return settle(screen, found or replace(state, message=f"no {axis} with “{search_text}”"))
     search_text = search_text.strip()
-    session = screen.session
     names = session.names[: session.recorded_count]
     if called := session.heads_called(search_text):
         others = f"{len(called)} heads are called {search_text}: {or_list(names[head] for head in called)}"
@@ -30,12 +34,11 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
     called_by_name = [session.heads_called(name) for name in search_text.replace(",", " ").split()]
     heads = tuple(dict.fromkeys(called[0] for called in called_by_name if len(called) == 1))
     if len(heads) > 1 and all(len(called) == 1 for called in called_by_name):
-        found = replace(state, marked_heads=heads, head=heads[-1])
-        if len(heads) <= MAX_SIDE_BY_SIDE:
-            found = together(screen, found, "equals_sign")
-        are_marked = "" if found.has_open_head else f"{len(heads)} heads marked; "
+        marked = replace(state, marked_heads=heads, head=heads[-1])
+        shown = open_together(screen, marked) if len(heads) <= MAX_SIDE_BY_SIDE else marked
+        are_marked = "" if shown.has_open_head else f"{len(heads)} heads marked; "
         difference = "d shows their difference, " if len(heads) == 2 else ""
-        return settle(screen, replace(found, message=found.message or f"{are_marked}{difference}m shows their mean"))
+        return settle(screen, replace(shown, message=shown.message or f"{are_marked}{difference}m shows their mean"))
     metrics = screen.session.ranking.names
     matches = matching_metrics(search_text, metrics)
     metric = search_text.removeprefix("-")
@@ -46,25 +49,20 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
         name = metric if is_metric else matches[0]
         is_layer = name == LAYER_ORDER
         return sort_by(screen, state, None if is_layer else name, search_text.startswith("-") and not is_layer)
-    found_state = find_token(screen, state, search_text, "query")
-    # find_token stores the text and its axis only if a query matches
-    if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
-        return settle(screen, open_lens(screen, found_state, "a"))
+    found = _find_token(screen, state, search_text, "query") if search_text else None
+    if found is not None:
+        return settle(screen, open_lens(screen, found))
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if search_text else "")
 
 
-def find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis, step: int = 1) -> State:
-    """Returns the state with the query or the key on the first match of a text; a repeated search goes to the next one.
+def _find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis, step: int = 1) -> State | None:
+    """Returns the state with the query or the key on the first match of a text, or on the next of a repeated search.
 
-    An empty text changes nothing; a text without a match only adds a message. In the lens, a match among the tokens of
-    the columns also sorts the heads by their weight on it, and chooses the first head.
+    ``None`` if no token matches. In the lens, a match among the tokens of the columns also sorts the heads by their
+    weight on it, and chooses the first head.
     """
-    if not search_text:
-        return state
-    queries, keys = screen.session.units(state.head, state.view)
-
-    units = keys if axis == "key" else queries
+    units = screen.session.units(state.head, state.view)[1 if axis == "key" else 0]
     try:
         named = [units.unit_of(find_place(units.tokens, search_text)[0])]
     except AttnvizError:
@@ -78,12 +76,9 @@ def find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis,
     exact_label = folded_text.strip()  # such labels come first, then those that begin with it
     candidates.sort(key=lambda candidate: (candidate[1] != exact_label, not candidate[1].startswith(exact_label)))
     matches = named + [index for index, _ in candidates]
-    has_other_keys = queries.labels != keys.labels
-    if axis == "query" and not matches and has_other_keys and (state.has_open_head or state.lens):
-        return find_token(screen, state, search_text, "key", step)
-    cursor_unit = state.key if axis == "key" else state.query
     if not matches:
-        return replace(state, message=f"no {axis} with “{search_text}”")
+        return None
+    cursor_unit = state.key if axis == "key" else state.query
     is_repeated = state.search_text == search_text and state.search_axis == axis and cursor_unit in matches
     match = matches[(matches.index(cursor_unit) + step) % len(matches)] if is_repeated else matches[0]
     has_more = len(matches) > 1

@@ -9,8 +9,8 @@ from attnviz.browse.moves import cursor
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find_again
 from attnviz.browse.moves.layout import open_map_pane
-from attnviz.browse.moves.place import go_in_history, with_history
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
+from attnviz.browse.moves.visited import go_in_history, with_history
 from attnviz.browse.session.state import State, View
 from attnviz.report.words.choices import FACTS, Choice, rows_of
 
@@ -26,7 +26,7 @@ class Key(NamedTuple):
     hint: str  # what it does in a word or two, for the footer
     sentence: str  # what it does, for the list of keys and the palette
     does: Does
-    places: str = ""  # where the footer has the hint
+    modes: str = ""  # in which the footer has the hint
     needs: tuple[str, ...] = ()  # facts of the table
 
 
@@ -40,7 +40,7 @@ ROWS: dict[str, tuple[Does, str, str]] = {
     "zoom": (cursor.zoom, "zoom in", "head"),
     "find": ("ask('query')", "find", "heads head lens"),
     "find key": ("ask('key')", "key", "head lens"),
-    "lens": (cursor.open_lens, "in all heads", "heads head"),
+    "lens": (lambda screen, state, key: cursor.open_lens(screen, state), "in all heads", "heads head"),
     "strongest": (cursor.go_to_next_strongest, "strongest", "head"),
     "step": (cursor.next_head, "next head", "head"),
     "sort": (cursor.sort, "sort", "heads lens"),
@@ -75,7 +75,7 @@ OTHER_NAMES = {
 def _keys() -> Iterator[Key]:
     """Yields the keys of `ROWS`; of two rows with one key, the first has it, and answers for both."""
     rows, seen = {row.name: row for row in rows_of("browse")}, set[str]()
-    for name, (does, hint, places) in ROWS.items():
+    for name, (does, hint, modes) in ROWS.items():
         row = rows[name]
         keys = list[tuple[str, str, str, tuple[str, ...]]]()  # with their hints, sentences and needs
         if isinstance(row, Choice):
@@ -94,7 +94,7 @@ def _keys() -> Iterator[Key]:
                 seen.add(name)
                 all_names = (name, *OTHER_NAMES.get(name, "").split())
                 yield Key(
-                    all_names, own_hint, sentence, does, places if own_hint else "", (*NEEDS.get(name, ()), *needs)
+                    all_names, own_hint, sentence, does, modes if own_hint else "", (*NEEDS.get(name, ()), *needs)
                 )
 
 
@@ -153,8 +153,8 @@ BY_KEY = {name: key for key in KEYS for name in key.names}
 def press(screen: Screen, state: State, key: str) -> State:
     """Returns the state after a key press; the same state if the key leads to none.
 
-    An answer clears the message, stops playing, and adds the old place to the history if the place changes. Keys other
-    than `STEP_KEYS` end the steps. A terminal that is too small answers no key.
+    An answer clears the message, stops playing, and adds the old state to the history if it showed something else. Keys
+    other than `STEP_KEYS` end the steps. A terminal that is too small answers no key.
     """
     bound = BY_KEY.get(key)
     if bound is None or isinstance(bound.does, str) or not screen.size.is_large_enough:
@@ -172,8 +172,8 @@ def missing_fact(screen: Screen, state: State, key: Key) -> str:
     return next((fact for fact in key.needs if fact not in ALWAYS and not HOLDS[fact](screen, state)), "")
 
 
-def place_of(state: State) -> str:
-    """Returns the name of the place by which the footer chooses its hints."""
+def mode_of(state: State) -> str:
+    """Returns the name of what is shown, by which the footer chooses its hints."""
     if len(state.heads_to_combine) > 1 and not state.heads_beside:
         return "marked"
     return "head" if state.has_open_head else "lens" if state.lens else "heads"

@@ -315,10 +315,10 @@ class Canvas(Widget):
         super().__init__()
         self.drawn, self.surface = Drawing([]), Surface()
         self.strips = dict[int, Strip]()
-        self.strips_place = Region(), self.surface  # for which the strips were drawn
+        self.strips_target = Region(), self.surface  # for which the strips were drawn
 
     def show(self, drawn: Drawing, surface: Surface) -> None:
-        """Draws lines in place of the present ones."""
+        """Draws lines instead of the present ones."""
         old, new, is_same_surface = self.drawn.lines, drawn.lines, surface == self.surface
         count = max(len(old), len(new))
         changed = [y for y in range(count) if not is_same_surface or old[y : y + 1] != new[y : y + 1]]
@@ -334,8 +334,8 @@ class Canvas(Widget):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Returns lines as strips; there is no border and no background that textual would have to add to each."""
-        if (place := (self.region, self.surface)) != self.strips_place:  # pictures in pixels name their place
-            self.strips, self.strips_place = {}, place
+        if (target := (self.region, self.surface)) != self.strips_target:  # pictures in pixels name their target
+            self.strips, self.strips_target = {}, target
         for y in crop.line_range:
             if y not in self.strips:
                 self.strips[y] = self.render_line(y)
@@ -360,7 +360,7 @@ class Canvas(Widget):
         self.post_message(self.Pointed(self.hit(event), 0))
 
     def hit(self, event: events.MouseEvent) -> Hit | None:
-        """Returns what stands at the place of the mouse."""
+        """Returns what stands under the mouse."""
         x, y = event.screen_x - self.region.x, event.screen_y - self.region.y  # of a widget over it, too
         return self.drawn.hit(int(x), int(y))
 

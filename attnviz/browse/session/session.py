@@ -73,7 +73,7 @@ class Session:
     other: Recording | None = None  # to compare it with
     selection: Selection = field(default_factory=Selection)  # the heads to show, and the part at which one opens
     file: str = ""  # of the recording; empty if it is not saved
-    address: str = ""  # the first place; empty for the overview
+    address: str = ""  # what is shown first; empty for the overview
     theme: Theme = "terminal"  # the first one
     colormap: str = SEQUENTIAL  # of weights, scores and contributions
     added_frames: "tuple[HeadFrame, ...]" = ()  # numbers of heads from a file, such as effects

@@ -75,8 +75,8 @@ class State:
     steps: bool = False  # after a move from step to step, until another key is pressed
     playing: bool = False  # steps follow each other by themselves, until another key is pressed
     theme: Theme = "terminal"
-    past: "tuple[State, ...]" = field(default=(), repr=False)  # at earlier places, the latest first
-    future: "tuple[State, ...]" = field(default=(), repr=False)  # at places from which the user went back
+    past: "tuple[State, ...]" = field(default=(), repr=False)  # states visited before, the latest first
+    future: "tuple[State, ...]" = field(default=(), repr=False)  # states from which the user went back
 
     @property
     def shows_lens(self) -> bool:

@@ -52,7 +52,7 @@ class OpenedText(NamedTuple):
     """An example of a survey that the user opens, with what is needed to come back to the survey."""
 
     recording: Recording  # of the text or picture
-    address: str  # the place that is shown first
+    address: str  # what is shown first
     view: SurveyView  # to come back to
     line: int  # the index of the chosen line in the list of heads
 

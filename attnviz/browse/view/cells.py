@@ -94,6 +94,7 @@ def shaded_span(
         fraction_of_zero = 0.5 if scale.signed else 0.0
         is_large = abs(fraction - fraction_of_zero) >= LARGE_DISTANCE
         return Span(text, ink=_sign_color(value, scale, colors), style=style or ("bold" if is_large else ""))
+    # Rounded, so that the cache of `_ink_and_paper` holds few colours.
     ink, paper = _ink_and_paper(0.0 if math.isnan(fraction) else round(fraction, 2), scale.colormap)
     return Span(text, ink=ink, paper=paper, style="bold" if has_cursor else "")
 

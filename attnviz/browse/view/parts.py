@@ -1,4 +1,4 @@
-"""Describes what we draw ourselves: lines of text in colours, and what stands at each place of them."""
+"""Describes what we draw ourselves: lines of text in colours, and what stands at each point of them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,12 +36,12 @@ PAPERS = {
 
 
 class Hit(NamedTuple):
-    """What stands at a place of the screen: a click makes the changes to the state, and may open the head."""
+    """What stands at a point of the screen: a click makes the changes to the state, and may open the head."""
 
     changes: Mapping[str, Any]
     opens: bool = False  # the chosen head, which a click opens
     cell: tuple[int, int, int] | None = None  # head, query and key
-    place: str = ""  # an address to which a click leads
+    address: str = ""  # an address to which a click leads
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,24 +83,26 @@ def whole(screen: Screen, state: State) -> tuple[Drawing, Listed]:
 
 
 def _message(message: str, phrases: Sequence[Phrase], width: int) -> Drawing:
-    """Returns a message in at most two lines; a click on a phrase with a place leads there."""
-    places = [phrase.place for phrase in phrases for _ in phrase.text] or [""] * len(message)
+    """Returns a message in at most two lines; a click on a phrase with an address leads there."""
+    addresses = [phrase.address for phrase in phrases for _ in phrase.text] or [""] * len(message)
     lines: list[Line] = []
-    places_of_columns: list[list[str]] = []
+    addresses_of_columns: list[list[str]] = []
     start = 0
     for text in wrap(message, max(1, width - 2))[:2]:
         start = message.index(text, start)
-        places_of_line = places[start : start + len(text)]
+        addresses_of_line = addresses[start : start + len(text)]
         line: Line = [Span(" ")]
-        for place, run in groupby(zip(places_of_line, text, strict=True), key=itemgetter(0)):
-            line.append(words("".join(character for _, character in run), style=f"bold{' underline' if place else ''}"))
+        for address, run in groupby(zip(addresses_of_line, text, strict=True), key=itemgetter(0)):
+            line.append(
+                words("".join(character for _, character in run), style=f"bold{' underline' if address else ''}")
+            )
         lines.append(line)
-        columns = [[place] * cell_len(character) for place, character in zip(places_of_line, text, strict=True)]
-        places_of_columns.append(["", *chain(*columns)])
+        columns = [[address] * cell_len(character) for address, character in zip(addresses_of_line, text, strict=True)]
+        addresses_of_columns.append(["", *chain(*columns)])
 
     def hit(x: int, y: int) -> Hit | None:
-        place = places_of_columns[y][x] if x < len(places_of_columns[y]) else ""
-        return Hit({}, place=place) if place else None
+        address = addresses_of_columns[y][x] if x < len(addresses_of_columns[y]) else ""
+        return Hit({}, address=address) if address else None
 
     return Drawing(lines, hit)
 

@@ -90,7 +90,7 @@ def opening(
 def _sentence(phrases: Sequence[Phrase], css_class: str) -> str:
     """Returns what a page says first: each phrase is a link to the place that it speaks of."""
     words = (
-        f'<a href="#{escape(phrase.place)}">{escape(phrase.text)}</a>' if phrase.place else escape(phrase.text)
+        f'<a href="#{escape(phrase.address)}">{escape(phrase.text)}</a>' if phrase.address else escape(phrase.text)
         for phrase in phrases
     )
     return f'<p class="{css_class}">{"".join(words)}</p>' if phrases else ""

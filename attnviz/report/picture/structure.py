@@ -159,10 +159,10 @@ def asked_query(queries: Tokens, span: slice) -> int:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A part of the first sentence, with the place of the page that it speaks of."""
+    """A part of the first sentence, with the address of what it speaks of on the page."""
 
     text: str
-    place: str = ""  # an address such as ``head=2.8&query=it``; "" if the words lead nowhere
+    address: str = ""  # such as ``head=2.8&query=it``; "" if the words lead nowhere
 
 
 def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: LeftOutKeys | None) -> tuple[Phrase, ...]:

@@ -250,9 +250,9 @@ def test_filter_by_numbers_waits_until_they_are_measured(recording: Recording) -
     assert ranking.order(state.view) == kept
 
 
-def test_every_key_of_the_table_does_something_here_and_hints_are_of_places() -> None:
+def test_every_key_of_the_table_does_something_here_and_hints_are_of_modes() -> None:
     names = {name for key in KEYS for name in key.names}
     assert len([key for row in rows_of("browse") for key in row.keys]) <= len(names)
     assert {row.name for row in rows_of("browse") if row.keys} - set(ROWS) == {"reverse", "side"}  # by r and d
-    for place in EVERYWHERE.split():
-        assert [key.names[0] for key in KEYS if place in key.places.split()][:2] == ["question_mark", "q"]
+    for mode in EVERYWHERE.split():
+        assert [key.names[0] for key in KEYS if mode in key.modes.split()][:2] == ["question_mark", "q"]

@@ -9,7 +9,7 @@ import pytest
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import filter_heads, find
 from attnviz.browse.moves.layout import open_map_levels, open_map_pane
-from attnviz.browse.moves.place import read_place
+from attnviz.browse.moves.visited import state_at
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.graphics import PixelSpan
@@ -142,9 +142,9 @@ def test_a_head_with_a_part_is_found_by_its_numbers_or_words_of_its_module() -> 
     assert several.message == "2 heads are called 1.2: image_blocks:1.2 or text_blocks:1.2"
     beside = find(screen, state, "text_blocks:0.1,text_blocks:0.2")
     assert [names[head] for head in beside.heads_to_combine] == ["text_blocks:0.1", "text_blocks:0.2"]
-    assert names[read_place(screen, state, "#head=model.text_blocks:1.2").head] == "text_blocks:1.2"
+    assert names[state_at(screen, state, "#head=model.text_blocks:1.2").head] == "text_blocks:1.2"
     with pytest.raises(ValueError, match=r"'1\.2' could be 2 heads; write image_blocks:1\.2 or text_blocks:1\.2"):
-        read_place(screen, state, "#head=1.2")
+        state_at(screen, state, "#head=1.2")
 
 
 @pytest.mark.parametrize("text", ["text_blocks:1.2", "-text_blocks:1.2", "head:text_blocks:0.1", "1.2 layer:1"])

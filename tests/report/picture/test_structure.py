@@ -95,7 +95,7 @@ def test_the_first_sentence_counts_heads_as_the_filter_does_and_names_the_strong
     phrases = first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None)
     said = "1 previous-token head, 1 sink on [CLS]; clearest head: 0.0; “it” looks most at “fox” (head 0.1, 70%)."
     assert "".join(phrase.text for phrase in phrases) == said
-    assert [phrase.place for phrase in phrases if phrase.place] == [
+    assert [phrase.address for phrase in phrases if phrase.address] == [
         "filter=previous%20token",
         "filter=sink%3A",
         "head=0.0",

@@ -9,7 +9,7 @@ from hypothesis import given
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import open_head
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.place import place_address, read_place, start_state
+from attnviz.browse.moves.visited import address_of, start_state, state_at
 from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
@@ -40,9 +40,9 @@ screen_of = partial(examples.screen_of, width=120, height=40)
 def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, keys: list[str], place: str) -> None:
     screen = screen_of(recording)
     state = after(screen, *keys)
-    assert place_address(screen, state) == place
-    found = read_place(screen, State(), place)
-    assert place_address(screen, found) == place
+    assert address_of(screen, state) == place
+    found = state_at(screen, State(), place)
+    assert address_of(screen, found) == place
     assert (found.has_open_head, found.lens, found.direction) == (state.has_open_head, state.lens, state.direction)
     assert (found.head, found.heads_beside) == (state.head, state.heads_beside)
 
@@ -51,7 +51,7 @@ def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, k
 def test_place_is_read_and_written_as_the_page_does(recording: Recording, example: dict[str, Any]) -> None:
     screen, shows = screen_of(recording), example["shows"]
     for address in (example["written"], *example["also"]):
-        state = read_place(screen, State(), address)
+        state = state_at(screen, State(), address)
         how, sources = screen.session.combination_of(state.head)
         heads = [screen.session.names[head] for head in (*sources, *state.heads_beside)] if state.has_open_head else []
         assert heads == shows["heads"]
@@ -62,7 +62,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
         assert view.filter == shows.get("filter", "")
         assert f"{'-' if view.ascending else ''}{view.order or ''}" == shows.get("sort", "")
         assert (view.steps, view.own_scale) == (shows.get("scale", "sqrt"), shows.get("limits") == "head")
-        assert place_address(screen, state) == example["written"]
+        assert address_of(screen, state) == example["written"]
 
 
 def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> None:
@@ -71,8 +71,8 @@ def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> N
     maps = replace(recording.maps[0], query_tokens=tokens, key_tokens=tokens)
     screen = screen_of(Recording(maps=(maps,), model="a test"))
     state = replace(after(screen, "enter"), query=1, key=3)
-    assert place_address(screen, state) == "#head=0.0&query=@1&key=a+b"
-    found = read_place(screen, State(), "file:///tmp/x.html#head=0.0&query=@1&key=a+b")
+    assert address_of(screen, state) == "#head=0.0&query=@1&key=a+b"
+    found = state_at(screen, State(), "file:///tmp/x.html#head=0.0&query=@1&key=a+b")
     assert (found.query, found.key) == (1, 3)
 
 
@@ -98,12 +98,12 @@ def test_turn_of_a_link_is_found_by_its_name_and_written_so(written: str) -> Non
     groups = {"turns": Groups(np.array([-1, 0, 0, 0, 1, 1, 1]), ("1 user", "2 model"))}
     maps = random_maps(replace(tokens, groups=groups), heads=2)
     screen = screen_of(Recording(maps=(maps,), model="a test"), unit_name="turns")
-    state = read_place(screen, State(), f"head=0.1&{written}")
+    state = state_at(screen, State(), f"head=0.1&{written}")
     rows, keys = (units.labels for units in screen.session.units(1, state.view))
     assert (state.has_open_head, rows[state.query], rows) == (True, "1 user", ("marks", "1 user", "2 model"))
-    assert read_place(screen, State(), place_address(screen, state)) == state
+    assert state_at(screen, State(), address_of(screen, state)) == state
     key = keys[state.key].replace(" ", "+")
-    assert place_address(screen, state) == f"#head=0.1&query=1+user&key={key}&by=turns"
+    assert address_of(screen, state) == f"#head=0.1&query=1+user&key={key}&by=turns"
 
 
 def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
@@ -137,7 +137,7 @@ def test_every_token_is_found_again_at_the_address_that_is_written_for_it(tokens
     screen = screen_of(Recording(maps=(maps,), model="a test"))
     for index in range(len(tokens)):
         state = replace(open_head(screen, State()), query=index, key=len(tokens) - 1 - index)
-        found = read_place(screen, State(), place_address(screen, state))
+        found = state_at(screen, State(), address_of(screen, state))
         assert (found.query, found.key) == (index, len(tokens) - 1 - index)
 
 

@@ -1,4 +1,4 @@
-"""Keeps the history of places, and writes and reads addresses such as ``#head=3.4&query=it``, as the page does."""
+"""Keeps the history of visited states, and writes and reads addresses as the page has them: ``#head=3.4&query=it``."""
 
 from dataclasses import replace
 
@@ -25,19 +25,19 @@ HEAD_NAMES, TOKEN_NAMES = ("head", "heads", "together"), ("query", "key")
 PAGE_NAMES = ("filter", "sort", "number", "seconds", "zoom", *(choice.address or choice.name for choice in CHOICES))
 SCALES: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log"}
 UNESCAPED = ",:@>-_.!~*'()"  # characters that an address need not escape
-MAX_PLACES = 100  # in the history
+MAX_VISITED = 100  # states in the history
 
 
 def with_history(old_state: State, new_state: State) -> State:
-    """Returns ``new_state``; if it is at a new place, with ``old_state`` added to its past and with an empty future."""
+    """Returns ``new_state``; if it shows something else, with ``old_state`` added to its past and an empty future."""
     has_moved_in_history = (old_state.past, old_state.future) != (new_state.past, new_state.future)
-    if has_moved_in_history or _place(old_state) == _place(new_state):
+    if has_moved_in_history or _shown(old_state) == _shown(new_state):
         return new_state
-    return replace(new_state, past=(_without_history(old_state), *old_state.past[: MAX_PLACES - 1]), future=())
+    return replace(new_state, past=(_without_history(old_state), *old_state.past[: MAX_VISITED - 1]), future=())
 
 
 def go_in_history(screen: Screen, state: State, key: str) -> State:
-    """Returns the state at the previous place, or for ``B`` at the place from which the user last went back."""
+    """Returns the previously visited state, or for ``B`` the one from which the user last went back."""
     here, theme = _without_history(state), state.theme
     if key == "B" and state.future:
         return replace(state.future[0], theme=theme, past=(here, *state.past), future=state.future[1:])
@@ -46,8 +46,8 @@ def go_in_history(screen: Screen, state: State, key: str) -> State:
     return replace(state, message=f"this is the {'last' if key == 'B' else 'first'} place")
 
 
-def _place(state: State) -> tuple[object, ...]:
-    """Returns values that are equal for two states at the same place; a move of the cursor in a map keeps the place."""
+def _shown(state: State) -> tuple[object, ...]:
+    """Returns values that are equal for states that show the same heads or token, wherever the cursor is."""
     if state.shows_lens:
         return "lens", state.direction, state.token
     return (state.head, state.heads_beside) if state.has_open_head else ("heads", state.view.filter)
@@ -62,10 +62,10 @@ def start_state(screen: Screen) -> State:
     """Returns the state at the session's address; the `first_state` if it has none, or the terminal is too small."""
     state = first_state(screen)
     address = screen.session.address
-    return read_place(screen, state, address) if address and screen.size.is_large_enough else state
+    return state_at(screen, state, address) if address and screen.size.is_large_enough else state
 
 
-def place_address(screen: Screen, state: State) -> str:
+def address_of(screen: Screen, state: State) -> str:
     """Returns the address of a state, from ``#`` on.
 
     It names the open heads, or else the filter and the order; the cursor's query and key in an open head, or in a lens
@@ -103,7 +103,7 @@ def place_address(screen: Screen, state: State) -> str:
     return "#" + "&".join(f"{name}={quote(value, safe=UNESCAPED).replace('%20', '+')}" for name, value in parts)
 
 
-def read_place(screen: Screen, state: State, address: str) -> State:
+def state_at(screen: Screen, state: State, address: str) -> State:
     """Returns the state that an address names.
 
     If the address names heads, or the recording has only one, a head opens. Else if it names tokens, the lens opens, in
