@@ -145,7 +145,7 @@ def _open_head_options(screen: Screen, state: State) -> list[str]:
     # the queries and keys on the screen, as ranges of tokens
     pane, options = open_map_pane(session, state, screen.size, screen.colors), []
     units, (maps, _) = session.units(state.head, state.view), session.heads[state.head]
-    tokens = maps.over_tokens.query_tokens, maps.over_tokens.key_tokens
+    tokens = maps.pooled_source.query_tokens, maps.pooled_source.key_tokens
     for name, axis, axis_units, axis_tokens in zip(
         ("queries", "keys"), (pane.queries, pane.keys), units, tokens, strict=True
     ):

@@ -236,7 +236,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
 
 def self_attention(recording: Recording) -> list[CellMaps]:
     """Returns the maps over tokens of all calls of self-attention."""
-    calls = [without_sink(cell_maps(maps.over_tokens)) for maps in recording.maps if maps.kind == "self"]
+    calls = [without_sink(cell_maps(maps.pooled_source)) for maps in recording.maps if maps.kind == "self"]
     if not calls:
         raise AttnvizError("the model has no self-attention over a picture; use a vision model")
     return calls

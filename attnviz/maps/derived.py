@@ -16,7 +16,7 @@ from attnviz.maps.visibility import shared_or_per_head
 from attnviz.streaming.overview import Overview, bands_of_queries, block_edges
 
 MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
-MAX_DENSE_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept as arrays
+MAX_KEPT_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept as arrays
 NO_CONTRIBUTIONS = (
     "implicit attention is no weight, so it has no contributions, no ablation and no steps to explain; "
     f"leave out {option('attention', 'implicit')} for softmax attention"
@@ -33,9 +33,9 @@ class DerivedMaps(CellMaps):
     """Maps whose windows are computed from windows of other maps; overviews are pooled in bands of queries."""
 
     def dense_if_small(self) -> CellMaps:
-        """Returns the maps as arrays if they have at most `MAX_DENSE_CELLS` cells; else these maps, unchanged."""
+        """Returns the maps as arrays if they have at most `MAX_KEPT_CELLS` cells; else these maps, unchanged."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
-        if len(self.heads) * queries * keys > MAX_DENSE_CELLS:
+        if len(self.heads) * queries * keys > MAX_KEPT_CELLS:
             return self
         return self.to_dense()
 

@@ -82,13 +82,13 @@ def measurable_heads(heads: Iterable[_MapsHead]) -> list[tuple[LayerMaps, int]]:
     pairs: list[tuple[LayerMaps, int]] = []
     for head in heads:
         has_metrics = captured_metrics_of(head.maps) is not None
-        pairs.append((head.maps if has_metrics else cell_maps(head.maps.over_tokens), head.head))
+        pairs.append((head.maps if has_metrics else cell_maps(head.maps.pooled_source), head.head))
     return pairs
 
 
 def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
     """Returns the metrics that were measured at capture; ``None`` if the maps have none or are not pooled."""
-    source = maps.over_tokens
+    source = maps.pooled_source
     return source.metrics if isinstance(source, PooledMaps) else None
 
 

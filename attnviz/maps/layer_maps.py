@@ -18,7 +18,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
 
-LONG_MAP_TOKENS = 2048  # tokens per axis, above which maps are kept as factors
+LONG_MAP_TOKENS = 2048  # tokens per axis of the largest square map that is not long
 Kind = Literal["self", "cross"]
 QuantityName = Literal["weight", "contribution", "implicit"]
 
@@ -121,9 +121,9 @@ class LayerMaps(ABC):
         return self.kind == "self" and not self.pools_queries and len(self.key_tokens) >= len(self.query_tokens)
 
     @property
-    def over_tokens(self) -> "LayerMaps":
+    def pooled_source(self) -> "LayerMaps":
         """The pooled maps whose blocks these maps group; these maps themselves if they group none."""
-        source: LayerMaps = getattr(self, "source", self)
+        source: LayerMaps = getattr(self, "source", self)  # only derived maps have one
         return self if source.block == (1, 1) else source
 
     @property
@@ -258,7 +258,7 @@ def mean_visible_key_counts(maps: LayerMaps, head: int, edges: Sequence[int]) ->
 
 
 def is_long(queries: int, keys: int) -> bool:
-    """True if maps of this size are kept as factors by default: above `LONG_MAP_TOKENS` squared cells."""
+    """True if maps of this size are never whole in memory unless asked for: above `LONG_MAP_TOKENS` squared cells."""
     return queries * keys > LONG_MAP_TOKENS**2
 
 

@@ -391,7 +391,7 @@ def measure(
     """
     heads = maps.heads if heads is None else heads
     names = metric_names([maps]) if names is None else names
-    source, metrics = maps.over_tokens, captured_metrics_of(maps)
+    source, metrics = maps.pooled_source, captured_metrics_of(maps)
     indices: Iterable[int] = range(len(heads))
     if metrics is None:
         metrics = _measured_metrics(without_sink(cell_maps(source)), names, heads, stride)

@@ -179,7 +179,7 @@ def test_only_units_of_one_token_have_scores() -> None:
 def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monkeypatch: pytest.MonkeyPatch) -> None:
     held = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(held, DenseMaps)
-    monkeypatch.setattr("attnviz.maps.derived.MAX_DENSE_CELLS", 1)
+    monkeypatch.setattr("attnviz.maps.derived.MAX_KEPT_CELLS", 1)
     monkeypatch.setattr("attnviz.maps.derived.MAX_BAND_CELLS", 3)
     read = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(read, GroupedMaps)

@@ -118,7 +118,7 @@ def test_refuses_different_tokens_and_several_texts() -> None:
 def test_maps_too_large_to_hold_are_combined_as_they_are_read(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     heads: Heads = [(dense_maps(0, causal=True), 0), (dense_maps(0), 2), (dense_maps(1), 1)]
     held = reduced(heads, method)
-    monkeypatch.setattr("attnviz.maps.derived.MAX_DENSE_CELLS", 1)
+    monkeypatch.setattr("attnviz.maps.derived.MAX_KEPT_CELLS", 1)
     monkeypatch.setattr("attnviz.maps.derived.MAX_BAND_CELLS", 8)
     read = reduce_heads(heads, method)
     assert isinstance(read, CombinedMaps)

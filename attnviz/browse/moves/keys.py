@@ -124,7 +124,7 @@ def _is_pooled(screen: Screen, state: State) -> bool:
 def _has_scores(screen: Screen, state: State) -> bool:
     """True if the chosen head is a recorded one over single tokens, not over blocks of them."""
     maps, _ = screen.session.heads[state.head]
-    return state.head < screen.session.recorded_count and maps.over_tokens.block == (1, 1)
+    return state.head < screen.session.recorded_count and maps.pooled_source.block == (1, 1)
 
 
 # Whether a fact of the table holds. Here the list of heads is always at hand, a token is always under the cursor, heads

@@ -130,7 +130,7 @@ def head_parts(screen: Screen, state: State) -> Parts:
     )
     # the part of the map that is on the screen, and how many units a cell stands for
     pane, parts = head.pane, list[str]()
-    block_shape = session.heads[state.head][0].over_tokens.block
+    block_shape = session.heads[state.head][0].pooled_source.block
     if head.is_scrolled:
         axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))

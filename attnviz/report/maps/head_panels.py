@@ -97,7 +97,7 @@ def head_panels(
     resolution = maps.resolution(queries, keys)
     block_sizes = (math.ceil(count / min(options.medium.max_cells, count)) for count in resolution)
     row_count, column_count = (math.ceil(count / size) for count, size in zip(resolution, block_sizes, strict=True))
-    over_blocks = maps.over_tokens is not maps
+    over_blocks = maps.pooled_source is not maps
     rows = token_axis(
         "blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, row_count, look.mark
     )

@@ -39,7 +39,7 @@ def text_title(recording: Recording) -> str:
     """Returns the texts of a recording on one line (see `_source_text`), cut to fit; the model if all are empty."""
     from attnviz.text.tokens import first_words
 
-    texts = {maps.item: _source_of(maps.over_tokens) for maps in reversed(recording.maps)}
+    texts = {maps.item: _source_of(maps.pooled_source) for maps in reversed(recording.maps)}
     items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
     lines = [" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items]
     if all(isinstance(maps.key_tokens.canvas, Image) for maps in recording.maps):
