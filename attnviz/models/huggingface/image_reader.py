@@ -41,6 +41,7 @@ PROBE = "[probe]"
 MAX_LISTED_LABELS = 8
 PROMPT = "The prompt is one point in the middle of the picture."
 OVERLAP = "Patches overlap; each is drawn as the cell around its centre."
+WRITTEN_TOKENS = 20  # that a decoder writes about a picture by default
 NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
 READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
 

@@ -8,26 +8,21 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.reading import read_json
-from attnviz.media.text import Text
-from attnviz.models.huggingface.image_reader import READ_TASK, ImageReader
+from attnviz.models.huggingface.image_reader import READ_TASK, WRITTEN_TOKENS, ImageReader
 from attnviz.models.huggingface.loading import LANGUAGE_HEADS, load_model, load_part, load_tokenizer, refusals
 from attnviz.models.huggingface.reader import PLACEHOLDERS, FolderReader, keep_greedy_settings
-from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
+from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, written_tokens
 from attnviz.models.reading.example import Example, Prepared
 from attnviz.text.selection import ATTENTION_PARTS, Selection
-from attnviz.text.tokens import Tokens, tokens_of_pieces
+from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
     from attnviz.maps.recording import Recording
-
-WRITTEN_TOKENS = 20  # by default
 
 
 def has_own_decoder(reader: FolderReader) -> bool:
@@ -99,8 +94,7 @@ class PictureDecoderReader(ImageReader):
             if example.text:
                 text_tokens = tokenize_text(self.tokenizer, example.text, chat=True)  # without special tokens
             else:
-                no_tokens = replace(tokens_of_pieces("", [], [], [], np.zeros(0, dtype=bool)), media=(Text(),))
-                text_tokens = with_generated(self.tokenizer, no_tokens, written[1:])
+                text_tokens = written_tokens(self.tokenizer, written)
             tokens = shifted_right(self.tokenizer, text_tokens, written[0])
         ids = {
             "decoder_input_ids" if self.loaded[0].config.is_encoder_decoder else "input_ids": self.tensor(

@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any, final
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.base.reading import read_json
-from attnviz.models.huggingface.image_reader import OVERLAP, with_probe
+from attnviz.models.huggingface.image_reader import OVERLAP, WRITTEN_TOKENS, with_probe
 from attnviz.models.huggingface.loading import (
     load_model,
     load_part,
     load_tokenizer,
     refusals,
 )
-from attnviz.models.huggingface.reader import MediaReader
-from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
+from attnviz.models.huggingface.reader import MediaReader, keep_greedy_settings
+from attnviz.models.huggingface.tokens import (
+    shifted_right,
+    single_token,
+    tokens_of_ids,
+    with_generated,
+    written_tokens,
+)
 from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens, with_pictures
@@ -45,6 +51,7 @@ CROSS: AttentionPart = "cross"
 CROSS_ARGUMENT, CROSS_MASK = "cross_attention_states", "cross_attention_mask"
 READ_TASK = "cannot read this text and picture with"  # the begin of a message if the processor or the model fails
 PICTURE_ENDS = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
+SELF_ATTENTION = (TEXT_TOWER, "decoder")  # of a part that has cross-attention as well
 BLANK_TEXT, BLANK_SIZE = "a", (64, 64)  # to see what the processor writes before a text
 NO_PLACES = "No token has a place in the picture: no pixel belongs to one token alone, as where latents read it."
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
@@ -61,20 +68,19 @@ class PictureTextReader(MediaReader):
     ) -> None:
         """Keeps the settings."""
         super().__init__(settings, built_in, use, loaded)
-        if settings.attention not in (None, CROSS, *TOWERS):
-            place = (
-                "is drawn of a text without pictures" if settings.attention == IMPLICIT else "is of encoder-decoders"
-            )
+        if settings.attention == IMPLICIT:
             raise AttnvizError(
-                f"{option('attention', settings.attention)} {place}; for a model that reads text and pictures choose "
-                f"{or_list(TOWERS)}"
+                f"{option('attention', IMPLICIT)} is drawn of a text without pictures; for a model that reads text and "
+                f"pictures choose {or_list(TOWERS)}"
             )
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """The model, and the processor of its texts and pictures; loaded once."""
         with self.running(), refusals(self.settings.model):
-            model = load_model(self.folder, self.settings, "answers" if self.use == "answers" else "pictures")
+            config = read_json(self.folder / "config.json")
+            writes = bool(config.get("is_encoder_decoder")) and self.settings.attention in (CROSS, "decoder")
+            model = load_model(self.folder, self.settings, "answers" if self.use == "answers" or writes else "pictures")
             return model, load_text_processor(self.folder)
 
     @property
@@ -91,7 +97,31 @@ class PictureTextReader(MediaReader):
             raise AttnvizError(
                 f"{self.settings.model} reads no text with pictures; leave {option('image')} or the text out"
             )
-        module: nn.Module = decoder.get_encoder() if decoder.config.is_encoder_decoder else decoder
+        module: nn.Module = decoder
+        if self.is_encoder_decoder:
+            module = decoder.get_encoder()
+        elif self.settings.attention in ("encoder", "decoder"):
+            raise AttnvizError(
+                f"{option('attention', self.settings.attention)} is of encoder-decoders; for {self.name}, which reads "
+                f"text and pictures, choose {or_list(TOWERS)}"
+            )
+        return module
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """True if the part that reads words and pictures is an encoder, of which a decoder writes (Florence 2)."""
+        model: Any = self.loaded[0]
+        decoder = model.get_decoder()
+        return bool(decoder is not None and decoder.config.is_encoder_decoder)
+
+    @property
+    def writer(self) -> "nn.Module | None":
+        """The decoder of an encoder-decoder if the settings choose its attention, as they do if it is to write."""
+        attention = self.settings.attention or (CROSS if self.settings.generate else None)
+        if attention not in (CROSS, "decoder") or not self.is_encoder_decoder:
+            return None
+        model: Any = self.loaded[0]
+        module: nn.Module = model.get_decoder().get_decoder()
         return module
 
     @cached_property
@@ -99,7 +129,7 @@ class PictureTextReader(MediaReader):
         """A layer of the decoder that gets pictures for cross-attention; ``None`` if they are among its tokens."""
         parts = (part for part in self.decoder.modules() if part is not self.decoder)
         module = next((part for part in parts if CROSS_ARGUMENT in inspect.signature(part.forward).parameters), None)
-        if module is None and self.settings.attention == CROSS:
+        if module is None and self.settings.attention == CROSS and not self.is_encoder_decoder:
             raise AttnvizError(
                 f"{self.settings.model} has its pictures among the tokens of the text, and no cross-attention; choose "
                 f"{option('attention')} {or_list(TOWERS)}"
@@ -157,7 +187,7 @@ class PictureTextReader(MediaReader):
             picture_numbers, places, overlap = self._places(self.cross_module or decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
             text_tokens = tokens_of_ids(self._tokenizer, prompt, ids)
-            new_ids = self._generate(inputs) if self.settings.generate else []
+            new_ids = self._generate(inputs) if self.settings.generate and self.writer is None else []
             if new_ids:
                 all_tokens = with_generated(self._tokenizer, text_tokens, new_ids)
                 text_tokens = with_generated_from(all_tokens, len(ids))
@@ -173,13 +203,12 @@ class PictureTextReader(MediaReader):
             is_outside = picture_numbers < 0  # as the class token of a tile
             labels = np.where(is_outside, CLASS_TOKEN, np.array(tokens_of_pictures.labels, object)).tolist()
             context = replace(tokens_of_pictures, labels=tuple(labels), special=is_outside)
-        prepared_input = Prepared(
-            inputs,
-            tokens,
-            context=context,
-            title=f"{example.text} ({title})",
-            remarks=(*((OVERLAP,) if overlap else ()), *self._remarks(picture_numbers, len(new_ids))),
-        )
+        remarks = (*((OVERLAP,) if overlap else ()), *self._remarks(picture_numbers, len(new_ids)))
+        if self.writer is not None:
+            with self.reading(READ_TASK):
+                context, (inputs, tokens, remark) = tokens, self._written(inputs)
+            remarks = (remark, *remarks)
+        prepared_input = Prepared(inputs, tokens, context=context, title=f"{example.text} ({title})", remarks=remarks)
         if self.use != "answers":
             return prepared_input
 
@@ -211,16 +240,16 @@ class PictureTextReader(MediaReader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the decoder, or of the tower that reads pictures.
 
-        For a decoder with cross-attention, the maps are of its self-attention if the settings choose ``text``, else of
-        its cross-attention. The tower's maps have patches as tokens; layers whose keys are other tokens are left out,
-        as a remark says.
+        For a decoder with cross-attention, the maps are of its self-attention if the settings choose ``text``, or
+        ``decoder`` of an encoder-decoder, else of its cross-attention. The tower's maps have patches as tokens; layers
+        whose keys are other tokens are left out, as a remark says.
         """
-        if self.settings.attention != PICTURE_TOWER and self.cross_module is None:
+        if self.settings.attention != PICTURE_TOWER and self.cross_module is None and self.writer is None:
             return super().record(example, selection, values)
         whole_recording = super().record(example, Selection(), values)
         if self.settings.attention != PICTURE_TOWER:
-            kind = "self" if self.settings.attention == TEXT_TOWER else "cross"
-            maps_of_kind = [maps for maps in whole_recording.maps if maps.kind == kind]
+            kind = "self" if self.settings.attention in SELF_ATTENTION else "cross"
+            maps_of_kind = [replace(maps, part=None) for maps in whole_recording.maps if maps.kind == kind]
             return self._with_layers(whole_recording, maps_of_kind, selection)
         names = {id(module): name for name, module in self.module.named_modules()}
         decoder_prefix = f"{names[id(self.decoder)]}."
@@ -249,9 +278,10 @@ class PictureTextReader(MediaReader):
 
         from attnviz.models.huggingface.token_inputs import module_arguments
 
+        part = self.writer or self.decoder
         with torch.inference_mode():
-            arguments = module_arguments(self.module, self.decoder, prepared_input.inputs)
-        return self.decoder, replace(prepared_input, inputs=arguments)
+            arguments = module_arguments(self.module, part, prepared_input.inputs)
+        return part, replace(prepared_input, inputs=arguments)
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
         """Returns the recording with only the maps of selected layers; all of the maps without a selection."""
@@ -262,9 +292,10 @@ class PictureTextReader(MediaReader):
             existing_layers = number_ranges(layer_maps.layer for layer_maps in maps)
             part, advice = "picture tower", ""
             if self.settings.attention != PICTURE_TOWER:
-                reads_text = self.settings.attention == TEXT_TOWER
+                reads_text = self.settings.attention in SELF_ATTENTION
                 part = "self-attention" if reads_text else "cross-attention"
-                advice = f"; {option('attention', CROSS if reads_text else TEXT_TOWER)} has other layers"
+                other = CROSS if reads_text else TEXT_TOWER
+                advice = "" if self.writer is not None else f"; {option('attention', other)} has other layers"
             raise AttnvizError(f"{missing_part}; the {part} of {self.name} has layers {existing_layers}{advice}")
         return replace(recording, maps=tuple(chosen_maps))
 
@@ -405,6 +436,18 @@ class PictureTextReader(MediaReader):
                 f"{advice}"
             )
         return new_ids
+
+    def _written(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tokens, str]:
+        """Returns the inputs with what the decoder of an encoder-decoder writes, its tokens, and a remark on them."""
+        model: Any = self.module
+        arguments = {name: value for name, value in inputs.items() if name != "use_cache"}
+        keep_greedy_settings(model)
+        count = self.settings.generate or WRITTEN_TOKENS
+        written = model.generate(**arguments, max_new_tokens=count, do_sample=False, num_beams=1)[0].tolist()
+        text_tokens = written_tokens(self._tokenizer, written)
+        tokens = shifted_right(self._tokenizer, text_tokens, written[0])
+        decoder_ids = self.tensor(tokens.ids[None])
+        return inputs | {"decoder_input_ids": decoder_ids}, tokens, f"The model writes {text_tokens.text.strip()!r}."
 
     def _inputs_with_generated(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:
         """Returns a copy of the inputs with generated tokens after the prompt."""

@@ -13,7 +13,6 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.printable import discard_output
 from attnviz.base.progress import working
-from attnviz.media.text import Text
 from attnviz.models.huggingface.adapter import split_adapter
 from attnviz.models.huggingface.folder import (
     check_folder,
@@ -271,7 +270,7 @@ class HuggingFaceReader(FolderReader):
     ) -> "_TokenizedExample":
         """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text."""
         from attnviz.models.huggingface.chat import tokenize_example
-        from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
+        from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, written_tokens
 
         settings = self.settings
         default_attention: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
@@ -291,9 +290,7 @@ class HuggingFaceReader(FolderReader):
         start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
             new_ids = generate(model, context, settings.generate)
-            no_tokens = replace(context.first(0), media=(Text(),))
-            generated_tokens = with_generated(tokenizer, no_tokens, new_ids[1:])  # without the start token
-            tokens = shifted_right(tokenizer, generated_tokens, start)
+            tokens = shifted_right(tokenizer, written_tokens(tokenizer, new_ids), start)
             return _TokenizedExample(tokens, context, attention, remarks)
         if example.context is None and attention != "encoder":
             raise AttnvizError(

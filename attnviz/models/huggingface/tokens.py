@@ -1,12 +1,14 @@
 """Splits texts into the tokens of a Hugging Face model: a text, a pair, a chat, or a text with generated tokens."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError, option
+from attnviz.media.text import Text
 from attnviz.models.reading.example import FoundToken
 from attnviz.text.piece_places import TextPiece, piece_places
 from attnviz.text.tokens import (
@@ -136,6 +138,12 @@ def decodes_exactly(tokenizer: "PreTrainedTokenizerBase") -> bool:
     if getattr(tokenizer, "unk_token_id", None) in ids:
         return decoded_text.count(" ") == DECODING_TEST.count(" ")
     return decoded_text == DECODING_TEST
+
+
+def written_tokens(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> Tokens:
+    """Returns the tokens of what a decoder wrote, given its ids with the one that it begins with."""
+    nothing = replace(tokens_of_pieces("", [], [], [], np.zeros(0, dtype=bool)), media=(Text(),))
+    return with_generated(tokenizer, nothing, ids[1:])
 
 
 def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:

@@ -51,13 +51,16 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def word_tokenizer(*marks: str) -> Any:
-    words = ["<unk>", "<pad>", "<s>", "</s>", *QUESTION.split(), *marks]
+def word_tokenizer(*marks: str, **named_marks: str) -> Any:
+    words = ["<unk>", "<pad>", "<s>", "</s>", *QUESTION.split(), *marks, *named_marks.values()]
     encoder = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     encoder.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    tokenizer: Any = t.PreTrainedTokenizerFast(tokenizer_object=encoder, **names)
-    tokenizer.add_special_tokens({"extra_special_tokens": list(marks)})
+    tokenizer: Any = t.PreTrainedTokenizerFast(
+        tokenizer_object=encoder, **names, extra_special_tokens=named_marks or None
+    )
+    if marks:
+        tokenizer.add_special_tokens({"extra_special_tokens": list(marks)})
     return tokenizer
 
 
@@ -140,6 +143,27 @@ def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     t.Blip2ForConditionalGeneration(config).save_pretrained(folder)
     images = t.BlipImageProcessorPil(size={"height": 64, "width": 64})
     t.Blip2Processor(images, tokenizer, num_query_tokens=6).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def florence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Florence 2: 16 patches and their mean are read by an encoder with the text, and a decoder writes."""
+    torch.manual_seed(0)
+    folder, tokenizer = tmp_path_factory.mktemp("florence"), word_tokenizer(image_token="<image>")
+    tokenizer.image_token_id = tokenizer.convert_tokens_to_ids("<image>")
+    vision = {"embed_dim": [16, 16, 32, 32], "depths": [1] * 4, "num_heads": [2, 2, 4, 4], "num_groups": [2, 2, 4, 4]}
+    layers = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+    sizes = {f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in layers.items()}
+    config = t.Florence2Config(
+        vision_config={**vision, "window_size": 4, "projection_dim": 32},
+        text_config={"model_type": "bart", "vocab_size": 200, "d_model": 32, **sizes, "max_position_embeddings": 64},
+        image_token_id=tokenizer.image_token_id,
+    )
+    t.Florence2ForConditionalGeneration(config).save_pretrained(folder)
+    size = {"height": 128, "width": 128}
+    images = t.CLIPImageProcessorPil(size=size, do_center_crop=False, image_seq_length=17)
+    t.Florence2Processor(images, tokenizer, num_additional_image_tokens=0).save_pretrained(folder)
     return folder
 
 
@@ -341,6 +365,32 @@ def test_cross_attention_of_generated_words_and_the_other_parts(mllama: Path, ph
     assert {"vision" in maps.module for maps in tower} == {True}
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"generate": 4}, "cross_attentions"),
+        ({"generate": 4, "attention": "cross"}, "cross_attentions"),
+        ({"generate": 4, "attention": "decoder"}, "decoder_attentions"),
+        ({"attention": "encoder"}, "encoder_attentions"),
+        ({}, "encoder_attentions"),
+    ],
+    ids=["written", "cross", "decoder", "encoder", "default"],
+)
+def test_what_the_decoder_of_an_encoder_of_pictures_looks_at_is_the_models_own(
+    florence: Path, photo: Path, settings: dict[str, Any], expected: str
+) -> None:
+    reader: Any = open_reader(ModelSettings(model=str(florence), **settings), "pictures")
+    recording = reader.record(Example(QUESTION, images=(photo,)), Selection())
+    model = t.Florence2ForConditionalGeneration.from_pretrained(florence, attn_implementation="eager").eval()
+    inputs = reader.read(Example(QUESTION, images=(photo,))).inputs
+    with torch.no_grad():
+        attentions = getattr(model(**inputs, output_attentions=True), expected)
+    assert len(recording.maps) == len(attentions) == 2
+    for maps, attention in zip(recording.maps, attentions, strict=True):
+        np.testing.assert_allclose(all_weights(maps), attention[0].numpy(), atol=1e-5)
+        assert maps.key_tokens.labels.count("<image>") == (0 if expected == "decoder_attentions" else 17)
+
+
 def test_latents_are_tokens_without_a_place_before_the_text(blip: Path, photo: Path) -> None:
     recording = recorded(blip, photo)
     tokens = recording.maps[0].key_tokens
@@ -364,7 +414,7 @@ def test_latents_look_at_patches_and_attention_among_latents_is_left_out(blip: P
     [
         (
             {"attention": "decoder"},
-            "attention='decoder' is of encoder-decoders; for a model that reads text and pictures choose",
+            "attention='decoder' is of encoder-decoders; for .*, which reads text and pictures, choose text or picture",
         ),
         (
             {"attention": "cross"},
