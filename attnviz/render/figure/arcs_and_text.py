@@ -1,37 +1,19 @@
 """Lays out arcs (tokens in two columns, joined by lines) and texts shaded by what one query attends to."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from attnviz.base.arrays import ByteArray
-from attnviz.render.figure.page import Bar, Box, Content, Page, Strokes, TextLine, Word, arrange_page
-from attnviz.render.figure.picture import PageSize, page_size
+from attnviz.render.figure.page import Box, Content, Page, Strokes, TextLine, Word, arrange_tokens
+from attnviz.render.figure.picture import PageSize
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Heading, Panel
 from attnviz.report.picture.report import DrawnReport
 
-TOKEN_POINTS = (
-    28.0,
-    24.0,
-    21.0,
-    18.0,
-    16.0,
-    14.0,
-    12.0,
-    11.0,
-    10.0,
-    9.0,
-    8.0,
-    7.0,
-    6.0,
-    5.0,
-    4.0,
-)  # of tokens; the first that fits is used
-MAX_DEFAULT_TOKEN_POINTS = 14.0  # if the content chooses the size of the page
 ROW_HEIGHT = 1.45  # of a row of tokens, in font sizes
 ARC_WIDTH, HEAD_GAP = 1.8, 0.6  # inches between the two columns, and between heads
 FITTED_ARC_SHARE = 0.55  # share of ARC_WIDTH that arcs keep on a page of a given size
@@ -54,8 +36,6 @@ LEGEND_GREY = (128, 128, 128)  # of the legend of several hues
 SOURCE_GAP_ROWS = 0.4  # between the line with the model and the title of the first head
 WORD_HEIGHT = 0.9  # height of the rectangle behind a token, in rows
 
-ContentAt = Callable[[DrawnReport, float, PageSize, Ruler], Content]
-
 
 def arrange_arcs(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the page of arcs: two columns of tokens for each head, or for all heads if the look overlays them."""
@@ -68,23 +48,6 @@ def arrange_text(picture: DrawnReport, ruler: Ruler) -> Page:
     if picture.look.overlaid:
         return arrange_tokens(picture, _overlaid_text, ruler, legend=())
     return arrange_tokens(picture, _text_content, ruler)
-
-
-def arrange_tokens(picture: DrawnReport, content: ContentAt, ruler: Ruler, legend: Sequence[Bar] | None = None) -> Page:
-    """Returns a page whose tokens have the largest font size at which their content fits."""
-
-    def fill(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
-        chosen_size = picture.look.font_size
-        largest = math.inf if area.is_fixed else MAX_DEFAULT_TOKEN_POINTS
-        max_height = area.height if area.is_fixed else math.inf
-        sizes = (chosen_size,) if chosen_size else tuple(size * area.scale for size in TOKEN_POINTS if size <= largest)
-        for points in sizes:
-            body = content(picture, points, area, ruler)
-            if body.width <= area.width + ROUNDING_INCHES and body.height <= max_height:
-                break
-        return body
-
-    return arrange_page(picture, page_size(picture.look), fill, ruler, legend)
 
 
 def _arcs_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:

@@ -13,11 +13,11 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
-from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text, arrange_tokens
+from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
 from attnviz.render.figure.media import draw_image, draw_sound, draw_strip, images_content, sounds_content
-from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Page
+from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Page, arrange_tokens
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     Theme,
@@ -42,7 +42,7 @@ SVG_SAMPLING = b"image-rendering:crisp-edges;image-rendering:pixelated"  # would
 SCREEN_DPI = 96
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
-MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8  # of a line between tokens of `TOKEN_POINTS`
+MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8  # of a line between tokens of `UNSCALED_TOKEN_POINTS`
 TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
 PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of 6 for photographs, and no larger
 
@@ -192,7 +192,7 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
 
-    from attnviz.render.figure.own_figure import TOKEN_POINTS, OwnFigure
+    from attnviz.render.figure.own_figure import UNSCALED_TOKEN_POINTS, OwnFigure
 
     theme, body = THEME_COLORS[look.drawn_theme], page.content
     size = page.width, page.height
@@ -201,7 +201,8 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
     for strokes in body.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
-        widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * body.points / TOKEN_POINTS
+        size_factor = body.points / UNSCALED_TOKEN_POINTS
+        widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * size_factor
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
         lines.set_transform(matplotlib_figure.dpi_scale_trans)
         matplotlib_figure.add_artist(lines)

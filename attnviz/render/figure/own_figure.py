@@ -24,7 +24,7 @@ from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import Panel
 
 FRAME_POINTS = 0.5  # width of the frame around cells, of which those of zero have the colour of the paper
-TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths of their constants
+UNSCALED_TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths of their constants
 MARK_POINTS = 2.0  # width of the frame around a marked token
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -73,7 +73,7 @@ class OwnFigure(Figure):
             patch = Rectangle((box.x, box.y), box.width, box.height, edgecolor="none", linewidth=0.0)
             patch.set(facecolor="none" if word.fill is None else np.divide(word.fill, 255))
             if word.marked:
-                patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / TOKEN_POINTS)
+                patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / UNSCALED_TOKEN_POINTS)
             patch.set_transform(self.dpi_scale_trans)
             self.add_artist(patch)
             ink = theme["faint"] if word.fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(word.fill).tolist())

@@ -3,6 +3,7 @@
 Lengths are in inches, font sizes in points.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -11,7 +12,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.picture import PageSize
+from attnviz.render.figure.picture import PageSize, page_size
 from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
 from attnviz.report.picture.panels import Heading, Panel, Quantity
@@ -40,6 +41,9 @@ LEGEND_PADDINGS = 6  # above and below the name, the bar and its ticks
 NAME_SHARE = 0.9  # of a bar's share of the width under the panels
 MAX_BARS = 3  # with more scales, titles of panels name the limits instead
 OWN_LOW, OWN_HIGH = "smallest", "largest"  # ends of the bar if each thumbnail has a scale of its own
+# Font sizes of tokens; the first at which the content fits is used.
+TOKEN_SIZES = (28.0, 24.0, 21.0, 18.0, 16.0, 14.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0)
+MAX_DEFAULT_TOKEN_POINTS = 14.0  # if the content chooses the size of the page
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ class Content:
     lines: tuple[TextLine, ...] = ()  # the lines of titles and other text
     title_points: float = 0.0  # the font size of the maps' titles
     number_points: float = 0.0  # the font size of numbers in cells; 0 if there are none
+    column_points: float = 0.0  # the font size of numbers of heads over columns of thumbnails; 0 if there are none
     # the font size of the axes' names, which that of the legend does not exceed; 0 without axes
     name_points: float = 0.0
     x: float = 0.0  # its left edge
@@ -261,6 +266,28 @@ def arrange_page(
             *_moved_lines(foot, margin, margin + foot_height),
         ),
     )
+
+
+def arrange_tokens(
+    picture: DrawnReport,
+    content: Callable[[DrawnReport, float, PageSize, Ruler], Content],
+    ruler: Ruler,
+    legend: Sequence[Bar] | None = None,
+) -> Page:
+    """Returns a page whose tokens have the largest font size at which their content fits."""
+
+    def fill(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
+        chosen_size = picture.look.font_size
+        largest = math.inf if area.is_fixed else MAX_DEFAULT_TOKEN_POINTS
+        max_height = area.height if area.is_fixed else math.inf
+        sizes = (chosen_size,) if chosen_size else tuple(size * area.scale for size in TOKEN_SIZES if size <= largest)
+        for points in sizes:
+            body = content(picture, points, area, ruler)
+            if body.width <= area.width + ROUNDING_INCHES and body.height <= max_height:
+                break
+        return body
+
+    return arrange_page(picture, page_size(picture.look), fill, ruler, legend)
 
 
 def _moved_lines(lines: Sequence[TextLine], x: float, y: float) -> tuple[TextLine, ...]:

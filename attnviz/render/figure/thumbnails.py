@@ -94,6 +94,7 @@ class ThumbnailGrid:
     left: float = 0.0  # inches for the names of rows, at the left of each block
     blocks: int = 1  # the number of blocks of columns, each with rows of its own
     header: float = 0.0  # inches for the numbers over columns
+    column_points: float = 0.0  # the font size of the numbers over columns; 0 for none
     numbers: tuple[str, ...] = ()  # over the columns of each block; empty for none
 
     @property
@@ -120,7 +121,7 @@ def arrange_thumbnails(picture: DrawnReport, ruler: Ruler) -> Page:
         remarks = (*picture.remarks, picture.look.format_options(WITHOUT_VALUES))
         picture = replace(picture, panels=panels, remarks=remarks)
         page = arrange_page(picture, size, _thumbnails_body, ruler)
-    if not page.content.title_points and not page.content.number_points:
+    if not page.content.title_points and not page.content.column_points:
         remarks = (*picture.remarks, picture.look.format_options(UNNUMBERED))
         page = arrange_page(replace(picture, remarks=remarks), size, _thumbnails_body, ruler)
     return page
@@ -285,27 +286,23 @@ def _choose_grid(picture: DrawnReport, area: PageSize, ruler: Ruler) -> tuple[li
             numbers_of_columns = [set(column) - {None} for column in columns]
             if all(len(column_numbers) == 1 for column_numbers in numbers_of_columns):
                 numbers = tuple(str(number) for [number] in numbers_of_columns)
-        header = LINE_SPACING * _number_points(scale, dpi) / POINTS_PER_INCH if numbers else 0.0
+        column_points = max(COLUMN_NUMBER_POINTS * scale, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi) if numbers else 0.0
+        header = LINE_SPACING * column_points / POINTS_PER_INCH
         size = int((area.height - header) * dpi), width
         grid = _thumbnail_grid(panels, (math.ceil(len(rows) / blocks), blocks * across), size, area, dpi, ruler)
         if has_titles and picture.filled:
             grid = _grid_for_titles(panels, size, grid, ruler)
         if grid.title_size or not has_titles:
             break
-    title_size = grid.title_size if has_titles else 0
-    return rows, replace(grid, title_size=title_size, left=left, blocks=blocks, header=header, numbers=numbers)
-
-
-def _number_points(scale: float, dpi: int) -> float:
-    """Returns the font size of the numbers over columns."""
-    return max(COLUMN_NUMBER_POINTS * scale, NUMBER_PIXELS[0] * POINTS_PER_INCH / dpi)
+    grid = replace(grid, title_size=grid.title_size if has_titles else 0, left=left, blocks=blocks)
+    return rows, replace(grid, header=header, column_points=column_points, numbers=numbers)
 
 
 def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Content:
     """Returns thumbnails as large as the area allows, with titles, or the names of rows and numbers of columns."""
     dpi, scale = picture.look.pixels_per_inch, area.scale
     rows, grid = _choose_grid(picture, area, ruler)
-    left, header, numbers, number_points = grid.left, grid.header, grid.numbers, _number_points(scale, dpi)
+    left, header, numbers, column_points = grid.left, grid.header, grid.numbers, grid.column_points
     title_points = grid.title_size * POINTS_PER_INCH / dpi
     block_step = left + grid.columns // grid.blocks * grid.step[1] / dpi + BLOCK_GAP * scale
     lines, placed_panels = [], []
@@ -327,14 +324,14 @@ def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Cont
             )
             placed_panels.append(PlacedPanel(panel, Box(x, top - height, width, height)))
     if numbers:  # of the heads over the columns of each block, as many as do not touch
-        stride = math.ceil(1.2 * ruler.longest_width(numbers, number_points) * dpi / grid.step[1])  # with a gap
-        name_width = NAME_GAP * scale + ruler.width("head", number_points)
+        stride = math.ceil(1.2 * ruler.longest_width(numbers, column_points) * dpi / grid.step[1])  # with a gap
+        name_width = NAME_GAP * scale + ruler.width("head", column_points)
         for block_left in (left + block * block_step for block in range(grid.blocks)):
-            lines.append(TextLine(block_left - name_width, 0, "head", number_points))
+            lines.append(TextLine(block_left - name_width, 0, "head", column_points))
             for column in range(0, len(numbers), stride):
                 center = block_left + (column * grid.step[1] + grid.side[1] / 2) / dpi
-                x = center - ruler.width(numbers[column], number_points) / 2
-                lines.append(TextLine(x, 0, numbers[column], number_points))
+                x = center - ruler.width(numbers[column], column_points) / 2
+                lines.append(TextLine(x, 0, numbers[column], column_points))
     return Content(
         width=grid.blocks * block_step - BLOCK_GAP * scale - grid.gap / dpi,
         height=header + grid.step[0] * grid.rows / dpi,
@@ -342,7 +339,7 @@ def _thumbnails_body(picture: DrawnReport, area: PageSize, ruler: Ruler) -> Cont
         panels=tuple(placed_panels),
         lines=tuple(lines),
         title_points=title_points,
-        number_points=number_points if numbers else 0.0,
+        column_points=column_points,
     )
 
 

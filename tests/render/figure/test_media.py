@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from attnviz.api.drawing import figure
-from attnviz.render.figure.arcs_and_text import arrange_tokens
 from attnviz.render.figure.maps import MAX_ASPECT_RATIO, MAX_SOUND_RATIO
 from attnviz.render.figure.media import images_content
+from attnviz.render.figure.page import arrange_tokens
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import draw, options_for_medium

@@ -78,7 +78,7 @@ def test_a_card_writes_its_texts_and_frames_the_query() -> None:
 def test_fonts_are_chosen_for_names_of_heads_and_places_of_texts_too() -> None:
     found = report(heads="0.1")
     rows = tuple(replace(row, given_name="\U000e1231") for row in found.frame.rows)
-    texts = tuple(replace(text, place="\U000e1232") for text in found.texts)
+    texts = tuple(replace(text, corpus_position="\U000e1232") for text in found.texts)
     changed = replace(found, frame=replace(found.frame, rows=rows), texts=texts)
     assert fonts_of(changed).missing == {chr(0xE1231), chr(0xE1232)}
 

@@ -115,7 +115,7 @@ def test_layers_of_few_heads_stand_in_blocks_that_fill_the_page(
 @pytest.mark.parametrize("dpi", [100, 300])
 def test_pixels_per_inch_change_the_pixels_of_a_sheet_and_not_its_inches(dpi: int) -> None:
     usual, chosen = (
-        Image.open(io.BytesIO(draw(report_of(recorded(6, 12, 10, 10), **look), ".png"))) for look in ({}, {"dpi": dpi})
+        Image.open(io.BytesIO(draw(report_of(recorded(6, 12, 10, 10), dpi=each), ".png"))) for each in (None, dpi)
     )
     assert chosen.info["dpi"] == pytest.approx((dpi, dpi), abs=0.01)
     assert [side / dpi for side in chosen.size] == pytest.approx([side / 200 for side in usual.size], rel=0.05)

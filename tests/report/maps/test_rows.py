@@ -17,8 +17,8 @@ from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.metrics.combine import reduce_heads
-from attnviz.render.figure.arcs_and_text import arrange_tokens
 from attnviz.render.figure.media import images_content
+from attnviz.render.figure.page import arrange_tokens
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.words import Ruler
 from attnviz.render.formats import options_for_medium
