@@ -25,7 +25,7 @@ from torch.nn import functional
 from attnviz.attention.kernels import attention_and_logsumexp
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import tokenize
 from benchmarks.indicators import print_device

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from attnviz.text.tokens import Tokens
 from benchmarks.timing import pair_commands, pair_functions, report
 from tests.conftest import random_maps
@@ -16,7 +16,7 @@ from tests.conftest import random_maps
 LAYERS, HEADS, TOKENS = 12, 12, 512
 RUNS = 3
 HOLD = "from benchmarks.metrics import random_recording; recording = random_recording()"
-MEASURE = "; from attnviz.metrics.metrics import measure; [measure(cell_maps(maps)) for maps in recording.maps]"
+MEASURE = "; from attnviz.metrics.call_metrics import measure; [measure(cell_maps(maps)) for maps in recording.maps]"
 
 
 def main() -> None:

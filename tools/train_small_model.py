@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from attnviz.base.files import atomic_file
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from attnviz.models.attention_stack import AttentionStack
 from attnviz.models.trained import (
     HELD_OUT_TEXTS,

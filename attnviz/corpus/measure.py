@@ -21,8 +21,8 @@ from attnviz.base.arrays import Float64Array
 from attnviz.capture.calls.attention_call import AttentionCall, AttentionMaps, FactoredCall, shared_or_per_head_cells
 from attnviz.corpus.cell_sums import TextsCells, place_sums
 from attnviz.corpus.texts_grid import CachedGrids, TextsGrid
+from attnviz.metrics.call_metrics import sink_cells
 from attnviz.metrics.grid import Rows
-from attnviz.metrics.metrics import sink_cells
 from attnviz.metrics.patterns import REST_METRICS, is_sink, numbers_beside_sink
 from attnviz.streaming.torch_pass import map_parallel
 

@@ -22,11 +22,12 @@ from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins
 from attnviz.corpus.survey import Examples, Survey
 from attnviz.corpus.texts_grid import CachedGrids, TextBatch
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.maps.pooled import CapturedMetrics, concatenated_metrics
+from attnviz.maps.pooled import CallMetrics, concatenated_metrics
 from attnviz.maps.recording import Recording
 from attnviz.maps.sink import without_sink
+from attnviz.metrics.call_metrics import measure_queries, metrics_of_queries
 from attnviz.metrics.grid import Columns
-from attnviz.metrics.metrics import Metric, measure_queries, metrics_of_queries
+from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
@@ -250,7 +251,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
     names = tuple(metric.name for metric in metrics)
     row_metrics = [metric.columns is None for metric in metrics]
     heads, queries, sink_labels = list[KnownHead](), list[IntArray](), list[str]()
-    metrics_of_groups = list[CapturedMetrics]()
+    metrics_of_groups = list[CallMetrics]()
     for maps in calls:
         for group in maps.head_groups(maps.heads):
             measured = measure_queries(maps, names, group)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from attnviz.base.errors import option
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
-from attnviz.maps.pooled import CapturedMetrics, PooledMaps
+from attnviz.maps.pooled import CallMetrics, PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.head_name import refuse_other_tower
 from attnviz.text.selection import Selection, resolve_span
@@ -86,7 +86,7 @@ def measurable_heads(heads: Iterable[_MapsHead]) -> list[tuple[LayerMaps, int]]:
     return pairs
 
 
-def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
+def captured_metrics_of(maps: LayerMaps) -> CallMetrics | None:
     """Returns the metrics that were measured at capture; ``None`` if the maps have none or are not pooled."""
     source = maps.pooled_source
     return source.metrics if isinstance(source, PooledMaps) else None

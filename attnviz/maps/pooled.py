@@ -30,7 +30,7 @@ MAX_BLOCKS_A_SIDE = 512  # about the pixels per side of a large picture of one h
 
 
 @dataclass(frozen=True, eq=False)
-class CapturedMetrics:
+class CallMetrics:
     """Metrics of heads of one attention call; those that were measured at capture are float32."""
 
     names: tuple[str, ...]  # the names of the metrics
@@ -71,7 +71,7 @@ class CapturedMetrics:
         )
 
 
-def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
+def concatenated_metrics(parts: Iterable[CallMetrics]) -> CallMetrics:
     """Returns the metrics of all parts, concatenated along the axis of heads; a single part is returned unchanged."""
     all_parts = list(parts)
     if len(all_parts) == 1:
@@ -94,7 +94,7 @@ class PooledMaps(LayerMaps):
     # ``(rows, columns)``, number of visible cells of each block; ``(heads, rows, columns)`` if heads see different
     # cells
     counts: IntArray
-    metrics: CapturedMetrics | None = None  # the metrics of the heads, if they were measured at capture
+    metrics: CallMetrics | None = None  # the metrics of the heads, if they were measured at capture
 
     def __post_init__(self) -> None:
         """Makes the arrays read-only; raises AttnvizError if an array or the metrics do not fit the heads or tokens."""
@@ -185,7 +185,7 @@ class PooledMaps(LayerMaps):
         has_metrics = entry.optional_value("metrics", list) is not None
         return cls(
             **call,
-            metrics=CapturedMetrics.from_tensors(entry, shape[0]) if has_metrics else None,
+            metrics=CallMetrics.from_tensors(entry, shape[0]) if has_metrics else None,
             mean=entry.array("mean", "float32", shape),
             maximum=entry.array("maximum", "float32", shape),
             counts=entry.array("counts", "int64", stored_shape(shape, entry.value)),

@@ -13,10 +13,10 @@ from attnviz.maps.grouped import block_cells
 from attnviz.maps.heads import cell_heads, chosen_heads
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.call_metrics import normalized_rows
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import measured_frame
-from attnviz.metrics.metrics import normalized_rows
 from attnviz.streaming.overview import bands_of_queries
 from attnviz.text.selection import Selection
 

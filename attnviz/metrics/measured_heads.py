@@ -10,10 +10,11 @@ from attnviz.base.arrays import Float64Array
 from attnviz.maps.heads import ChosenHead, captured_metrics_of, head_name, heads_with_cells, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, known_cells
 from attnviz.maps.recording import Recording
+from attnviz.metrics.call_metrics import HeadNumbers, measure_heads
 from attnviz.metrics.head_filter import refuse_filter, texts_of_filter
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, named_measure
-from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads, metric_names
+from attnviz.metrics.metrics import METRICS, metric_names
 from attnviz.metrics.patterns import PATTERN_METRICS
 from attnviz.text.selection import refuse_missing
 

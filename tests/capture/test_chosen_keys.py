@@ -14,7 +14,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load, save
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from tests.small_models import GROUPED, SMALL
 from tests.streams import Streams
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from tests.conftest import cells
 
 WIDTH, TOKENS, PLACES = 8, 6, 3

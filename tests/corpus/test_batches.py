@@ -17,7 +17,8 @@ from attnviz.corpus.read import CorpusText
 from attnviz.corpus.saved import load_survey, save_survey
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.metrics.metrics import METRICS, measure
+from attnviz.metrics.call_metrics import measure
+from attnviz.metrics.metrics import METRICS
 from attnviz.models.huggingface import image_places
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader

@@ -25,10 +25,10 @@ from attnviz.corpus.texts_grid import CachedGrids, Diagonals, TextBatch
 from attnviz.corpus.token_classes import class_masks
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.metrics import patterns
+from attnviz.metrics.call_metrics import measure as measure_maps
 from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.measure import Need
 from attnviz.metrics.metrics import METRICS, Metric
-from attnviz.metrics.metrics import measure as measure_maps
 from attnviz.render.formats import options_for_medium
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions

@@ -15,8 +15,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import ContributionMaps, contributions_of, mean_contribution
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.combine import reduce_heads
-from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Grouping

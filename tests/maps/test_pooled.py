@@ -25,8 +25,8 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
+from attnviz.metrics.call_metrics import all_metrics, measure
 from attnviz.metrics.change import compare
-from attnviz.metrics.metrics import all_metrics, measure
 from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection

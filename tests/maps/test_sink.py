@@ -17,8 +17,8 @@ from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.maps.sink import with_sink, without_sink
+from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.combine import rollout
-from attnviz.metrics.metrics import measure
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 

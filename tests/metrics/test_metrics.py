@@ -19,9 +19,10 @@ from attnviz.maps.layer_maps import CellMaps, Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
 from attnviz.metrics import torch_rows
+from attnviz.metrics.call_metrics import measure, measure_heads, measure_queries
 from attnviz.metrics.grid import Cells, Grid
 from attnviz.metrics.measure import named_measure
-from attnviz.metrics.metrics import METRICS, Metric, measure, measure_heads, measure_queries
+from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.query_grid import BLOCK_KEYS, sentences_of
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.models.reading.example import Example
@@ -339,7 +340,7 @@ def test_spread_of_far_keys_is_exact_whatever_the_rounding_of_their_sum(
     engine: str, given_sum: float, width: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.metrics.row_blocks.is_long", lambda queries, keys: engine != "short")
-    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: engine == "factors")
+    monkeypatch.setattr("attnviz.metrics.call_metrics.is_long", lambda queries, keys: engine == "factors")
     count = 1000
     tokens = Tokens.numbered(count)
     centred = np.arange(count) - count / 2
@@ -389,7 +390,7 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
     held = with_factors(factored(mask), device=device)
     maps = replace(held, kind=kind, query_tokens=queries, key_tokens=keys)
     expected = measure(dense_of(maps))
-    for module in ("metrics", "row_blocks"):
+    for module in ("call_metrics", "row_blocks"):
         monkeypatch.setattr(f"attnviz.metrics.{module}.is_long", lambda queries, keys: long)
     for numbers, own in zip(measure(maps), expected, strict=True):
         assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
@@ -401,7 +402,7 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
 def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules(
     case: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
+    monkeypatch.setattr("attnviz.metrics.call_metrics.is_long", lambda queries, keys: True)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", 17 * 90)
     monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", BLOCK_KEYS)
     before = torch.get_num_threads()
@@ -419,7 +420,7 @@ def test_a_metric_of_one_function_and_a_line_is_measured_over_long_maps(monkeypa
         return grid.at_keys((grid.visible * grid.keys).argmax(axis=-1))
 
     monkeypatch.setitem(METRICS, "last", Metric("last", "last", "share", "on the last key", cells=last))
-    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
+    monkeypatch.setattr("attnviz.metrics.call_metrics.is_long", lambda queries, keys: True)
     maps = replace(with_factors(factored(MASKS["a window"]), device="cpu"), kind="self")
     for numbers, own in zip(measure(maps, ("last",)), measure(dense_of(maps), ("last",)), strict=True):
         assert numbers.values["last"] == pytest.approx(own.values["last"], rel=1e-5, abs=1e-5)

@@ -14,9 +14,10 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.media.image import Image
 from attnviz.metrics import torch_rows
+from attnviz.metrics.call_metrics import measure, measure_queries
 from attnviz.metrics.measure import Need
 from attnviz.metrics.measured_heads import measured_frame
-from attnviz.metrics.metrics import METRICS, measure, measure_queries
+from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patches import ImagePatches, part_sums
 from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.report.maps.rows import mass_mask
@@ -160,7 +161,7 @@ def test_long_maps_have_the_numbers_of_short_ones(monkeypatch: pytest.MonkeyPatc
     queries = keys.take(np.arange(20, 90))
     maps = replace(with_factors(factored(), device="cpu"), kind="self", query_tokens=queries, key_tokens=keys)
     expected = {name: numbers_of(dense_of(maps), name) for name in ON_PATCHES}
-    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
+    monkeypatch.setattr("attnviz.metrics.call_metrics.is_long", lambda queries, keys: True)
     monkeypatch.setattr(torch_rows, "MAX_ROWS", 16)
     for name, numbers in expected.items():
         np.testing.assert_allclose(numbers_of(maps, name), numbers, rtol=2e-4, atol=1e-5, err_msg=name)

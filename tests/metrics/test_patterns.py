@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from attnviz.text.tokens import Tokens, tokenize
 from tests.metrics.examples import maps_of
 

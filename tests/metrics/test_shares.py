@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.metrics import metrics, patterns
-from attnviz.metrics.metrics import HeadNumbers, measure, measure_queries
+from attnviz.metrics import call_metrics, patterns
+from attnviz.metrics.call_metrics import HeadNumbers, measure, measure_queries
 from attnviz.text.tokens import Tokens, tokenize
 from tests import room
 from tests.maps.examples import KEYS, QUERIES, dense_of, factored, with_factors
@@ -44,7 +44,7 @@ def drawn_maps(draw: st.DrawFn) -> FactoredMaps:
 
 def numbers_of(maps: FactoredMaps | DenseMaps, is_long: bool) -> list[HeadNumbers]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "is_long", lambda queries, keys: is_long)
+        patch.setattr(call_metrics, "is_long", lambda queries, keys: is_long)
         patch.setattr(patterns, "MIN_SINK_SHARE", 0)  # so that each head has a sink
         return measure(maps)
 

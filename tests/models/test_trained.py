@@ -12,7 +12,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.metrics import HeadNumbers, measure
+from attnviz.metrics.call_metrics import HeadNumbers, measure
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings

@@ -4,7 +4,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recurrent import RecurrentMaps
-from attnviz.metrics.metrics import normalized_rows
+from attnviz.metrics.call_metrics import normalized_rows
 from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look

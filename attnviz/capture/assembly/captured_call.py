@@ -28,11 +28,11 @@ from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, Window, is_long
-from attnviz.maps.pooled import CapturedMetrics, PooledMaps, concatenated_metrics, pool_heads
+from attnviz.maps.pooled import CallMetrics, PooledMaps, concatenated_metrics, pool_heads
 from attnviz.maps.recurrent import RecurrentMaps
 from attnviz.maps.sink import with_sink
 from attnviz.maps.visibility import place_of_first_query, position_of_first_query, shared_or_per_head, visible_to_heads
-from attnviz.metrics.metrics import all_metrics
+from attnviz.metrics.call_metrics import all_metrics
 from attnviz.streaming.factors import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
 
@@ -241,7 +241,7 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
 
 def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
     """Returns the fields of ``PooledMaps`` for each text, with metrics; holds the cells of one head at a time."""
-    head_metrics: list[list[CapturedMetrics]] = []
+    head_metrics: list[list[CallMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
         for head in heads:

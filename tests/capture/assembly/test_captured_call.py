@@ -28,9 +28,9 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
+from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.change import compare
 from attnviz.metrics.combine import reduce_heads
-from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
 from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Grouping, Selection

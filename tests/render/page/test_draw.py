@@ -19,7 +19,7 @@ from attnviz.base.printable import printable
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.metrics import measure
+from attnviz.metrics.call_metrics import measure
 from attnviz.render.formats import draw, medium_of
 from attnviz.render.page.descriptions import about_metrics
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
