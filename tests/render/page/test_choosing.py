@@ -86,6 +86,8 @@ def test_long_touches_choose_heads_and_a_short_one_shows_another_with_them(show:
     opened.evaluate("set({ chosen: [3], together: null })")
     opened.page.tap(".thumb >> nth=5")
     opened.until("state.together === 'side' && scene.current?.stages?.length === 2")
+    assert opened.text(".inspector .hint >> nth=0").startswith("Touch a cell")
+    assert not opened.page.locator(".answer, .caption").first.is_visible(), "both heads have its place"
     opened.page.tap("#choose-together button:text-is('Difference')")
     opened.until("state.together === 'difference'")
 

@@ -100,6 +100,8 @@ def test_blocks_of_patches_are_drawn_over_the_image_without_those_that_hold_othe
 def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Opener) -> None:
     opened = open_head(show, WORDS)
     row = dense(WORDS).weights[0, RED]
+    marked = opened.page.locator("#text .token.marked")
+    assert marked.all_inner_texts() == ["red"], "the last word, which the shares are of while nothing is chosen"
     opened.page.get_by_role("button", name="red", exact=True).first.click()
     opened.until(f"state.pin?.query === {RED}")
     opened.settle()

@@ -18,15 +18,14 @@ const SAVED = { line: 20, padding: 8, gap: 6, lines: 400 }; // pixels, and lines
 export class Conversation {
   /**
    * @param {HTMLElement} parent
-   * @param {Pick<Text, "labels" | "written" | "pieces" | "asked">} text
+   * @param {Pick<Text, "labels" | "written" | "pieces">} text
    * @param {string} label
    * @param {Marking} marking
    */
-  constructor(parent, { labels, written = [], pieces, asked }, label, marking) {
+  constructor(parent, { labels, written = [], pieces }, label, marking) {
     this.labels = labels;
     this.written = written;
     this.pieces = pieces;
-    this.asked = asked; // the turn that looks where none is chosen
     this.marking = marking;
     /** @type {Set<number>} turns that are unfolded */
     this.unfolded = new Set();
@@ -106,9 +105,7 @@ export class Conversation {
   turn(unit) {
     const { labels, written, marking } = this;
     const { hue, strength } = this.shadeOf(unit);
-    const { isChosen, isMarked } = marking;
-    const [chosen, absent] = [isChosen(unit), this.shading?.values?.[unit] === ABSENT];
-    const looks = isMarked(unit) || (unit === this.asked && !labels.some((_, other) => isChosen(other) || isMarked(other)));
+    const [chosen, looks, absent] = [marking.isChosen(unit), marking.isMarked(unit), this.shading?.values?.[unit] === ABSENT];
     const role = labels[unit].replace(/^\d+ /, "").replaceAll(" ", "-");
     const text = written[unit] ?? "";
     const isLong = text.length > MAX_CHARACTERS || text.split("\n").length > MAX_LINES;

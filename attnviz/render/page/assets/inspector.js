@@ -20,6 +20,7 @@ const LISTED = 12; // features of a score with the largest shares
 const SMALL = 5e-4; // a difference that three decimals do not show
 const RECORD = "attnviz show TEXT --model MODEL --set dense=false -o run.safetensors";
 const HINT = "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
+const TOUCH_HINT = "Touch a cell or a token: its numbers, what it attends to, and what attends to it.";
 const BESIDE_HINT = " Shift and click another head: both stand side by side.";
 
 /** @typedef {(mark: Mark) => void} Choose what a click on a listed token does */
@@ -75,8 +76,9 @@ function redraw(shown) {
 /** @param {Shown} shown @param {Mark | null} mark */
 function shownSections(shown, mark) {
   if (shown.said) return lensSections(shown, mark);
-  const hasOthers = state.head !== null && page.heads.length > 1 && !matchMedia("(hover: none)").matches;
-  return mark ? sectionsOf(shown, mark) : [hint(HINT + (hasOthers ? BESIDE_HINT : ""))];
+  const touches = matchMedia("(hover: none)").matches;
+  const hasOthers = state.head !== null && page.heads.length > 1;
+  return mark ? sectionsOf(shown, mark) : [hint(touches ? TOUCH_HINT : HINT + (hasOthers ? BESIDE_HINT : ""))];
 }
 
 /** @param {string} text */

@@ -60,7 +60,7 @@ export class TextView {
   drawAxis(axis, name) {
     if (axis !== "both") this.element.append(elementOf(h("h3", {}, name)));
     const text = this.texts[axis === "key" ? 1 : 0];
-    return { axis, words: drawMedium(this.element, text, `The ${name}: point at a token, or click to keep it`, { ...markingOf(axis), heard: () => this.heardNow() }) };
+    return { axis, words: drawMedium(this.element, text, `The ${name}: point at a token, or click to keep it`, { ...markingOf(axis, this.number), heard: () => this.heardNow() }) };
   }
 
   /** The word that is pointed at, or chosen, with the seconds in which it is said. */
@@ -149,15 +149,15 @@ export class TextView {
   }
 }
 
-/** Returns the functions for a reader's actions on the tokens of an axis. @param {Paragraph} axis @returns {Marking} */
-function markingOf(axis) {
+/** Returns the functions for a reader's actions on the tokens of an axis; the token that all is seen from where none is chosen is marked. @param {Paragraph} axis @param {number} number @returns {Marking} */
+function markingOf(axis, number) {
   const isOf = (/** @type {Mark | null} */ mark, /** @type {number} */ place) =>
     mark !== null && (axis === "both" ? mark.query === place || mark.key === place : mark[axis] === place);
   return {
     point: (place) => pointTo(place === null ? null : markOf(axis, place)),
     choose: (place, beside) => pin(beside ? besides(markOf(axis, place)) : markOf(axis, place)),
     isChosen: (place) => isOf(state.pin, place),
-    isMarked: (place) => isOf(state.mark, place),
+    isMarked: (place) => isOf(state.mark ?? (state.pin ? null : askedToken(number)), place),
     openToken,
     interval: () => state.interval,
     keepInterval: (interval) => set({ interval, mark: null }),
