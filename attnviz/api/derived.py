@@ -71,7 +71,7 @@ def contributions(
     import torch
 
     from attnviz.api.record import record
-    from attnviz.capture.runs import run_model
+    from attnviz.capture.model_calls import run_model
 
     with record(source, layers, heads, stop=True, dense=dense, values=True) as recording, torch.no_grad():
         run_model(source, inputs)

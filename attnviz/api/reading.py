@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.api.recording import DrawableRecording, drawable
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.runs import evaluation_mode
+from attnviz.capture.model_calls import evaluation_mode
 from attnviz.maps.recording import Recording
 from attnviz.media.image import image_source, refuse_single_image
 from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids

@@ -1,13 +1,11 @@
-"""Calls a model, and counts its forward passes and the turns of its loops over texts.
+"""Counts the forward passes of a model, and the turns of its loops over texts.
 
 A forward pass begins with an outermost module. A module may loop over the texts of its batch: its turns are other texts
 rather than further heads.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,34 +16,6 @@ from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.lineage import Piece
 from attnviz.capture.flow.sites import CallSite
-
-
-def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the positional and keyword arguments with which a model is called."""
-    acts_as_mapping = hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")  # enough for ``dict``
-    if isinstance(inputs, Mapping) or acts_as_mapping:
-        return (), dict(inputs)
-    if isinstance(inputs, tuple):
-        return tuple(inputs), {}
-    return (inputs,), {}
-
-
-def run_model(model: nn.Module, inputs: Any) -> Any:
-    """Calls the model with inputs in any form that `arguments_of` takes, and returns its output."""
-    args, keywords = arguments_of(inputs)
-    return model(*args, **keywords)
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts all modules of a model in evaluation mode in the block; after it, each has its former mode again."""
-    training_modules = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training_modules:
-            module.training = True
 
 
 class RunCounter:

@@ -14,8 +14,8 @@ from attnviz.base.printable import printable
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.model_calls import run_model
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.runs import run_model
 from attnviz.corpus.batches import Batch, SurveyOptions
 from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.runs import evaluation_mode
+from attnviz.capture.model_calls import evaluation_mode
 from attnviz.corpus.batches import Batch, CorpusPictures, SurveyOptions, TextWindow
 from attnviz.corpus.read import CorpusText, PassedTexts
 from attnviz.corpus.survey import Survey, merge_surveys

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
-from attnviz.capture.runs import arguments_of
+from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run, restore_afterwards
 from attnviz.effects.measures import default_metric, find_measure, ids_of

@@ -19,7 +19,7 @@ from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
 from attnviz.capture.capture_block import refuse_opaque
 from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.sites import CallSite, is_within
-from attnviz.capture.runs import arguments_of
+from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, restore_afterwards, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind

@@ -217,7 +217,7 @@ class LiveModel:
         """
         import torch
 
-        from attnviz.capture.runs import evaluation_mode
+        from attnviz.capture.model_calls import evaluation_mode
 
         generation_settings = getattr(self.model, "generation_config", None)
         with torch.inference_mode(mode=False), evaluation_mode(self.model):

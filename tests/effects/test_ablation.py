@@ -11,7 +11,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.runs import run_model
+from attnviz.capture.model_calls import run_model
 from attnviz.effects import ablation
 from attnviz.effects.ablation import chosen_sets
 from attnviz.effects.effect_table import OUTPUTS

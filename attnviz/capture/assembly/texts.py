@@ -155,12 +155,20 @@ class TextCollector:
         )
         last_start = max((continuation.rows[key].parts[-1].place.position for key in steps), default=0)
         may_reject = position is not None and position > last_start
-        if not loses_rows or (self.is_verifying and may_reject):
-            if loses_rows and position is not None:
-                self.rejected_rows += max(continuation.rows[key].end for key in steps) - position
+
+        # The batch goes on at its end, or with rows that it has already.
+        if not loses_rows:
             self.latest, self.batches[number] = number, continued_batch
             return
+
+        # Drafts were rejected: the rows of this pass replace theirs.
         assert position is not None  # whole maps lose no rows
+        if self.is_verifying and may_reject:
+            self.rejected_rows += max(continuation.rows[key].end for key in steps) - position
+            self.latest, self.batches[number] = number, continued_batch
+            return
+
+        # Another continuation of the same beginning: both are kept.
         self.branches.append(_Branch(number, len(self.batches), position, may_reject))
         self.latest = len(self.batches)
         self.batches.append(continued_batch)

@@ -20,7 +20,13 @@ CHUNKED = "queries were computed in chunks, each over other keys; cells between 
 
 @dataclass(eq=False)
 class Chunks:
-    """The chunks of an attention call so far."""
+    """The chunks of an attention call so far.
+
+    A call over queries 0-3 of 8 begins them (`begin`), and the capture waits. A call over 4-7 is the next one (`add`)
+    and ends the queries (`is_complete`), so that the capture keeps the call that both form (`joined`). Any other call
+    of the pass ends them as they are. At the end of a pass they wait for the first call of the next pass, since each
+    step of a recurrent decoder may be a pass of its own.
+    """
 
     site: CallSite  # the place of the call in the model
     caller: CallingModule  # the module that makes it
