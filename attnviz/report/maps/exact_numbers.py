@@ -36,8 +36,8 @@ def exact_numbers(recording: Recording, selected_heads: list[ChosenHead], option
         from attnviz.text.places import find_place
 
         shown_queries = range(heads[0].queries.start, heads[0].queries.stop)
-        place, _ = find_place(heads[0].maps.query_tokens, look.query)
-        query = place - shown_queries.start if place in shown_queries else None
+        found_query, _ = find_place(heads[0].maps.query_tokens, look.query)
+        query = found_query - shown_queries.start if found_query in shown_queries else None
     report = with_page_numbers(
         ExactNumbers(
             title=report_title(recording, look),
@@ -65,14 +65,14 @@ def exact_numbers(recording: Recording, selected_heads: list[ChosenHead], option
             overview="lens" if are_over_images else "maps",
             by_turns=None if are_over_images else _by_turns(recording, report, heads, options),
         )
-    return with_colors_of_figure(report, heads, options, len(heads))
+    return with_lift_of_figure(report, heads, options, len(heads))
 
 
 def _by_turns(
     recording: Recording, report: ExactNumbers, heads: list[ChosenHead], options: ReportOptions
 ) -> ExactNumbers | None:
     """Returns the report of the same heads over the turns of a chat; ``None`` without turns, or with too many."""
-    calls = {id(head.maps): head.maps for head in heads}
+    maps_by_id = {id(head.maps): head.maps for head in heads}
     are_whole = all(
         (head.queries, head.keys) == (head.maps.query_tokens.unpadded, head.maps.key_tokens.unpadded) for head in heads
     )
@@ -80,15 +80,15 @@ def _by_turns(
     is_plain = (
         options.grouping in (Grouping(), Grouping(special=True)) and options.of == "weights" and are_whole and has_cells
     )
-    if not is_plain or not has_few_turns(calls.values()):
+    if not is_plain or not has_few_turns(maps_by_id.values()):
         return None
     grouping = Grouping(by=TURNS)
-    grouped = regroup(replace(recording, maps=tuple(calls.values())), Selection(), grouping)
-    grouped_maps = dict(zip(calls, grouped.maps, strict=True))
+    grouped = regroup(replace(recording, maps=tuple(maps_by_id.values())), Selection(), grouping)
+    grouped_by_id = dict(zip(maps_by_id, grouped.maps, strict=True))
+    maps_and_heads = [(grouped_by_id[id(head.maps)], head.head) for head in heads]
     heads_by_turns = [
-        ChosenHead(maps, head.head, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
-        for head in heads
-        for maps in (grouped_maps[id(head.maps)],)
+        ChosenHead(maps, head, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+        for maps, head in maps_and_heads
     ]
     by_turns = replace(
         report,
@@ -97,13 +97,13 @@ def _by_turns(
         left_out=left_out_keys(heads_by_turns),
         first_sentence=() if recording.untrained else turns_sentence(heads_by_turns),
     )
-    return with_colors_of_figure(by_turns, heads_by_turns, options, len(heads))
+    return with_lift_of_figure(by_turns, heads_by_turns, options, len(heads))
 
 
-def with_colors_of_figure(
+def with_lift_of_figure(
     report: ExactNumbers, heads: Sequence[ChosenHead], options: ReportOptions, panel_count: int
 ) -> ExactNumbers:
-    """Returns a page's report with the colours of a figure of these heads, which has so many panels.
+    """Returns a page's report that lifts weak colours as a figure of these heads does, which has so many panels.
 
     So a page and a figure show the same number in the same colour. Returns the report unchanged for other media.
     """

@@ -95,16 +95,16 @@ def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
             starts = np.linspace(queries.start, queries.stop - size, BANDS).astype(int).tolist()
             bands = [slice(start, start + size) for start in starts]
         counts = [maps.visible_key_counts(some_head.head, band) for band in bands]
-        groups.append((maps, some_head.keys, tuple(heads[place].head for place in group), bands, counts))
+        groups.append((maps, some_head.keys, tuple(heads[index].head for index in group), bands, counts))
     for rule in (LeftOutKeys(True, False), LeftOutKeys(False, True), LeftOutKeys(True, True)):
         # Shares of the weight, of the heads and of uniform attention: means over queries that see enough other keys.
         shares_of_groups: list[tuple[Float64Array, Float64Array]] = []
         labels: dict[str, None] = {}
         for maps, keys, numbers, bands, counts in groups:
             is_left_out = rule.among(maps.key_tokens, keys)
-            places = np.flatnonzero(is_left_out) + keys.start
-            labels |= dict.fromkeys(maps.key_tokens.labels[place] for place in places.tolist())
-            runs = [run for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(run)]
+            omitted_keys = np.flatnonzero(is_left_out) + keys.start
+            labels |= dict.fromkeys(maps.key_tokens.labels[key] for key in omitted_keys.tolist())
+            runs = [run for run in np.split(omitted_keys, np.flatnonzero(np.diff(omitted_keys) > 1) + 1) if len(run)]
             total, even_total, measured_queries = np.zeros(len(numbers)), 0.0, 0
             for band, visible_keys in zip(bands, counts, strict=True):
                 on_keys, seen_keys = np.zeros((len(numbers), len(visible_keys))), np.zeros(len(visible_keys))
@@ -131,15 +131,15 @@ def left_out_keys(heads: Sequence[ChosenHead]) -> LeftOutKeys | None:
 
 
 def _heads_alike(heads: Sequence[ChosenHead]) -> Iterator[list[int]]:
-    """Yields the places of heads that share their attention call, the part of it that is shown, and the mask."""
-    calls: dict[tuple[int, int, int, int, int], dict[int, int]] = {}  # the place of each head of a part of a call
-    for place, head in enumerate(heads):
+    """Yields the indices of heads that share their attention call, the part of it that is shown, and the mask."""
+    calls: dict[tuple[int, int, int, int, int], dict[int, int]] = {}  # the index of each head of a part of a call
+    for index, head in enumerate(heads):
         spans = (head.queries.start, head.queries.stop, head.keys.start, head.keys.stop)
-        calls.setdefault((id(head.maps), *spans), {})[head.head] = place
-    for places in calls.values():
-        maps = heads[next(iter(places.values()))].maps
-        for group in maps.head_groups(tuple(places)):
-            yield [places[head] for head in group]
+        calls.setdefault((id(head.maps), *spans), {})[head.head] = index
+    for indices in calls.values():
+        maps = heads[next(iter(indices.values()))].maps
+        for group in maps.head_groups(tuple(indices)):
+            yield [indices[head] for head in group]
 
 
 def asked_query(queries: Tokens, span: slice) -> int:
@@ -202,10 +202,10 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
     if strongest is not None:
         head, query, key, weight = strongest
         query_tokens, key_tokens = head.maps.query_tokens, head.maps.key_tokens
-        labels = [quoted(tokens.labels[place]) for tokens, place in ((query_tokens, query), (key_tokens, key))]
-        place = f"query={quote(place_name(query_tokens, query))}&key={quote(place_name(key_tokens, key))}"
+        labels = [quoted(tokens.labels[token]) for tokens, token in ((query_tokens, query), (key_tokens, key))]
+        address = f"query={quote(place_name(query_tokens, query))}&key={quote(place_name(key_tokens, key))}"
         text = f"{labels[0]} looks most at {labels[1]} (head {head.name}, {weight:.0%})"
-        clauses.append([Phrase(text, f"head={head.name}&{place}")])
+        clauses.append([Phrase(text, f"head={head.name}&{address}")])
     separated = [part for clause in clauses for part in (Phrase("; "), *clause)][1:]
     return (*separated, Phrase(".")) if separated else ()
 
@@ -230,13 +230,13 @@ def turns_sentence(heads: Sequence[ChosenHead]) -> tuple[Phrase, ...]:
 
     phrases = [Phrase(f"{quoted(tokens.labels[last])} looks {means[last]:.0%} at itself")]
     for turn in earlier[np.argsort(-means[earlier], kind="stable")][:MAX_SAID_TURNS].tolist():
-        place = f"{query}&key={quote(place_name(tokens, turn))}"
-        phrases += [Phrase(", "), Phrase(f"{means[turn]:.0%} at {quoted(tokens.labels[turn])}", place)]
+        address = f"{query}&key={quote(place_name(tokens, turn))}"
+        phrases += [Phrase(", "), Phrase(f"{means[turn]:.0%} at {quoted(tokens.labels[turn])}", address)]
     head, column = divmod(int(shares[:, earlier].argmax()), len(earlier))
     turn, name = int(earlier[column]), alike[head].name
     text = f"{name} looks {shares[head, turn]:.0%} at {quoted(tokens.labels[turn])}"
-    place = f"head={name}&{query}&key={quote(place_name(tokens, turn))}"
-    return (*phrases, Phrase(" on average; head "), Phrase(text, place), Phrase("."))
+    address = f"head={name}&{query}&key={quote(place_name(tokens, turn))}"
+    return (*phrases, Phrase(" on average; head "), Phrase(text, address), Phrase("."))
 
 
 def _strongest_weight(
@@ -246,7 +246,7 @@ def _strongest_weight(
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_SEARCHED_CELLS:
         return None
-    strongest = (MIN_STRONG_WEIGHT, -1, 0, 0)  # the weight, the place of its head, the query and the key
+    strongest = (MIN_STRONG_WEIGHT, -1, 0, 0)  # the weight, the index of its head, the query and the key
     for group in _heads_alike(heads):
         some_head = heads[group[0]]
         maps, queries, keys = known_cells(some_head.maps), some_head.queries, some_head.keys
@@ -264,14 +264,14 @@ def _strongest_weight(
         distances = np.arange(queries.start, queries.stop)[:, None] - np.arange(keys.start, keys.stop)
         has_choice = maps.visible_key_counts(some_head.head, queries) > MIN_OTHER_KEYS
         is_candidate = (np.abs(distances) >= MIN_DISTANCE) & (is_word[0] & has_choice)[:, None] & is_word[1]
-        for place in group:
-            if frame.rows[place].first_pattern.name in BY_DISTANCE:
+        for index in group:
+            if frame.rows[index].first_pattern.name in BY_DISTANCE:
                 continue
-            weights = maps.window((heads[place].head,), queries, keys).weights[0]
+            weights = maps.window((heads[index].head,), queries, keys).weights[0]
             candidates = np.where(is_candidate & ~np.isnan(weights), weights, 0)
             row, column = divmod(int(candidates.argmax()), candidates.shape[1])
             weight = float(candidates[row, column])
             # Of equal weights that of the last head.
-            strongest = max(strongest, (weight, place, queries.start + row, keys.start + column))
-    weight, place, query, key = strongest
-    return (heads[place], query, key, weight) if place >= 0 else None
+            strongest = max(strongest, (weight, index, queries.start + row, keys.start + column))
+    weight, index, query, key = strongest
+    return (heads[index], query, key, weight) if index >= 0 else None
