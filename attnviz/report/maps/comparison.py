@@ -31,6 +31,7 @@ from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Summary, origin
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
+from attnviz.report.picture.structure import MAX_CLEAREST, Phrase
 from attnviz.report.words.captions import (
     group_title,
     maps_suffix,
@@ -223,6 +224,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
             heads=cells,
             sort=(comparison.options.sort or "") if sorts_heads else "",
             frame=change_frame(shown_comparison.changes) if sorts_heads else None,
+            first_sentence=_first_sentence(comparison),
         ),
         comparison.options,
     )
@@ -272,6 +274,17 @@ def _summary(comparison: _Comparison) -> Summary:
         for row, row_values in zip(changes.rows, changes.values, strict=True)
     )
     return Summary(("head", *(measure.header for measure in changes.measures)), tuple(rows))
+
+
+def _first_sentence(comparison: _Comparison) -> tuple[Phrase, ...]:
+    """Returns the sentence on the heads that change most, each a link; empty if none changes."""
+    order = np.argsort(-comparison.variations, kind="stable")[:MAX_CLEAREST].tolist()
+    changed = [(comparison.changes.rows[place].name, comparison.variations[place]) for place in order]
+    links = [Phrase(f"{name} ({variation:.2f})", f"head={name}") for name, variation in changed if variation > 0]
+    if not links:
+        return ()
+    subject = "Heads that change" if links[1:] else "Head that changes"
+    return (Phrase(f"{subject} most: "), *[part for link in links for part in (Phrase(", "), link)][1:], Phrase("."))
 
 
 def _caption(comparison: _Comparison) -> str:

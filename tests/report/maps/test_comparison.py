@@ -136,6 +136,20 @@ def test_caption_names_the_change_and_the_head_that_changes_most(recording: Reco
     assert f"after (B) --causal in a test: head {most.name} changes most" in caption
 
 
+def test_a_page_says_first_which_heads_change_most_and_leads_to_them(recording: Recording, other: Recording) -> None:
+    options = ReportOptions(medium=medium_of(".html", Look()))
+    changes = compare(recording, other)
+    most = changes.ranked_rows("variation_mean")[:3]
+    links = [f"{changes.rows[row].name} ({changes.column('variation_mean')[row]:.2f})" for row in most]
+    report, same = (comparison_report(recording, b, "--causal", options) for b in (other, recording))
+    assert isinstance(report, ExactNumbers)
+    assert isinstance(same, ExactNumbers)
+    assert "".join(phrase.text for phrase in report.first_sentence) == f"Heads that change most: {', '.join(links)}."
+    addresses = [phrase.address for phrase in report.first_sentence if phrase.address]
+    assert addresses == [f"head={changes.rows[row].name}" for row in most]
+    assert same.first_sentence == ()
+
+
 def test_no_change_is_said(recording: Recording) -> None:
     assert comparison_report(recording, recording, "--set seed=0", ReportOptions()).caption.endswith(
         "no weight changes."
