@@ -171,6 +171,8 @@ class OutputPath:
         ending = f": {obstacle} stands between, which is not linear in it" if obstacle else ""
         if obstacle in ADDITIONS:
             ending = f": something else is added to it first, by {obstacle}"
+        elif obstacle in PRODUCTS or obstacle.startswith("conv"):
+            ending = f": {obstacle} takes it in parts, or together with other outputs"
         return f"no observed linear map takes its attention output, also not with gates and norms between{ending}"
 
     def follow(self, call: TorchCall, others: Sequence["OutputPath"]) -> None:

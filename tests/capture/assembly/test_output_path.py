@@ -261,6 +261,19 @@ def test_contributions_that_do_not_add_up_are_refused(dtype: torch.dtype) -> Non
         attnviz.contributions(Layer(unseen).eval().to(dtype), IDS)
 
 
+@torch.no_grad()
+def test_a_linear_map_of_a_part_is_not_called_curved() -> None:
+    def half(mixed: Tensor, x: Tensor, gates: Any, at: Tensor) -> Tensor:
+        result: Tensor = gates.by_channel(torch.cat([mixed[:, :, :2], x.view_as(mixed)[:, :, 2:]], dim=2).flatten(2))
+        return result
+
+    for measure in (attnviz.contributions, attnviz.ablate):
+        with pytest.raises(
+            AttnvizError, match=r"layer 0 .*: linear takes it in parts, or together with other outputs;"
+        ):
+            measure(Layer(half).eval(), IDS)
+
+
 @pytest.mark.parametrize("name", OWN_GATES)
 def test_a_gate_that_a_map_computes_from_the_output_is_refused(name: str) -> None:
     for measure in (attnviz.contributions, attnviz.ablate):
