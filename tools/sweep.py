@@ -175,7 +175,7 @@ def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outco
             language_model = getattr(transformers, names[kind])
             config = model.config.get_text_config(decoder=True)  # of a model for texts, pictures and others
             config = config if isinstance(config, language_model.config_class) else model.config
-            config.is_decoder = True  # without it, Reformer's and BERT's have no language head
+            config.is_decoder = not config.is_encoder_decoder  # Reformer has a language head only then
             model = language_model(config).eval()
             parts = attnviz.logit_attribution(model, one_text, token=5, position=TEXT_END)
             size = max(abs(parts.logit), *(abs(part.adds) for part in parts.parts))

@@ -200,8 +200,12 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
         while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
             logits = logits.sources[0][0]
         leaves, frozen_modules = _leaves_of_logit(finder.path, logits, token)
+    if not finder.head_counts:
+        raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")
     if not any(leaf.value in finder.heads for leaf in leaves):
-        largest_leaf = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
+        modules = finder.modules.modules
+        obstacles = [leaf for leaf in leaves if not isinstance(modules.get(leaf.value.place), nn.Embedding)]
+        largest_leaf = max(obstacles, key=lambda leaf: abs(leaf.amount), default=None)
         place = largest_leaf.value.place if largest_leaf is not None and largest_leaf.value.rows else ""
         obstacle = f" ({place} stands between)" if place else ""
         raise AttnvizError(

@@ -246,5 +246,8 @@ def test_what_has_no_unembedding_or_none_that_heads_add_to_is_refused() -> None:
         attnviz.logit_attribution(bert.get_submodule("bert"), IDS, TOKEN)
     with pytest.raises(AttnvizError, match="no token id 50; choose 0 to 49"):
         attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), IDS, 50)
+    without_attention = nn.Sequential(nn.Embedding(50, WIDTH), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 50))
+    with pytest.raises(AttnvizError, match="no attention call in the forward pass of Sequential"):
+        attnviz.logit_attribution(without_attention, IDS, TOKEN)
     with pytest.raises(AttnvizError, match="2 texts at once"):
         attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), torch.cat([IDS, IDS]), TOKEN)
