@@ -300,27 +300,29 @@ class LayerNumbering:
 
         If a stack of layers runs again on an input that no attention has computed, it reads another text: the site has
         the number of that run. If another module runs again, or the stack reads its own output, its calls are further
-        layers. But a module without weights that its parent calls several times, each time on input of the same depth,
-        is a function of the parent: its calls are further heads.
+        layers. Of two layers that run twice, the second time is run 1 of layers 0 and 1, or layers 2 and 3. But a
+        module without weights that its parent calls several times, each time on input of the same depth, is a function
+        of the parent: its calls are further heads.
         """
-        # The block around the call, and the modules around it that are counted
+        # The block around the call, and the modules around it that are counted. A call reads more attention than the
+        # first one of its module if more calls lie before its input.
         single_head_match = SINGLE_HEAD_NAME.match(caller.name) if is_single_head else None
         path = caller.name if single_head_match is None else single_head_match[1]
         block = self.modules.block_of(path, type(caller.module))
-        is_deeper = depth > self.depths.setdefault(caller.name, depth)
+        reads_more_attention = depth > self.depths.setdefault(caller.name, depth)
         enclosing_path = block.path
-        if is_deeper:  # the outermost called module from the block to the attention module
+        if reads_more_attention:  # the outermost called module from the block to the attention module
             parts = (prefix for prefix in prefixes(caller.name) if len(prefix) >= len(block.path))
             enclosing_path = next((part for part in parts if self.start_counts.get(part)), block.path)
 
         # Which of them have run before in this pass, and if that is another text or further layers
         enclosing_paths = prefixes(enclosing_path)
         starts = {prefix: self.start_counts.get(prefix, 0) for prefix in enclosing_paths}
-        if not is_deeper:
+        if not reads_more_attention:
             starts = {prefix: count - self.further_starts[prefix] for prefix, count in starts.items()}
         repeated_module = next((prefix for prefix, count in starts.items() if count > 1), "")
         is_stack = block.path.startswith(f"{repeated_module}.") and self.modules.sibling_number(repeated_module) is None
-        reads_other_text = bool(repeated_module) and not is_deeper and is_stack
+        reads_other_text = bool(repeated_module) and not reads_more_attention and is_stack
         run = starts[repeated_module] - 1 if reads_other_text else 0
         repeats = tuple((prefix, count) for prefix, count in starts.items() if count > 1)
         call = self.calls[caller.name, repeats]
