@@ -75,7 +75,7 @@ def after_play(
 ) -> Application:
     """The application after ``play`` has pressed its keys in a terminal of this size."""
 
-    async def answer_all(*_: float) -> None:
+    async def answer_all(*seconds: float) -> None:
         """Waits until nothing is left to do but what a timer or a thread brings."""
         ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
         for _ in range(FRAMES):

@@ -158,6 +158,8 @@ class Opener:
             lambda request: None if request.url.startswith(allowed) else opened.wrong.append(f"request: {request.url}"),
         )
         opened.page.goto(path.as_uri())
+        if takes_window and "viewport" in context:  # a busy browser tells the page of its size when it can
+            opened.resize(**context["viewport"])
         return opened
 
     def close(self) -> None:

@@ -134,6 +134,7 @@ def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_i
     report = report_of(Recording(maps=maps, model="a test"))
     opened = show(report, viewport={"width": 1440, "height": 900})
     opened.open_head(3)
+    opened.settle()
     cells = "scene.current.stage.picture.wide * 36 * scene.current.stage.picture.tall * 36"
     assert opened.evaluate(cells) >= 0.49 * 1440 * 900  # the room of a scroll bar is kept free
     labels = "['query', 'key'].map((axis) => picture.places(axis, area).length)"
@@ -141,7 +142,7 @@ def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_i
     assert opened.evaluate("scene.current.stage.element.getBoundingClientRect().bottom") <= 900
     opened.resize(900, 720)
     opened.evaluate("pin({query: 4, key: 5})")
-    opened.until("innerWidth === 900")
+    opened.settle()
     assert opened.page.locator(".inspector dd >> nth=0").bounding_box()["y"] < 700
     assert opened.evaluate("scene.current.stage.element.getBoundingClientRect().bottom") <= 720
 
