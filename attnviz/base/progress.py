@@ -90,7 +90,9 @@ def working(what: str) -> Iterator[None]:
     terminal = os.dup(2)  # the block may discard what is written to stderr
 
     def tell() -> None:
-        if not has_ended.wait(SECONDS_BEFORE_LINE) and not active_bars:
+        while not has_ended.wait(SECONDS_BEFORE_LINE):
+            if active_bars:  # the line follows the bar
+                continue
             with suppress(OSError):
                 os.write(terminal, f"\r{line}".encode())
                 has_ended.wait()

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 
 import pytest
 from rich.progress import Progress
@@ -85,6 +86,26 @@ def test_a_line_stands_for_the_steps_inside_it_and_gives_its_place_to_a_bar(
     assert error.startswith(f"\r{line}\r{' ' * len(line)}\r")
     assert "drawing" in error
     assert "saving" not in error
+
+
+def test_a_line_that_is_due_while_a_bar_stands_follows_the_bar(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    told, copy_of = line_at_once(monkeypatch), os.dup
+
+    def copy_beside_bar(descriptor: int) -> int:
+        progress.active_bars.append("dequantizing")
+        return copy_of(descriptor)
+
+    with ExitStack() as work:
+        with monkeypatch.context() as beginning:  # pytest copies descriptors, too
+            beginning.setattr(os, "dup", copy_beside_bar)
+            work.enter_context(working("loading"))
+        assert not told.wait(0.01)
+        progress.active_bars.clear()
+        assert told.wait(PATIENCE)
+    assert "loading" in capfd.readouterr().err
 
 
 def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
