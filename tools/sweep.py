@@ -173,9 +173,10 @@ def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outco
             if kind not in names or "input_ids" not in one_text:
                 return Outcome("not asked", "no language head over texts")
             language_model = getattr(transformers, names[kind])
-            config = model.config.get_text_config(decoder=True)  # of a model for texts, pictures and others
-            config = config if isinstance(config, language_model.config_class) else model.config
-            config.is_decoder = not config.is_encoder_decoder  # Reformer has a language head only then
+            is_of_texts = isinstance(model.config, language_model.config_class)  # else of pictures and others as well
+            config = model.config if is_of_texts else model.config.get_text_config(decoder=True)
+            if kind == "reformer":
+                config.is_decoder = True  # without it, no language head
             model = language_model(config).eval()
             parts = attnviz.logit_attribution(model, one_text, token=5, position=TEXT_END)
             size = max(abs(parts.logit), *(abs(part.adds) for part in parts.parts))
