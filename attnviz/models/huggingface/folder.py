@@ -364,7 +364,7 @@ def refuse_without_chat_template(folder: str) -> None:
 def no_chat_template_error() -> AttnvizError:
     """Returns the refusal of a chat by a model that was not made for chats."""
     return AttnvizError(
-        f"this model has no chat template; use a model made for chats, or a text without {option('chat', True)}"
+        f"this model has no chat template; use a model made for chats, or a plain text without {option('chat', True)}"
     )
 
 
