@@ -1,5 +1,6 @@
 """Turns the attention calls of a model into a recording, or refuses if something is missing."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT, AttentionPart, refuse_missing
 from attnviz.version import __version__
 
+# A module of such a class is mentioned, such as deformable attention; others only if nothing else was found.
+ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 IMPLICIT_REMARK = (
     "Implicit attention: the numbers of either sign by which a linear layer's recurrence sums the values of earlier "
     "tokens. They are no weights of a softmax, and rows have no fixed sum; metrics are of the shares of their sizes."
@@ -60,8 +63,10 @@ class RecordingBuilder:
         ]
         has_all_layers = bool(calls) and set(chosen_layers or ()) <= {call.site.layer for call in calls}
         if others and not has_all_layers:
+            module, layer = others[0].module or "the model itself", others[0].layer
+            place = module if layer is None else f"layer {layer} ({module})"
             raise AttnvizError(
-                f"{others[0].place} computes no softmax over queries x keys, but {others[0].description}; "
+                f"{place} computes no softmax over queries x keys, but {others[0].description}; "
                 "choose layers with full attention"
             )
         if self.options.attention == IMPLICIT:
@@ -222,7 +227,8 @@ class RecordingBuilder:
         others = [
             other
             for other in self.other_results
-            if other in self._other_attention or (other.is_called_attention and other.module not in observed_modules)
+            if other in self._other_attention
+            or (ATTENTION_CLASS.search(type(other.caller.module).__name__) and other.module not in observed_modules)
         ]
         if others:
             count, description = len({other.module for other in others}), others[0].description

@@ -4,7 +4,6 @@ Scaled dot-product attention and torch's fused layers have all of a call in thei
 is found in the dataflow from one function to the next. Each way gives a finding, which the observer hands on.
 """
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -43,7 +42,6 @@ MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass co
 DOT_PRODUCT = "scaled_dot_product_attention"
 FUSED_ENCODER = "_transformer_encoder_layer_fwd"
 OTHER_HEADS = "weights whose axes do not fit the module's number of heads"
-ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 UNUSED = "a softmax whose result multiplies no observed values"
 
 
@@ -95,17 +93,6 @@ class OtherResult(NamedTuple):
     def module(self) -> str:
         """The path of the module."""
         return self.caller.name
-
-    @property
-    def is_called_attention(self) -> bool:
-        """True if the module's class is named attention; if neither flag is set, it is named only if all else fails."""
-        return bool(ATTENTION_CLASS.search(type(self.caller.module).__name__))
-
-    @property
-    def place(self) -> str:
-        """The module, and its layer if it has one, for messages."""
-        name = self.module or "the model itself"
-        return name if self.layer is None else f"layer {self.layer} ({name})"
 
     @property
     def description(self) -> str:
