@@ -86,13 +86,9 @@ def shaped(layers: int, heads: int, tokens: int = 12) -> Recording:
 
 
 def test_small_maps_take_the_room_of_notes_that_no_head_of_a_layer_has(show: Opener) -> None:
-    (first,) = resting(12).maps
-    sinks = {
-        name: np.concatenate([array[1:2], array[1:]])
-        for name in ("weights", "scores")
-        for array in [getattr(first, name)]
-    }
-    others = [replace(first, layer=layer, **sinks) for layer in range(1, 6)]
+    first = dense(resting(12))
+    weights, scores = (np.concatenate([array[1:2], array[1:]]) for array in (first.weights, first.scores))
+    others = [replace(first, layer=layer, weights=weights, scores=scores) for layer in range(1, 6)]
     opened = show(report_of(Recording(maps=(first, *others), model="a test")))
     sides = {}
     for special in ("hidden", "shown"):
