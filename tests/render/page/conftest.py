@@ -16,7 +16,7 @@ from attnviz.report.picture.report import Report
 from tests.patience import PATIENCE
 from tests.render.page.examples import report_of, sentence
 
-Make = Callable[[], Recording]
+Make = Callable[[], Recording | Report]
 Shared = Callable[[Make], "Opened"]
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -195,7 +195,8 @@ def shared(show_to_all: Opener) -> Iterator[Shared]:
 
     def page_of(make: Make) -> Opened:
         if make not in show_to_all.shared:
-            show_to_all.shared[make] = show_to_all(report_of(make()))
+            made = make()
+            show_to_all.shared[make] = show_to_all(report_of(made) if isinstance(made, Recording) else made)
         used.append(show_to_all.shared[make])
         return used[-1]
 

@@ -16,7 +16,7 @@ from attnviz.report.words.choices import key_table
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import numbers_of, survey_of
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opener, Shared
 
 HOSTILE = "</script><script>alert(1)</script> <img src=x onerror=alert(2)> {{style}} --> 'quoted'"
 SURVEY = survey_of(numbers_of(40, 1), 0)
@@ -43,8 +43,8 @@ def report() -> SurveyedHeads:
     return report_with()
 
 
-def test_a_click_on_a_point_opens_its_card_and_the_address_keeps_it(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_a_click_on_a_point_opens_its_card_and_the_address_keeps_it(shared: Shared, report: SurveyedHeads) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
     box = opened.page.locator("#plot circle:not(.here)").nth(0).bounding_box()
     assert sorted(opened.evaluate(LISTED)) == sorted(row.name for row in report.frame.rows)
@@ -56,8 +56,8 @@ def test_a_click_on_a_point_opens_its_card_and_the_address_keeps_it(show: Opener
     assert opened.text(".card-head h2") != f"Head {name}"
 
 
-def test_a_drag_brushes_heads_and_escape_lets_go(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_a_drag_brushes_heads_and_escape_lets_go(shared: Shared) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
     boxes = [opened.page.locator("#plot circle").nth(place).bounding_box() for place in range(3)]
     one = boxes[0]
@@ -71,8 +71,8 @@ def test_a_drag_brushes_heads_and_escape_lets_go(show: Opener, report: SurveyedH
     assert opened.page.locator("#chosen tbody tr").count() == 3
 
 
-def test_axes_are_chosen_and_numbers_are_the_means(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_axes_are_chosen_and_numbers_are_the_means(shared: Shared, report: SurveyedHeads) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelector('#axis-across')")
     opened.page.select_option("#axis-across", "entropy")
     means = report.frame.column("entropy")
@@ -100,8 +100,8 @@ def test_long_numbers_beside_the_plot_leave_its_name_free_and_intervals_stay_ins
         assert ground["y"] - 1 <= spread["y"] <= spread["y"] + spread["height"] <= ground["y"] + ground["height"] + 1
 
 
-def test_tokens_are_text_and_are_shaded_by_what_the_pointed_one_looks_at(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_tokens_are_text_and_are_shaded_by_what_the_pointed_one_looks_at(shared: Shared, report: SurveyedHeads) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelectorAll('.example').length === 20")
     tokens = opened.page.locator(".example").nth(0).locator(".token")
     assert tokens.all_inner_texts() == list(report.texts[0].labels)
@@ -164,9 +164,9 @@ def test_page_of_1024_heads_with_twenty_examples_each_takes_less_than_ten_megaby
 
 
 def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps_it(
-    show: Opener, report: SurveyedHeads
+    shared: Shared, report: SurveyedHeads
 ) -> None:
-    opened = show(report)
+    opened = shared(report_with)
     opened.until("document.querySelectorAll('#chosen tbody tr').length === 3")
     names, means = [row.name for row in report.frame.rows], report.frame.column("entropy")
     opened.page.select_option("#axis-up", "entropy")
@@ -192,8 +192,8 @@ def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps
     assert opened.page.is_visible("#help")
 
 
-def test_steps_go_along_the_list_and_links_of_before_are_read(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_steps_go_along_the_list_and_links_of_before_are_read(shared: Shared) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelector('.card-head')")
     listed = opened.evaluate(LISTED)
     for name in (*listed[1:], listed[0]):
@@ -207,8 +207,8 @@ def test_steps_go_along_the_list_and_links_of_before_are_read(show: Opener, repo
     assert "2 of 3 heads are brushed" in opened.text("#hint")
 
 
-def test_links_to_what_a_survey_has_not_show_the_head_and_say_so(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_links_to_what_a_survey_has_not_show_the_head_and_say_so(shared: Shared) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelector('.card-head')")
     name = opened.evaluate(LISTED)[1]
     for address, said in (
@@ -228,8 +228,8 @@ def test_links_to_what_a_survey_has_not_show_the_head_and_say_so(show: Opener, r
     assert "no query “cat”" in opened.text("#wrong")
 
 
-def test_keys_of_a_survey_are_those_of_the_table(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_keys_of_a_survey_are_those_of_the_table(shared: Shared) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelector('.card-head')")
     opened.press("?")
     rows = opened.page.locator("#keys tr").all()
@@ -259,8 +259,8 @@ def test_letters_of_charts_are_eleven_pixels_or_larger(show: Opener, report: Sur
     assert min(sizes) >= 11
 
 
-def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_heads_stand_by_layers_in_the_colours_of_the_points(shared: Shared, report: SurveyedHeads) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
     assert opened.page.input_value("#axis-colour") == "layer"
     opened.press("1")
@@ -310,8 +310,8 @@ def test_notes_are_pinned_and_stepped_through_as_on_the_page_of_heads(show: Open
     assert not opened.page.is_visible("#story")
 
 
-def test_texts_of_a_head_are_listed_by_any_metric(show: Opener, report: SurveyedHeads) -> None:
-    opened = show(report)
+def test_texts_of_a_head_are_listed_by_any_metric(shared: Shared, report: SurveyedHeads) -> None:
+    opened = shared(report_with)
     opened.until("document.querySelectorAll('.example').length === 20")
     name = next(each.metric for each in report.more_examples[0] if each.metric != "entropy")
     opened.page.focus("#texts-by")
