@@ -184,9 +184,9 @@ class TilePlan:
                 blocks = start, min(start + self.step, stop)
                 if blocks not in self._tiles:  # bands share tiles
                     self._tiles[blocks] = self.column.part(slice(*blocks))
-                tile = self._tiles[blocks]
-                if self.rules.tail is None or self.rules.coverage(row.tokens, tile.tokens) is not False:
-                    columns.append(tile)
+                column = self._tiles[blocks]
+                if self.rules.tail is None or self.rules.coverage(row.tokens, column.tokens) is not False:
+                    columns.append(column)
             is_cut = [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns]
             self.bands.append(Band(row, columns, is_cut))
 

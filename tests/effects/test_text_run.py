@@ -87,7 +87,7 @@ class Durations(nn.Module):
         self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        states = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        states: Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
         return states.repeat(1, 1 + int(states.abs().sum() > 0), 1)
 
 

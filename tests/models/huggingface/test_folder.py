@@ -47,8 +47,8 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         for file, content in FILES.items():
             pickled = name == "someone/pickled" and file.endswith(".safetensors")
             (folder / (file.replace(".safetensors", ".bin") if pickled else file)).write_bytes(content)
-    for file in list((tmp_path / "someone/gguf").iterdir()):
-        file.rename(file.with_name("tiny-Q8_0.gguf" if file.suffix == ".safetensors" else "README.md"))
+    for path in list((tmp_path / "someone/gguf").iterdir()):
+        path.rename(path.with_name("tiny-Q8_0.gguf" if path.suffix == ".safetensors" else "README.md"))
     with served(folders) as hub:
         hub.gated.add("someone/gated")
         yield hub
