@@ -1,6 +1,8 @@
 """Runs the notebooks of the site in kernels while Sphinx reads the other pages; a cell that fails breaks the build."""
 
 import base64
+import os
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +25,9 @@ def executed(notebook: Path) -> str:
     cells = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
         client = NotebookClient(cells, timeout=SECONDS_OF_A_CELL, resources={"metadata": {"path": folder}})
-        return str(nbformat.writes(client.execute()))  # type: ignore[no-untyped-call]
+        commands = Path(sys.executable).parent  # of this environment, also where nobody activated it
+        env = os.environ | {"PATH": os.pathsep.join([str(commands), os.environ.get("PATH", "")])}
+        return str(nbformat.writes(client.execute(env=env)))  # type: ignore[no-untyped-call]
 
 
 def write(notebook: Path) -> None:
