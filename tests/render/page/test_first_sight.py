@@ -13,7 +13,7 @@ from attnviz.render.formats import draw
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import ARGUMENTS, CHROMIUM, USUAL, Opener, new_page
-from tests.render.page.examples import large, report_of
+from tests.render.page.examples import large, report_of, sentence
 
 LABELS = ("[CLS]", "the", "fox", "saw", "it", "and", "ran", "[SEP]")
 COLUMNS = """[...document.querySelectorAll('.main .thumb canvas')].map((canvas) => {
@@ -295,3 +295,16 @@ def test_page_of_much_data_shows_that_it_is_being_drawn_until_it_is(browser: Any
     page.evaluate("location.hash = 'view=maps'")
     page.locator("#loading").wait_for(state="hidden")
     page.context.close()
+
+
+PAINTED = """[...document.querySelectorAll('.thumb canvas')].filter((canvas) =>
+  canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some((part) => part > 0)).length"""
+
+
+def test_heads_are_painted_when_a_larger_window_gives_each_a_canvas_of_its_own(show: Opener) -> None:
+    opened = show(report_of(sentence(6, 12)), viewport={"width": 800, "height": 500})
+    opened.settle()
+    assert opened.evaluate("document.querySelectorAll('.thumb canvas').length") == 0  # one canvas behind them all
+    opened.resize(1600, 1200)
+    assert opened.evaluate("document.querySelectorAll('.thumb canvas').length") == 72
+    assert opened.evaluate(PAINTED) == 72

@@ -58,6 +58,7 @@ const grid = {
   walked: -1, // the head that Tab reaches
   sheets: "", // what the sheets were drawn of
   painted: /** @type {Set<number>} */ (new Set()), // what is painted of it
+  onSheets: /** @type {Set<number>} */ (new Set()), // what is painted there and has no canvas of its own
 };
 
 /** @type {Map<number, HTMLCanvasElement>} */
@@ -90,14 +91,18 @@ export function fitGrid(isOther = false) {
   const nothing = h("p", { class: "note" }, "No head passes the filter; change its words.");
   patch(overview, plans.length ? plans.flatMap((plan) => [...(plan.title ? [h("h3", {}, plan.title)] : []), gridTree(plan, parts)]) : [nothing]);
   if (focused instanceof HTMLElement && document.activeElement !== focused) focusThumbnail(Number(focused.dataset.number)); // it was moved
-  if (!isOther && !isRepainted) return paintSheets(plans);
+  const onSheetsBefore = grid.onSheets;
+  grid.onSheets = new Set(parts.paintOn ? plans.filter(({ isNamed }) => !isNamed).flatMap(({ numbers }) => numbers) : []);
+  if (!isOther && !isRepainted) {
+    parts.paint([...grid.painted].filter((number) => onSheetsBefore.has(number) && !grid.onSheets.has(number)));
+    return paintSheets(plans);
+  }
   const top = overview.getBoundingClientRect().top;
   const seen = plans.flatMap(({ numbers, side, ratio, gap, placeOf }) =>
     numbers.filter((number) => plans.length > 1 || placeOf(number).row * (side / ratio + gap) < window.innerHeight - top));
   Object.assign(grid, { sheets: "", painted: new Set() });
-  const onSheets = new Set(parts.paintOn ? plans.filter(({ isNamed }) => !isNamed).flatMap(({ numbers }) => numbers) : []);
   const paint = (/** @type {number[]} */ numbers) => {
-    parts.paint(numbers.filter((number) => !onSheets.has(number)));
+    parts.paint(numbers.filter((number) => !grid.onSheets.has(number)));
     for (const number of numbers) grid.painted.add(number);
     paintSheets(plans, numbers);
   };
