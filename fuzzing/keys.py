@@ -108,7 +108,7 @@ def sent_events(parts: list[bytes | str]) -> list[events.Event]:
     return [event for event in key_events if isinstance(event, events.Key | events.Paste)]
 
 
-def refuse_save(screen: Screen, state: State, path: Path) -> NoReturn:
+def refuse_save(screen: Screen, state: State, path: Path, size: str | None) -> NoReturn:
     """Raises AttnvizError instead of writing, since the typed path may be any."""
     raise AttnvizError("nothing is saved here")
 
