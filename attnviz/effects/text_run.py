@@ -74,14 +74,15 @@ class TextRun:
             for start in range(0, len(group), self.batch_size)
         ]
         for site, batch in track(runs, "removing heads"):
-            try:
-                metric_without |= zip(batch, map(self._measure_output, self.outputs(site, batch)), strict=True)
-            except BATCH_ERRORS as error:
-                if isinstance(error, AttnvizError) or not self.resumes:
+            if self.resumes:
+                try:
+                    metric_without |= zip(batch, map(self._measure_output, self.outputs(site, batch)), strict=True)
+                    continue
+                except AttnvizError:
                     raise
-                # A layer may take no larger batch, though those after the checked site do.
-                self.resumes = False
-                metric_without |= {heads: self._measure_output(*self.outputs(site, [heads])) for heads in batch}
+                except BATCH_ERRORS:  # a layer may take no larger batch, though those after the checked site do
+                    self.resumes = False
+            metric_without |= {heads: self._measure_output(*self.outputs(site, [heads])) for heads in batch}
         return [metric_without[heads] for heads in sets]
 
     @property

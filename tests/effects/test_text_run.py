@@ -8,8 +8,13 @@ import torch
 from torch import Tensor, nn
 
 import attnviz
+from attnviz.effects import text_run
 
 TEXTS, TOKENS, WIDTH, HEADS = 2, 6, 12, 3
+
+
+def refuse_more_texts(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+    assert len(args[0]) <= TEXTS
 
 
 class Layers(nn.Module):
@@ -28,21 +33,21 @@ class Layers(nn.Module):
             nn.MultiheadAttention(WIDTH, HEADS, batch_first=not tokens_first) for _ in range(2)
         )
         self.tokens_first, self.limited = tokens_first, limited
+        if limited == "first layer":  # which a run that resumes after it does not call
+            self.attentions[0].register_forward_pre_hook(refuse_more_texts)
 
     def forward(self, tokens: Tensor) -> Tensor:
         if self.limited == "model" and len(tokens) > TEXTS:
             raise RuntimeError("the state is that of two texts")
         states = tokens.transpose(0, 1) if self.tokens_first else tokens
         for attention in self.attentions:
-            limited = self.limited == "first layer" and attention is self.attentions[0]
-            assert not limited or len(tokens) <= TEXTS
             states = states + attention(states, states, states, need_weights=False)[0]
         return states.transpose(0, 1) if self.tokens_first else states
 
 
-def effects(model: nn.Module, by: Tensor | str) -> list[float]:
+def effects(model: nn.Module, by: Tensor | str, *, pairs: bool = False) -> list[float]:
     tokens = torch.randn(TEXTS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
-    return [row.mean for row in attnviz.ablate(model.eval(), tokens, "distance", by=by).rows]
+    return [row.mean for row in attnviz.ablate(model.eval(), tokens, "distance", by=by, pairs=pairs).rows]
 
 
 def other_texts() -> Tensor:
@@ -58,8 +63,13 @@ def test_tokens_or_texts_may_come_first(by: str) -> None:
 
 
 @pytest.mark.parametrize("limited", ["model", "first layer"])
-def test_a_model_that_takes_no_larger_batch_runs_whole_for_each_set(limited: str) -> None:
-    assert effects(Layers(limited=limited), "zero") == pytest.approx(effects(Layers(), "zero"), rel=1e-4)
+@pytest.mark.parametrize("run_tokens", [512, 2 * TEXTS * TOKENS])  # sets of heads in a batch: many, or two
+def test_a_model_that_takes_no_larger_batch_runs_whole_for_each_set(
+    limited: str, run_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_run, "MAX_RUN_TOKENS", run_tokens)
+    limited_effects, expected = (effects(model, "zero", pairs=True) for model in (Layers(limited=limited), Layers()))
+    assert limited_effects == pytest.approx(expected, rel=1e-4)
 
 
 class Predictions:
