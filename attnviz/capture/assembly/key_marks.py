@@ -40,7 +40,11 @@ class KeyMarks:
 
     def equals(self, other: "KeyMarks") -> bool:
         """True if both are the marks of the same keys, of one tensor or of copies."""
-        return np.array_equal(self.numbers, other.numbers)
+        if self.numbers.shape != other.numbers.shape:
+            return False
+        # The last number tells most keys apart: each call of a pass is compared with all before it.
+        may_be_equal = not self.numbers.size or self.numbers.item(-1) == other.numbers.item(-1)
+        return may_be_equal and np.array_equal(self.numbers, other.numbers)
 
     def starts_of(self, other: "KeyMarks", count: int) -> list[int]:
         """Returns each key from which on ``count`` keys equal the first ones of another call of the same texts."""
