@@ -30,9 +30,7 @@ class Recurrence:
     keys: FloatArray  # ``(key heads, tokens, features)``, k
     key_heads: tuple[int, ...]  # of each head, the number of its queries and keys
     strength: FloatArray | None = None  # ``(heads, tokens)``; ``None`` for 1
-    decay: FloatArray | None = (
-        None  # ``(heads, tokens, 1 or features)``, at most 0; ``None`` for 0: nothing is forgotten
-    )
+    decay: FloatArray | None = None  # ``(heads, tokens, 1 or features)``, at most 0; ``None``: nothing is forgotten
     rates: FloatArray | None = None  # ``(heads, features)``, factors of a decay that all features share; ``None`` for 1
     erased: FloatArray | None = None  # ``(2, heads, tokens, features)``, a and b; ``None`` if nothing is erased
     skip: FloatArray | None = None  # ``(heads,)``; ``None`` for 0

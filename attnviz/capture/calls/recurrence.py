@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from attnviz.capture.flow.sites import CallingModule
 
+CONTINUES_CACHE = "it continues the state of a cache; run one forward pass over the whole text"
 NORM_EPSILON = 1e-6  # of the kernels that normalize queries and keys themselves
 Arguments = Mapping[str, Any]
 
@@ -65,7 +66,7 @@ def read_recurrence(
     arguments = named | named.pop("kwargs", {})
     arguments |= dict(zip(formula.parameters.split(), bound.arguments.values(), strict=False))
     if any(arguments.get(name) is not None for name in ("initial_state", "initial_states")):
-        raise UnknownRecurrence("it continues the state of a cache; run one forward pass over the whole text")
+        raise UnknownRecurrence(CONTINUES_CACHE)
     if arguments.get("cu_seqlens") is not None:
         raise UnknownRecurrence("it packs several texts into one row")
     output = result[0] if isinstance(result, tuple) else result
@@ -190,7 +191,7 @@ def _steps(steps: Tensor, bias: Tensor | None, softplus: bool | None) -> Tensor:
 
 
 def _cache_step(arguments: Arguments, output: Tensor) -> RecurrenceCall:
-    raise UnknownRecurrence("it continues the state of a cache; run one forward pass over the whole text")
+    raise UnknownRecurrence(CONTINUES_CACHE)
 
 
 WAYS = r"(torch_|naive_)?(chunk_|parallel_|recurrent_|fused_recurrent_|fused_chunk_)?"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.calls.recurrence import (
+    CONTINUES_CACHE,
     Formula,
     ObservedRecurrence,
     RecurrenceCall,
@@ -113,12 +114,12 @@ def _with_observed_lightning(forward: Callable[..., Any]) -> Callable[..., Any]:
         def read() -> RecurrenceCall:
             cache, mask = keywords.get("past_key_values"), keywords.get("attention_mask")
             if cache is not None and hidden_states.shape[1] == 1:
-                raise UnknownRecurrence("it continues the state of a cache; run one forward pass over the whole text")
+                raise UnknownRecurrence(CONTINUES_CACHE)
             features = tensors["features"] if mask is None else tensors["features"] * mask[:, :, None]
-            by_head = _by_heads(features, layer.num_attention_heads)
+            by_head = _split_heads(features, layer.num_attention_heads)
             queries, keys, values = torch.split(by_head, layer.head_dim, dim=-1)
             decay = -layer.slope_rate.float()[None].expand(*values.shape[:3], 1)
-            output = _by_heads(tensors["output"], layer.num_attention_heads)
+            output = _split_heads(tensors["output"], layer.num_attention_heads)
             return RecurrenceCall(queries, keys, values, output, decay=decay, dtype=tensors["output"].dtype)
 
         _report(read, layer, (hidden_states,), {})
@@ -127,7 +128,7 @@ def _with_observed_lightning(forward: Callable[..., Any]) -> Callable[..., Any]:
     return observed_forward
 
 
-def _by_heads(tensor: Tensor, heads: int) -> Tensor:
+def _split_heads(tensor: Tensor, heads: int) -> Tensor:
     """Returns ``(texts, tokens, heads x features)`` as ``(texts, heads, tokens, features)``, in float32."""
     return tensor.reshape(*tensor.shape[:2], heads, -1).transpose(1, 2).float()
 
