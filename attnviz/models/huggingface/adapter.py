@@ -8,6 +8,7 @@ its tensors say which modules change, and only numbers are taken from the settin
 import math
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ def merge_adapter(model: "PreTrainedModel", folder: Path) -> None:
 
     name = str(folder)
     settings = _mergeable_settings(folder, name)
-    modules = dict(model.named_modules())
+    modules, path_now = dict(model.named_modules()), _renaming(model)
     matrices: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for key, tensor in load_file(folder / WEIGHTS_FILE).items():
         path = key.removeprefix("base_model.model.")
@@ -140,11 +141,11 @@ def merge_adapter(model: "PreTrainedModel", folder: Path) -> None:
             matrices[lora_key[1]][f"{lora_key[2]}.bias" if lora_key[3] == "bias" else lora_key[2]] = tensor
             continue
         owner, _, attribute = path.replace(".base_layer.", ".").rpartition(".")  # a weight that was trained as a whole
-        module = _module_at(model, modules, owner, name)
+        module = _module_at(model, modules, path_now, owner, name)
         if module is not None:
             _replace(getattr(module, attribute, None), tensor, path, name)
     for path, parts in matrices.items():
-        module = _module_at(model, modules, path, name)
+        module = _module_at(model, modules, path_now, path, name)
         if module is not None:
             with torch.no_grad():
                 _merge_into(module, parts, path, name, settings)
@@ -186,13 +187,15 @@ def _alpha(settings: dict[str, Any], path: str, name: str) -> float:
     return float(settings["lora_alpha"])
 
 
-def _module_at(model: "PreTrainedModel", modules: dict[str, Any], path: str, name: str) -> Any:
+def _module_at(
+    model: "PreTrainedModel", modules: dict[str, Any], path_now: Callable[[str], str], path: str, name: str
+) -> Any:
     """Returns the module that an adapter changes, which was trained with or without a head; ``None`` for a head."""
     prefix = model.base_model_prefix
     for candidate in (path, path.removeprefix(f"{prefix}."), f"{prefix}.{path}"):
         if candidate in modules:
             return modules[candidate]
-    renamed = _path_now(model, path)
+    renamed = path_now(path)
     if renamed in modules:
         return modules[renamed]
     if path.startswith(HEADS):
@@ -203,17 +206,24 @@ def _module_at(model: "PreTrainedModel", modules: dict[str, Any], path: str, nam
     )
 
 
-def _path_now(model: "PreTrainedModel", path: str) -> str:
-    """Returns the path of a part of a model that an older version of transformers named otherwise."""
+def _renaming(model: "PreTrainedModel") -> Callable[[str], str]:
+    """Returns a function from a path in the model as an older version of transformers named it to the path now."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightRenaming, rename_source_key
     except ImportError:  # transformers 4 renames by patterns
         patterns = getattr(model, "_checkpoint_conversion_mapping", {})
-        return next((re.sub(old, new, path) for old, new in patterns.items() if re.search(old, path)), path)
+        return lambda path: next(
+            (re.sub(old, new, path) for old, new in patterns.items() if re.search(old, path)), path
+        )
     renamings = [change for change in get_model_conversion_mapping(model) if isinstance(change, WeightRenaming)]
-    key, _ = rename_source_key(f"{path}.weight", renamings, [], model.base_model_prefix, model.state_dict())
-    return key.removesuffix(".weight")
+    weights = model.state_dict()
+
+    def path_now(path: str) -> str:
+        key, _ = rename_source_key(f"{path}.weight", renamings, [], model.base_model_prefix, weights)
+        return key.removesuffix(".weight")
+
+    return path_now
 
 
 def _replace(weight: Any, values: "torch.Tensor", path: str, name: str) -> None:
