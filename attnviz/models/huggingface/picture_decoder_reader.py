@@ -12,7 +12,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.image_reader import READ_TASK, WRITTEN_TOKENS, ImageReader
 from attnviz.models.huggingface.loading import LANGUAGE_HEADS, load_model, load_part, load_tokenizer, refusals
-from attnviz.models.huggingface.reader import PLACEHOLDERS, FolderReader, keep_greedy_settings
+from attnviz.models.huggingface.reader import PLACEHOLDERS, FolderReader, greedy_ids
 from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, written_tokens
 from attnviz.models.reading.example import Example, Prepared
 from attnviz.text.selection import ATTENTION_PARTS, Selection
@@ -86,11 +86,9 @@ class PictureDecoderReader(ImageReader):
         picture = self._picture_of(example)
         with self.reading(READ_TASK):
             inputs = self._inputs_of(open_image(picture))
-            model: Any = self.module
-            keep_greedy_settings(model)
             count = 1 if example.text else self.settings.generate or WRITTEN_TOKENS
             with torch.inference_mode():
-                written = model.generate(**inputs, max_new_tokens=count, do_sample=False, num_beams=1)[0].tolist()
+                written = greedy_ids(self.module, inputs, count)
             if example.text:
                 text_tokens = tokenize_text(self.tokenizer, example.text, chat=True)  # without special tokens
             else:

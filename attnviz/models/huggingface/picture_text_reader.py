@@ -18,7 +18,7 @@ from attnviz.models.huggingface.loading import (
     load_tokenizer,
     refusals,
 )
-from attnviz.models.huggingface.reader import MediaReader, keep_greedy_settings
+from attnviz.models.huggingface.reader import MediaReader, greedy_ids
 from attnviz.models.huggingface.tokens import (
     shifted_right,
     single_token,
@@ -439,11 +439,8 @@ class PictureTextReader(MediaReader):
 
     def _written(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tokens, str]:
         """Returns the inputs with what the decoder of an encoder-decoder writes, its tokens, and a remark on them."""
-        model: Any = self.module
         arguments = {name: value for name, value in inputs.items() if name != "use_cache"}
-        keep_greedy_settings(model)
-        count = self.settings.generate or WRITTEN_TOKENS
-        written = model.generate(**arguments, max_new_tokens=count, do_sample=False, num_beams=1)[0].tolist()
+        written = greedy_ids(self.module, arguments, self.settings.generate or WRITTEN_TOKENS)
         text_tokens = written_tokens(self._tokenizer, written)
         tokens = shifted_right(self._tokenizer, text_tokens, written[0])
         decoder_ids = self.tensor(tokens.ids[None])

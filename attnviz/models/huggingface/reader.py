@@ -420,23 +420,24 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
     """Generates tokens greedily and returns their ids; for an encoder-decoder, also the start token's id."""
     import torch
 
-    keep_greedy_settings(model)
     device = next(model.parameters()).device
     ids = torch.tensor(tokens.ids[None]).to("cpu" if device.type == "meta" else device)
-    output = model.generate(
-        input_ids=ids, attention_mask=ids.new_ones(ids.shape), max_new_tokens=count, do_sample=False, num_beams=1
-    )  # type: ignore[operator]
-    generated_ids: list[int] = output[0].tolist()
+    generated_ids = greedy_ids(model, {"input_ids": ids, "attention_mask": ids.new_ones(ids.shape)}, count)
     return generated_ids if model.config.is_encoder_decoder else generated_ids[len(tokens) :]
 
 
-def keep_greedy_settings(model: "PreTrainedModel") -> None:
-    """Drops the settings of generation that may ask for sampling, beams or penalties; keeps the others."""
+def greedy_ids(model: Any, inputs: Mapping[str, Any], count: int) -> list[int]:
+    """Returns the ids that a model generates greedily, after those that it continues or the start token's.
+
+    Drops the settings of its folder that may ask for sampling, beams or penalties; keeps the others.
+    """
     from transformers import GenerationConfig
 
     folder_settings = getattr(model, "generation_config", None)
     settings = {name: getattr(folder_settings, name, None) for name in KEPT_GENERATION_SETTINGS}
     model.generation_config = GenerationConfig(**settings)  # type: ignore[no-untyped-call]
+    ids: list[int] = model.generate(**inputs, max_new_tokens=count, do_sample=False, num_beams=1)[0].tolist()
+    return ids
 
 
 def _vocabulary_size(model: "PreTrainedModel") -> int | None:
