@@ -1,0 +1,241 @@
+"""Defines the answer to why a model predicts a token: what the logit is the sum of, and what runs without parts lose.
+
+What a part adds directly is no cause: later parts read it as well, and others may stand in for it. So the answer holds
+both, the exact sum and the checks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.text.tokens import Tokens
+
+MAX_LEADING = 4  # heads, or source tokens, that a sentence names
+LEADING_SHARE = 0.5  # the leading heads, or sources, carry this share of all that heads, or sources, add
+LEAST_OF_LARGEST = 0.2  # a leading head, or source, adds at least this share of what the first one adds
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that the model could write next."""
+
+    token: int  # its id
+    label: str  # its readable label
+    probability: float
+    logit: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """A token that heads look at, with what it adds through all of them."""
+
+    index: int  # the index of the token on its axis
+    label: str  # the label of the token
+    adds: float  # what it adds through all heads
+    is_context: bool  # True for a token of cross-attention's keys
+    heads: tuple[LogitPart, ...]  # the heads through which it adds, the largest amount first
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What the prediction loses without heads, or if a source token is hidden from the predicting token.
+
+    The loss is that of the log-probability of the predicted token in nats; of a contrast, that of the difference of
+    both log-probabilities.
+    """
+
+    kind: Literal["heads", "source"]
+    names: tuple[str, ...]  # the names of the heads, or the label of the source
+    lost: float
+    controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens, drawn at random
+    source: int | None = None  # the index of the hidden token; ``None`` for heads
+    is_context: bool = False  # True if the source is a token of cross-attention's keys
+
+    def __post_init__(self) -> None:
+        self.controls.setflags(write=False)
+
+    @property
+    def exceeds_control(self) -> bool:
+        """True if more is lost than by each of the controls, and anything at all."""
+        return self.lost > max(float(self.controls.max(initial=0.0)), 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON values."""
+        return {
+            "removed": self.kind,
+            "names": list(self.names),
+            "source": self.source,
+            "in_context": self.is_context,
+            "lost": self.lost,
+            "controls": self.controls.tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Why:
+    """Why a model predicts a token: the sum that its logit is, what carries it, and checks by removal.
+
+    Attributes:
+        tokens: the keys of self-attention, with their places, so that patches are sources over a picture.
+        candidates: the most probable next tokens, the largest probability first.
+        target: the parts of the logit of the explained token, or of a difference of two logits.
+        context_tokens: the keys of cross-attention; ``None`` if there is none.
+        checks: what is lost without the leading heads, and without the leading source.
+        routes: what earlier heads carry through later ones; ``None`` if it was not computed.
+        units: what each later unit loses without each earlier one; ``None`` if it was not asked for.
+        model: the name of the model.
+        title: the title of the text.
+        remarks: sentences for the reader.
+    """
+
+    tokens: Tokens
+    candidates: tuple[Candidate, ...]
+    target: LogitParts
+    context_tokens: Tokens | None = None
+    checks: tuple[Check, ...] = ()
+    routes: object | None = None
+    units: object | None = None
+    model: str = ""
+    title: str = ""
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises AttnvizError if the parts are those of another text, or candidates are not sorted."""
+        if not 0 <= self.position < len(self.tokens):
+            raise AttnvizError(f"no position {self.position} among {len(self.tokens)} tokens")
+        probabilities = [candidate.probability for candidate in self.candidates]
+        if probabilities != sorted(probabilities, reverse=True):
+            raise AttnvizError("the candidates are not sorted by probability")
+
+    @property
+    def position(self) -> int:
+        """The index of the token after which the prediction stands."""
+        return self.target.position
+
+    @property
+    def residue(self) -> float:
+        """The logit that the model computed less the sum of the parts, which is rounding."""
+        return self.target.logit - sum(part.adds for part in self.target.parts)
+
+    @cached_property
+    def sums(self) -> Mapping[str, float]:
+        """What all parts of a kind add, by kind: ``head``, ``mlp``, ``embedding``, ``bias`` and ``other``."""
+        sums: dict[str, float] = {}
+        for part in self.target.parts:
+            sums[part.kind] = sums.get(part.kind, 0.0) + part.adds
+        return sums
+
+    @cached_property
+    def sources(self) -> Float64Array:
+        """What each key of self-attention adds through all heads, ``(tokens,)``."""
+        return self._key_sums(is_context=False)
+
+    @cached_property
+    def context_sources(self) -> Float64Array:
+        """What each key of cross-attention adds through all heads, ``(context tokens,)``; empty if there is none."""
+        return self._key_sums(is_context=True)
+
+    @property
+    def unplaced(self) -> float:
+        """What heads add that belongs to no token: a sink without a token, or a head whose keys are unknown."""
+        return self.sums.get("head", 0.0) - float(self.sources.sum() + self.context_sources.sum())
+
+    @cached_property
+    def is_sink(self) -> BoolArray:
+        """True for the first token and for special ones, ``(tokens,)``, which draw weight whatever they say."""
+        sink: BoolArray = self.tokens.special.copy()
+        sink[self.tokens.unpadded.start] = True
+        return sink
+
+    @cached_property
+    def leading_heads(self) -> tuple[LogitPart, ...]:
+        """The few heads that carry most of what heads add, the largest first; empty if none adds anything."""
+        return _leading(
+            sorted(self.target.heads, key=lambda part: -part.adds), [part.adds for part in self.target.heads]
+        )
+
+    @cached_property
+    def leading_sources(self) -> tuple[Source, ...]:
+        """The few tokens, without sinks, that add most through all heads, the largest first."""
+        candidates = [(adds, index, False) for index, adds in enumerate(self.sources) if not self.is_sink[index]]
+        candidates += [
+            (adds, index, True)
+            for index, adds in enumerate(self.context_sources)
+            if self.context_tokens is not None and not self.context_tokens.special[index]
+        ]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        sources = [self.source(index, is_context) for _, index, is_context in candidates[:MAX_LEADING]]
+        return _leading(sources, [adds for adds, _, _ in candidates])
+
+    def source(self, index: int, is_context: bool = False) -> Source:
+        """Returns a token as a source, with the heads through which it adds."""
+        axis = self.context_tokens if is_context else self.tokens
+        assert axis is not None
+        heads = sorted(self._heads_over(is_context), key=lambda part: -abs(_term(part, index)))
+        adds = self.context_sources if is_context else self.sources
+        return Source(index, axis.labels[index], float(adds[index]), is_context, tuple(heads))
+
+    def _heads_over(self, is_context: bool) -> list[LogitPart]:
+        """Returns the heads that look at one of the two axes, and whose keys are known."""
+        return [part for part in self.target.heads if part.keys is not None and part.is_cross == is_context]
+
+    def _key_sums(self, is_context: bool) -> Float64Array:
+        axis = self.context_tokens if is_context else self.tokens
+        sums = np.zeros(0 if axis is None else len(axis))
+        for part in self._heads_over(is_context):
+            assert part.keys is not None
+            count = min(len(part.keys), len(sums))  # keys without a token, such as a sink, come last
+            sums[:count] += part.keys[:count]
+        sums.setflags(write=False)
+        return sums
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the answer as JSON values; parts have their keys, so that every number can be checked."""
+        return {
+            "format": "attnviz why",
+            "version": 1,
+            "model": self.model,
+            "title": self.title,
+            "tokens": list(self.tokens.labels),
+            "context": [] if self.context_tokens is None else list(self.context_tokens.labels),
+            "candidates": [vars(candidate) for candidate in self.candidates],
+            "sums": dict(self.sums),
+            "residue": self.residue,
+            "sources": self.sources.tolist(),
+            "context_sources": self.context_sources.tolist(),
+            "sinks": np.flatnonzero(self.is_sink).tolist(),
+            "unplaced": self.unplaced,
+            "leading_heads": [part.name for part in self.leading_heads],
+            "leading_sources": [source.index for source in self.leading_sources],
+            "checks": [check.as_json() for check in self.checks],
+            "logit": self.target.as_json(),
+            "remarks": list(self.remarks),
+        }
+
+
+def _term(part: LogitPart, index: int) -> float:
+    """Returns what a head adds for a key; 0 for a key that it does not have."""
+    return float(part.keys[index]) if part.keys is not None and index < len(part.keys) else 0.0
+
+
+Item = TypeVar("Item", LogitPart, Source)
+
+
+def _leading(items: list[Item], amounts: list[float]) -> tuple[Item, ...]:
+    """Returns the first of the sorted items that together carry `LEADING_SHARE` of all positive amounts."""
+    goal = LEADING_SHARE * sum(amount for amount in amounts if amount > 0)
+    leading: list[Item] = []
+    carried = 0.0
+    for item in items[:MAX_LEADING]:
+        is_small = bool(leading) and item.adds < LEAST_OF_LARGEST * leading[0].adds
+        if item.adds <= 0 or is_small or carried >= goal:
+            break
+        leading.append(item)
+        carried += item.adds
+    return tuple(leading)
