@@ -54,7 +54,7 @@ function keepAndFly(mark) {
   if (state.pin) scene.current?.stage?.fly(mark);
 }
 
-const MUCH_DATA = 200_000; // characters, of which more take longer to be drawn than a reader waits without a sign
+const MUCH_DATA = 5_000_000; // characters, of which more take longer to be drawn than a reader waits without a sign: the sign costs a frame
 
 if (Number(document.getElementById("page-data")?.textContent?.length) < MUCH_DATA) start();
 else {
