@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from attnviz.api.derived import from_arrays as from_arrays
     from attnviz.api.derived import steps as steps
     from attnviz.api.drawing import draw as draw
+    from attnviz.api.places import frames as frames
+    from attnviz.api.places import patches as patches
     from attnviz.api.reading import reading as reading
     from attnviz.api.reading import replay as replay
     from attnviz.api.record import record as record
@@ -43,8 +45,10 @@ EXPORTS = {
     "draw": "attnviz.api.drawing:draw",
     "explanation": "attnviz.explain.explain:explanation",
     "from_arrays": "attnviz.api.derived:from_arrays",
+    "frames": "attnviz.api.places:frames",
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
+    "patches": "attnviz.api.places:patches",
     "reading": "attnviz.api.reading:reading",
     "record": "attnviz.api.record:record",
     "replay": "attnviz.api.reading:replay",

@@ -90,8 +90,9 @@ def record(
             of softmax attention: its weights have either sign, and are those by which a layer sums its values.
         tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text, of all tokens or of
             the real ones without padding; or a function that returns them at the end of the block, such as for a text
-            that is generated in it; or the model's tokenizer, which labels the ids that the model reads. A remark names
-            labels that fit no text.
+            that is generated in it; or the model's tokenizer, which labels the ids that the model reads.
+            `attnviz.patches` and `attnviz.frames` give tokens with places in a picture or sound. A remark names labels
+            that fit no text, with the numbers of tokens.
         context: labels of the keys of cross-attention, in the same forms.
         stop: if true, the forward pass ends after the last chosen layer, or before the model computes logits of its
             vocabulary, and the rest of the block does not run.

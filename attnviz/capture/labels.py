@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.base.errors import number_ranges
+from attnviz.base.errors import number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.tokens import Tokens, visible_label
@@ -250,10 +250,8 @@ class GivenLabels:
                 "if others are as long; give the tokenizer instead of lists, and the ids decide."
             )
         for name, given in self.given.items():
-            axis_of_text = {
-                text: axis for text in sorted(self.axes) for axis in reversed(self.axes[text]) if name in axis.sources
-            }
-            if not axis_of_text:
+            labelled = [text for text in sorted(self.axes) if any(name in axis.sources for axis in self.axes[text])]
+            if not labelled:
                 yield f"Not used: the labels in {name}, since no attention over such tokens was recorded."
                 continue
             lists, count = _lists_of(given), max(self.axes) + 1
@@ -263,15 +261,15 @@ class GivenLabels:
             elif lists is not None and len(lists) < count:
                 texts = number_ranges(range(len(lists), count))
                 yield f"Without labels: texts {texts}, since {name} has {len(lists)} lists."
-            unused = [text for text in axis_of_text if self.labels[name].get(text) and (name, text) not in self.used]
+            unused = [text for text in labelled if self.labels[name].get(text) and (name, text) not in self.used]
             if unused:
-                labels, axis = self.labels[name][unused[0]], axis_of_text[unused[0]]
+                labels, axes = self.labels[name][unused[0]], self.axes[unused[0]]
                 texts = f"text{'s' if len(unused) > 1 else ''} {number_ranges(unused)}"
                 if isinstance(labels, LabelsOfIds):
                     yield f"Without labels: {texts}, since the ids that the model read are unknown."
                 else:
-                    counts = f"{len(labels)} labels for {np.count_nonzero(axis.is_real)} tokens"
-                    yield f"Not used: the labels in {name} of {texts}: {counts}."
+                    counts = or_list(sorted({int(axis.is_real.sum()) for axis in axes if name in axis.sources}))
+                    yield f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {counts} tokens."
             prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
             if prefixed:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +54,12 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "I
     )
 
 
+def extra_labels(count: int, has_class_token: bool) -> list[str]:
+    """Returns the labels of tokens without a place: ``[CLS]`` for the first, if there is one, then ``[extra 1]``, …."""
+    extras = [f"[extra {number}]" for number in range(1, count + 1)]
+    return [CLASS_TOKEN, *extras[:-1]] if has_class_token else extras
+
+
 def image_tokens(image: "Image", places: "IntArray") -> Tokens:
     """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
 
@@ -65,11 +70,8 @@ def image_tokens(image: "Image", places: "IntArray") -> Tokens:
     """
     has_place = places[:, 2] > 0
     lefts, tops = (np.unique(places[has_place, edge]).tolist() for edge in (0, 1))
-    extra_numbers = count(1)
-    labels = [
-        "" if is_placed else CLASS_TOKEN if index == 0 else f"[extra {next(extra_numbers)}]"
-        for index, is_placed in enumerate(has_place.tolist())
-    ]
+    names = iter(extra_labels(int((~has_place).sum()), has_class_token=not has_place[:1].all()))
+    labels = ["" if is_placed else next(names) for is_placed in has_place.tolist()]
     for token in np.flatnonzero(has_place).tolist():
         left, top = places[token, :2].tolist()
         labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"

@@ -1,0 +1,100 @@
+"""`attnviz.patches` and `attnviz.frames`: the places that a caller says, and their part in `attnviz.record`."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+
+PHOTO = np.random.default_rng(0).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+TONE = np.sin(np.arange(1600) / 9).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "places"),
+    [
+        ({"grid": (1, 2)}, ("r0c0", "r0c1"), [[0, 0, 48, 64], [48, 0, 96, 64]]),
+        (
+            {"grid": (2, 1), "extra": 2, "after": 1},
+            ("[CLS]", "[extra 1]", "r0c0", "r1c0", "[extra 2]"),
+            [[0] * 4, [0] * 4, [0, 0, 96, 32], [0, 32, 96, 64], [0] * 4],
+        ),
+        ({"grid": (1, 2), "after": 1}, ("r0c0", "r0c1", "[extra 1]"), [[0, 0, 48, 64], [48, 0, 96, 64], [0] * 4]),
+        (
+            {"grid": (1, 2), "box": (16, 0, 80, 64)},
+            ("r0c0", "r0c1"),
+            [[16, 0, 48, 64], [48, 0, 80, 64]],
+        ),
+        ({"grid": (1, 5)}, ("r0c0", "r0c1", "r0c2", "r0c3", "r0c4"), [[19 * n, 0, 19 * n + 19, 64] for n in range(5)]),
+    ],
+)
+def test_patches_are_a_grid_in_pixels_row_by_row(arguments: Any, labels: Any, places: Any) -> None:
+    tokens = attnviz.patches(PHOTO, **arguments)
+    assert tokens.labels == labels
+    np.testing.assert_allclose(tokens.places, places, atol=1 if arguments["grid"] == (1, 5) else 0)
+    np.testing.assert_array_equal(tokens.special, np.array(places)[:, 2] == 0)
+
+
+def test_patches_of_a_video_follow_one_another() -> None:
+    tokens = attnviz.patches([PHOTO, PHOTO[::-1].copy()], grid=(1, 2), extra=1)
+    assert tokens.labels == ("[CLS]", "1:r0c0", "1:r0c1", "2:r0c0", "2:r0c1")
+    assert tokens.medium.tolist() == [-1, 1, 1, 2, 2]  # medium 0 is the text, which is empty
+    assert tokens.places[1:].tolist() == [[0, 0, 48, 64], [48, 0, 96, 64]] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "places"),
+    [
+        ({"sound": 2.0, "count": 2}, ("0.50s", "1.50s"), [[0, 1000], [1000, 2000]]),
+        ({"sound": TONE, "rate": 800, "count": 2}, ("0.50s", "1.50s"), [[0, 800], [800, 1600]]),
+        (
+            {"sound": 2.0, "count": 3, "step": 0.8, "extra": 1, "after": 1},
+            ("[CLS]", "0.40s", "1.20s", "[pad]", "[extra 1]"),
+            [[0, 0], [0, 800], [800, 1600], [0, 0], [0, 0]],
+        ),
+    ],
+)
+def test_frames_divide_the_sound_or_follow_by_their_step(arguments: Any, labels: Any, places: Any) -> None:
+    tokens = attnviz.frames(**arguments)
+    assert tokens.labels == labels
+    assert tokens.places.tolist() == places
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: attnviz.patches(PHOTO, grid=14), r"grid is 14; give the numbers of rows and columns"),  # type: ignore[arg-type]
+        (lambda: attnviz.patches(PHOTO, grid=(0, 3)), r"a grid of 0 x 3 patches does not fit into 96 x 64 pixels"),
+        (lambda: attnviz.patches(PHOTO, grid=(2, 97)), r"2 x 97 patches does not fit"),
+        (lambda: attnviz.patches(PHOTO, grid=(2, 2), extra=-1), r"extra is -1; give the number of tokens"),
+        (lambda: attnviz.patches(PHOTO, grid=(2, 2), box=(0, 0, 97, 64)), r"is no part of an image of 96 x 64 pixels"),
+        (lambda: attnviz.patches([], grid=(2, 2)), r"there is no image"),
+        (lambda: attnviz.frames(-1.0, 3), r"a sound of -1.0 seconds is impossible"),
+        (lambda: attnviz.frames(TONE, 3), r"with rate=None are no sound"),
+        (lambda: attnviz.frames(1.0, 0), r"0 frames with a step of None s are impossible"),
+        (lambda: attnviz.frames(TONE, 1601, rate=800), r"1601 frames do not fit into 1600 samples"),
+    ],
+)
+def test_impossible_places_are_refused_with_what_is_possible(call: Any, message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        call()
+
+
+def test_said_places_lie_on_the_axis_that_they_fit_and_a_mismatch_names_all_counts() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True).eval()
+    queries, memory = torch.rand(1, 4, 8), torch.rand(1, 7, 8)
+    seen = attnviz.patches(PHOTO, grid=(2, 3), extra=1)
+    with attnviz.record(layer, tokens=["a", "b", "c", "d"], context=seen) as recording:
+        layer(queries, memory)
+    cross = next(maps for maps in recording.maps if maps.kind == "cross")
+    assert cross.query_tokens.labels == ("a", "b", "c", "d")
+    assert cross.key_tokens.labels == seen.labels
+    assert cross.key_tokens.canvas is seen.canvas
+    with attnviz.record(layer, context=attnviz.patches(PHOTO, grid=(2, 3))) as recording:
+        layer(queries, memory)
+    assert recording.remarks == ("Not used: the labels in context of text 0: 6 labels for 4 or 7 tokens.",)
