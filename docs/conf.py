@@ -24,6 +24,7 @@ smartquotes = False  # which would turn --by into a dash
 html_theme = "furo"
 html_title = "attnviz"
 html_copy_source = False
+html_extra_path = ["example.html"]  # the page of the gallery, to be tried
 html_static_path, html_css_files = ["_static"], ["site.css"]
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"

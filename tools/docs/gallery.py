@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,15 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from attnviz.cli.commands import main
-from tools.docs import commands, stills
+from tools.docs import commands, moving, stills
+from tools.docs.look import CHROMIUM
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES, TARGET = DOCS / "gallery", DOCS / "gallery.md"
+EXAMPLE, FILM = (
+    DOCS / "example.html",
+    DOCS / "pictures" / "page.gif",
+)  # the gallery's page itself, and a film of its use
 COLUMNS, LINES = 80, 24
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
 START = """\
@@ -344,7 +350,7 @@ def page() -> str:
 def write() -> None:
     """Writes docs/gallery.md, and the pictures that no longer look as they did."""
     TARGET.write_text(page(), encoding="utf-8")
-    for left in {file.name for file in PICTURES.iterdir()} - {shown.picture for shown in SHOWN}:
+    for left in {file.name for file in PICTURES.iterdir()} - {shown.picture for shown in SHOWN} - {FILM.name}:
         (PICTURES / left).unlink()
     with workplace():
         for shown in SHOWN:
@@ -355,3 +361,13 @@ def write() -> None:
             if missing := misses(shown, sent):
                 print(f"{shown.name}: {missing} is not to be seen in\n{plain(sent)}", file=sys.stderr)
             draw(shown, sent)
+            if shown.suffix == ".html" and CHROMIUM:
+                write_film(Path(f"{shown.name}.html"))
+
+
+def write_film(page: Path) -> None:
+    """Writes the page and its film into the documents if the film shows something else than the one that is there."""
+    moving.film(page, today := page.with_suffix(".gif"))
+    if not (EXAMPLE.exists() and FILM.exists() and moving.is_todays(FILM, today)):
+        shutil.copyfile(page, EXAMPLE)
+        shutil.copyfile(today, FILM)
