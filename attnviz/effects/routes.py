@@ -1,0 +1,107 @@
+"""Defines the routes by which tokens reach a logit: what each head moves from token to token, through all later layers.
+
+With attention patterns, scales of norms, and gates frozen at their values in a run, a logit is linear in the residual
+stream at every token. What MLPs write is not followed further back: it enters the stream as a source of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError
+
+
+class Edge(NamedTuple):
+    """What a head moves from a key to a query, with what it adds to the logit through all later layers."""
+
+    name: str  # ``1.0``, or ``cross 1.0`` if the model has several kinds of attention
+    layer: int  # the number of its layer
+    head: int  # its number in the layer
+    query: int
+    key: int  # a token of the context if `is_cross`
+    adds: float
+    module: str = ""  # the path of the attention module
+    is_cross: bool = False  # True if the key is a token of cross-attention
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Routes:
+    """A logit, or a difference of two, as flows over tokens and layers.
+
+    In each layer, a token's stream splits into what stays at the token and what heads move to later tokens. At each
+    level the stream and the later sources sum to the logit.
+
+    Attributes:
+        position: the index of the token after which the model predicts.
+        layers: the numbers of the layers, from the first.
+        logit: the number that the model computed; before a soft cap, if the model has one.
+        stream: ``(layers + 1, tokens)``, what a token's stream carries before each layer, and after the last one. The
+            first row is what the embedding brings.
+        stays: ``(layers, tokens)``, what stays at the token in a layer.
+        sources: what enters the stream in a layer at a token, by kind, each ``(layers, tokens)``: ``mlp``, ``bias``,
+            ``context`` for what cross-attention reads, ``values`` for what heads read that is not followed further
+            back, ``other``.
+        edges: the edges of at least `share` of the logit's size, the largest first.
+        share: the smallest share of an edge.
+        kept: the share of the absolute sum of all edges that `edges` hold.
+        labels: the labels of the tokens.
+        context_labels: the labels of the keys of cross-attention.
+    """
+
+    position: int
+    layers: tuple[int, ...]
+    logit: float
+    stream: Float64Array
+    stays: Float64Array
+    sources: Mapping[str, Float64Array]
+    edges: tuple[Edge, ...]
+    share: float
+    kept: float
+    labels: tuple[str, ...] = ()
+    context_labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises AttnvizError if arrays have another shape than ``(layers, tokens)``, or edges are not sorted."""
+        shape = len(self.layers), self.stream.shape[1]
+        expected = {"stream": (shape[0] + 1, shape[1]), "stays": shape} | dict.fromkeys(self.sources, shape)
+        for name, array in {"stream": self.stream, "stays": self.stays, **self.sources}.items():
+            if array.shape != expected[name]:
+                raise AttnvizError(f"{name} of routes has the shape {array.shape} instead of {expected[name]}")
+            array.setflags(write=False)
+        sizes = [-abs(edge.adds) for edge in self.edges]
+        if sizes != sorted(sizes):
+            raise AttnvizError("the edges of routes are not sorted by size")
+
+    @cached_property
+    def crossing(self) -> Float64Array:
+        """What crosses each level, ``(layers + 1,)``: the stream there, and all that enters later. Each is the logit."""
+        entering = np.sum([np.zeros(self.stays.shape), *self.sources.values()], axis=0).sum(-1)
+        later = np.append(entering[::-1].cumsum()[::-1], 0.0)
+        crossing: Float64Array = self.stream.sum(-1) + later
+        return crossing
+
+    @property
+    def difference(self) -> float:
+        """The largest absolute difference between the logit and what crosses a level."""
+        return float(np.abs(self.crossing - self.logit).max())
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns all numbers as JSON values."""
+        return {
+            "logit": self.logit,
+            "difference": self.difference,
+            "position": self.position,
+            "layers": list(self.layers),
+            "tokens": list(self.labels),
+            "context": list(self.context_labels),
+            "share": self.share,
+            "kept": self.kept,
+            "stream": self.stream.tolist(),
+            "stays": self.stays.tolist(),
+            "sources": {kind: amounts.tolist() for kind, amounts in self.sources.items()},
+            "edges": [edge._asdict() for edge in self.edges],
+        }
