@@ -78,7 +78,7 @@ class Routes:
 
     @cached_property
     def crossing(self) -> Float64Array:
-        """What crosses each level, ``(layers + 1,)``: the stream there, and all that enters later. Each is the logit."""
+        """What crosses each level, ``(layers + 1,)``: the stream, and what enters later. Each sums to the logit."""
         entering = np.sum([np.zeros(self.stays.shape), *self.sources.values()], axis=0).sum(-1)
         later = np.append(entering[::-1].cumsum()[::-1], 0.0)
         crossing: Float64Array = self.stream.sum(-1) + later
