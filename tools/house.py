@@ -26,7 +26,7 @@ INNER_ROOMS = {
     "capture": ["flow", "calls", "assembly", "hooks"],
     "browse": ["session", "moves", "view", "process", "survey"],
     "report": ["picture", "words", "heads", "maps", "survey"],
-    "models": ["reading", "huggingface"],
+    "models": ["reading", "places", "huggingface"],
 }
 
 CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of names, of the row of names

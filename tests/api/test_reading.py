@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.models.huggingface.token_inputs import OwnValueAttention, coded_gradients
+from attnviz.models.places.token_inputs import OwnValueAttention, coded_gradients
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader

@@ -24,7 +24,7 @@ from attnviz.models.digit_picture import (
     patches_of_cells,
     sample_picture,
 )
-from attnviz.models.huggingface.image_places import measured_places
+from attnviz.models.places.image_places import measured_places
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.trained_picture import (

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.models.huggingface.image_places import PixelTokens
+    from attnviz.models.places.image_places import PixelTokens
 
 PROBE = "[probe]"
 MAX_LISTED_LABELS = 8
@@ -126,7 +126,7 @@ class ImageReader(MediaReader):
         import torch
 
         from attnviz.media.image import image_of, open_image
-        from attnviz.models.huggingface.token_inputs import UnknownPlacesError
+        from attnviz.models.places.token_inputs import UnknownPlacesError
 
         self.refuse_parts(example)
         attention: Any = self.settings.attention
@@ -184,7 +184,7 @@ class ImageReader(MediaReader):
 
     def _unknown_attention(self, parts: Sequence[str]) -> AttnvizError:
         """Returns the refusal of ``--attention``, of which the model has these parts; a single part needs no choice."""
-        from attnviz.models.huggingface.picture_axes import DEFORMABLE
+        from attnviz.models.places.picture_axes import DEFORMABLE
 
         attention = self.settings.attention
         if len(parts) < 2:
@@ -198,7 +198,7 @@ class ImageReader(MediaReader):
 
     def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the module, with inputs whose output is read for objects; tokens are found after the run."""
-        from attnviz.models.huggingface.picture_axes import found_objects
+        from attnviz.models.places.picture_axes import found_objects
 
         self._prepared, self._objects = prepared_input, None
 
@@ -216,7 +216,7 @@ class ImageReader(MediaReader):
         else how these look at it. If the places of patches are unknown, tokens are numbered, as a remark says.
         """
         from attnviz.media.image import image_of, open_image
-        from attnviz.models.huggingface.picture_axes import PictureAxes, prompt_tokens, with_objects
+        from attnviz.models.places.picture_axes import PictureAxes, prompt_tokens, with_objects
 
         recording = super().record(example, selection, values)
         assert example.image is not None
@@ -259,7 +259,7 @@ class ImageReader(MediaReader):
 
     def _parts_of(self, maps: "list[LayerMaps]") -> "tuple[list[LayerMaps], list[str]]":
         """Returns the maps of the part that the settings choose, or of what looks at the picture; with a remark."""
-        from attnviz.models.huggingface.picture_axes import attention_part
+        from attnviz.models.places.picture_axes import attention_part
 
         parts: dict[str, list[LayerMaps]] = {part: [] for part in ATTENTION_PARTS}
         for layer_maps in maps:  # the names of heads need no part if only one is drawn
@@ -302,7 +302,7 @@ class ImageReader(MediaReader):
 
     def _places(self, image: "PillowImage") -> "IntArray":
         """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``."""
-        from attnviz.models.huggingface.image_places import measured_places
+        from attnviz.models.places.image_places import measured_places
 
         if image.size in self._places_of_size:
             return self._places_of_size[image.size]

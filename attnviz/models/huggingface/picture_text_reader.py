@@ -276,7 +276,7 @@ class PictureTextReader(MediaReader):
             return self.module, prepared_input
         import torch
 
-        from attnviz.models.huggingface.token_inputs import module_arguments
+        from attnviz.models.places.token_inputs import module_arguments
 
         part = self.writer or self.decoder
         with torch.inference_mode():
@@ -406,8 +406,8 @@ class PictureTextReader(MediaReader):
         """Returns the picture of each token of the inputs, -1 for none, its rectangle, and whether tokens overlap."""
         import numpy as np
 
-        from attnviz.models.huggingface.image_places import picture_places
-        from attnviz.models.huggingface.token_inputs import UnknownPlacesError
+        from attnviz.models.places.image_places import picture_places
+        from attnviz.models.places.token_inputs import UnknownPlacesError
 
         def process(images: "Sequence[PillowImage]") -> "torch.Tensor":
             """Returns the ``pixel_values`` that the image processor of the model computes for images."""

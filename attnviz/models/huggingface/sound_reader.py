@@ -79,8 +79,8 @@ class SoundReader(MediaReader):
         If the model has a decoder, the frames are the context of its tokens; else they are tokens and context.
         """
         from attnviz.media.sound import open_sound, resampled, sound_of
-        from attnviz.models.huggingface.sound_places import UnevenFramesError, measured_spans, spectrogram_tokens
         from attnviz.models.huggingface.tokens import with_generated
+        from attnviz.models.places.sound_places import UnevenFramesError, measured_spans, spectrogram_tokens
 
         self.refuse_parts(example)
         assert example.sound is not None

@@ -20,7 +20,7 @@ from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.timed_words import read_words
-from attnviz.models.huggingface.sound_places import measured_spans
+from attnviz.models.places.sound_places import measured_spans
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader

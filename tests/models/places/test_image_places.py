@@ -10,8 +10,8 @@ import transformers as t
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.image_places import measured_places, ramp_of, token_of_pixel
-from attnviz.models.huggingface.token_inputs import UnknownPlacesError, in_precision
+from attnviz.models.places.image_places import measured_places, ramp_of, token_of_pixel
+from attnviz.models.places.token_inputs import UnknownPlacesError, in_precision
 
 SIZE = (640, 427)  # of the image
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -13,8 +13,8 @@ import numpy as np
 
 from attnviz.base.arrays import IntArray
 from attnviz.media.image import Image
-from attnviz.models.huggingface.image_places import PixelTokens, measured_places
-from attnviz.models.huggingface.token_inputs import UnknownPlacesError, features_at
+from attnviz.models.places.image_places import PixelTokens, measured_places
+from attnviz.models.places.token_inputs import UnknownPlacesError, features_at
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens, with_pictures
 from attnviz.text.selection import AttentionPart
 from attnviz.text.tokens import PADDING_LABEL, Tokens

@@ -17,7 +17,7 @@ import torch
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.token_inputs import (
+from attnviz.models.places.token_inputs import (
     NO_TOKEN,
     FeaturesOf,
     UnknownPlacesError,

@@ -25,8 +25,8 @@ import torch
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of
-from attnviz.models.huggingface.image_places import lattice_boxes
-from attnviz.models.huggingface.token_inputs import (
+from attnviz.models.places.image_places import lattice_boxes
+from attnviz.models.places.token_inputs import (
     OwnFrameConvolution,
     OwnValueAttention,
     coded_gradients,
