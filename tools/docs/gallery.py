@@ -22,10 +22,7 @@ from tools.docs.look import CHROMIUM
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES, TARGET = DOCS / "gallery", DOCS / "gallery.md"
-EXAMPLE, FILM = (
-    DOCS / "example.html",
-    DOCS / "pictures" / "page.gif",
-)  # the gallery's page itself, and a film of its use
+EXAMPLE, FILM = DOCS / "example.html", PICTURES / "page.gif"  # the page below, and a film of its use
 COLUMNS, LINES = 80, 24
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
 START = """\
