@@ -28,7 +28,7 @@ from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.products import PRODUCTS, contraction
 from attnviz.capture.flow.sites import CallSite, ModuleIndex, is_within
 from attnviz.capture.hooks.observing_mode import Patch, Patches, add_observer, remove_observer
-from attnviz.capture.hooks.torch_functions import Observer
+from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Observer
 from attnviz.capture.options import CaptureOptions
 from attnviz.text.head_name import HeadName, HeadsOfCall, KnownHead, distinguishing_parts
 from attnviz.text.selection import AttentionPart, Selection
@@ -36,6 +36,7 @@ from attnviz.text.selection import AttentionPart, Selection
 # The key of a call: the key of the call around it, the module's id, and the count of its earlier calls there.
 # The key of a product: the key of the call around it, and the number of the product there.
 Key = tuple[Any, ...]
+EDITED = frozenset({*PRODUCTS, DOT_PRODUCT})  # the functions whose arguments a later run may change
 Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -46,7 +47,7 @@ class _RunningModule:
     key: Key  # the key of its call
     # the number of times that it has called each module, by the module's ``id``
     calls: Counter[int] = field(default_factory=Counter)
-    products: int = 0  # the number of products that it has computed outside of other modules
+    products: int = 0  # the number of functions of `EDITED` that it has called outside of other modules
     # the results of the modules that it called, by the keys of their calls
     finished: dict[Key, Any] = field(default_factory=dict)
 
@@ -107,7 +108,7 @@ def _copy(value: Any) -> Any:
 
 
 class EditingMode(TorchFunctionMode):
-    """A torch function mode that changes the arguments of products."""
+    """A torch function mode that changes the arguments of products, and of attention that is one function."""
 
     def __init__(self, calls: ModuleCalls, edits: Mapping[Key, Edit]) -> None:
         super().__init__()
@@ -116,7 +117,7 @@ class EditingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the function, with changed arguments if it is a product that has an edit, and returns its result."""
+        """Calls the function, with changed arguments if it has an edit, and returns its result."""
         name = getattr(func, "__name__", "").partition(".")[0]
         keywords = kwargs or {}
         if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
@@ -126,7 +127,7 @@ class EditingMode(TorchFunctionMode):
                     return func(*args, **keywords)
             finally:
                 _thread.composite_depth -= 1
-        if name in PRODUCTS:
+        if name in EDITED:
             edit = self.edits.get(self.calls.next_product())
             if edit is not None:
                 args, keywords = edit(name, args, keywords)
@@ -247,7 +248,7 @@ class SiteObserver(Observer):
 
     def observe(self, call: TorchCall) -> None:
         """Inspects a call of a torch function; first stores the key and the left operand of a matrix product."""
-        if call.name in PRODUCTS:
+        if call.name in EDITED:
             self.key = self.calls.next_product()
             product = contraction(call.name, call.args, call.kwargs)
             self.left = None if product is None else product.left
@@ -348,17 +349,22 @@ def clean_run(
         finder = _ChunkFinder(model, attention, module)
         output = run_observed(finder, args, kwargs)
         finder.finish()
+    return named_sites(finder, output)
+
+
+def named_sites(finder: SiteFinder, output: Any) -> CleanRun:
+    """Returns the output of a run and the products that project its heads; refuses heads that cannot be removed."""
     finder.sites_without_projection |= {site: path for site, path in finder.projected.items() if path.reuse}
     if finder.sites_without_projection:
         site, path = next(iter(finder.sites_without_projection.items()))
         reason = "no linear map takes the output of this attention" if path is None else path.refusal
-        reason = quantized_part(model, site.module) or reason
+        reason = quantized_part(finder.model, site.module) or reason
         raise AttnvizError(
             f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: {reason}; "
             "use a model with an output projection"
         )
     if not finder.sites:
-        name = type(model).__name__
+        name = type(finder.model).__name__
         raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")
 
     known = list(dict.fromkeys(head for columns in finder.columns.values() for head in columns))

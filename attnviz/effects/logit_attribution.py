@@ -7,7 +7,7 @@ text. The final norm and the unembedding are thus found in any model whose heads
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from attnviz.capture.capture_block import refuse_opaque
 from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.sites import CallSite, is_within
 from attnviz.capture.model_calls import arguments_of
-from attnviz.effects.head_sites import SiteFinder, SiteObserver, restore_afterwards, run_observed
+from attnviz.effects.head_sites import Key, SiteFinder, SiteObserver, restore_afterwards, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
@@ -81,6 +81,15 @@ class _HeadsOnPath:
             )
 
 
+class AttentionPlace(NamedTuple):
+    """The function that multiplies the weights of an attention call by its values."""
+
+    key: Key  # identifies the function in every run
+    site: CallSite
+    queries: int  # the number of queries
+    keys: int  # the number of keys
+
+
 class _PathObserver(SiteObserver):
     """A site observer that also records the linear path."""
 
@@ -93,18 +102,26 @@ class _PathObserver(SiteObserver):
         super().observe(call)
 
 
-class _PathFinder(SiteFinder):
+class PathFinder(SiteFinder):
     """A site finder that stores the heads on the linear path of a run."""
 
     observer_kind = _PathObserver
 
     path: LinearPath  # which records the run
     heads: dict[PathValue, list[_HeadsOnPath]]
+    attention: list[AttentionPlace]
+
+    def _keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
+        """Stores also where the weights of an attention call multiply its values."""
+        super()._keep(site, call, caller, shape, windows)
+        if call is not None:
+            self.attention.append(AttentionPlace(self.site_observer.key, site, *call.shape[2:]))
 
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Stores the heads of an attention call with the path's value that holds their outputs."""
+        super()._add_site(site, first_head, call, projection, place)
         if call.values is None or call.shape[2] != self.path.tokens:
             return
         head_count = call.shape[1]
@@ -126,7 +143,78 @@ class _PathFinder(SiteFinder):
             path_heads.append(heads)
 
 
-def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
+@dataclass(eq=False)
+class AttributedRun:
+    """A run of a model whose logits at one token can be attributed to its parts."""
+
+    finder: "PathFinder"  # which observed the run
+    output: Any  # the output of the model
+    end: PathValue  # the value of the logits at the token
+    name: str  # the name of the model's class
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits at the token, ``(vocabulary,)``."""
+        return self.end.row
+
+    def parts(self, token: int, versus: int | None = None) -> LogitParts:
+        """Returns the parts of a token's logit, or of its difference from the logit of the token ``versus``.
+
+        If the model has a soft cap, they are parts of the logit before it.
+        """
+        for wanted in (token, versus):
+            if wanted is not None and not 0 <= wanted < len(self.logits):
+                raise AttnvizError(f"no token id {wanted}; choose 0 to {len(self.logits) - 1}")
+        finder, end = self.finder, self.end
+        leaves, frozen_modules = _leaves_of_logit(finder.path, end, token, versus)
+        # a soft cap is a tanh over all logits: the path ends there, with one leaf that has an input to go on from
+        is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
+        uncapped_value = leaves[0].value.tanh_input if is_single_leaf else None
+        logits = end if uncapped_value is None else uncapped_value
+        if uncapped_value is not None:
+            # the logits before the cap: back from the input of the tanh through single sources of its size
+            while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
+                logits = logits.sources[0][0]
+            leaves, frozen_modules = _leaves_of_logit(finder.path, logits, token, versus)
+        if not finder.head_counts:
+            raise AttnvizError(f"no attention call in the forward pass of {self.name}; use a model with attention")
+        if not any(leaf.value in finder.heads for leaf in leaves):
+            modules = finder.modules.modules
+            obstacles = [leaf for leaf in leaves if not isinstance(modules.get(leaf.value.place), nn.Embedding)]
+            largest_leaf = max(obstacles, key=lambda leaf: abs(leaf.amount), default=None)
+            place = largest_leaf.value.place if largest_leaf is not None and largest_leaf.value.rows else ""
+            obstacle = f" ({place} stands between)" if place else ""
+            raise AttnvizError(
+                f"the logits of {self.name} are not a sum of its heads' outputs, with a norm and an unembedding after "
+                f"it{obstacle}; use attnviz ablate, which measures any model"
+            )
+        parts = _parts_of_leaves(finder, leaves)
+        logit = float(logits.row[token].double() - (0 if versus is None else logits.row[versus].double()))
+        total = sum(part.adds for part in parts)
+        difference = abs(total - logit)
+        # also true of NaN
+        if not difference <= TOLERANCE * max(abs(logit), *(abs(part.adds) for part in parts)):
+            raise AttnvizError(
+                f"the parts found for the logit of {self.name} sum to {total:.4f} instead of {logit:.4f}; "
+                "use attnviz ablate, which measures any model"
+            )
+        return LogitParts(
+            parts=parts,
+            logit=logit,
+            difference=difference,
+            token=token,
+            versus=versus,
+            position=finder.path.position,
+            frozen=tuple(frozen_modules),
+            capped=uncapped_value is not None,
+            model=self.name,
+            silent_layers=finder.silent_layers,
+        )
+
+
+def logit_attribution(
+    model: nn.Module, inputs: Any, token: int, position: int = -1, versus: int | None = None
+) -> LogitParts:
     """Computes what each head, each of its keys, and every other part of a model adds directly to a token's logit.
 
     The logit is the sum of these parts if the scales of norms on the way are frozen at their values on this text;
@@ -138,24 +226,25 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
         token: the id of the token.
         position: the index of the token after which it is predicted; -1 is the last.
+        versus: the id of another token, whose logit is subtracted; ``None`` for none.
 
     Raises:
         AttnvizError: if there are several texts, no such token or position, or no logits, or if the logit is not a sum
             of what heads and other parts add.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
-
-    Example:
-        >>> import attnviz, torch
-        >>> from attnviz.models.trained import load_model
-        >>> repeated = torch.tensor([[256, 7, 8, 9, 7, 8]])
-        >>> result = attnviz.logit_attribution(load_model(), repeated, token=9)
-        >>> abs(sum(part.adds for part in result.parts) - result.logit) < 1e-4
-        True
-        >>> max(result.parts, key=lambda part: part.adds).name
-        '1.0'
     """
-    args, kwargs = arguments_of(inputs)
+    with restore_afterwards(model):
+        return attributed_run(model, *arguments_of(inputs), position).parts(token, versus)
+
+
+def attributed_run(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], position: int = -1
+) -> AttributedRun:
+    """Runs a model once on one text, and returns the run, whose logits at a token can be attributed.
+
+    The caller restores the model with `restore_afterwards`.
+    """
     refuse_opaque(model)
     name = type(model).__name__
     token_count = _token_count(args, kwargs)
@@ -163,86 +252,41 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         raise AttnvizError(
             f"no position {position} among {token_count} tokens; choose {-token_count} to {token_count - 1}"
         )
-    with restore_afterwards(model):
-        finder = _PathFinder(model, None)
+    finder = PathFinder(model, None)
 
-        def running_module() -> str:
-            key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
-            return finder.modules.names.get(key[1], "") if key else ""
+    def running_module() -> str:
+        key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
+        return finder.modules.names.get(key[1], "") if key else ""
 
-        tensor_names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-        path = LinearPath(token_count, position % token_count, tensor_names, running_module)
-        assert isinstance(finder.site_observer, _PathObserver)
-        finder.path = finder.site_observer.path = path
-        finder.heads = {}
-        for tensor in tensors_in((args, tuple(kwargs.values()))):
-            path.value(tensor, is_input=True)
-        output = run_observed(finder, args, kwargs)
-        logits = logits_in(output)
-        if logits is None:
-            raise AttnvizError(
-                f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
-            )
-        if not 0 <= token < logits.shape[-1]:
-            raise AttnvizError(f"no token id {token}; choose 0 to {logits.shape[-1] - 1}")
-        return _logit_parts(finder, path.value(logits), token, name)
-
-
-def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
-    """Returns the parts of a token's logit, or of the logit before the soft cap if the model has one."""
-    leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
-    # a soft cap is a tanh over all logits: the path ends there, with one leaf that has an input to go on from
-    is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
-    uncapped_value = leaves[0].value.tanh_input if is_single_leaf else None
-    logits = end if uncapped_value is None else uncapped_value
-    if uncapped_value is not None:
-        # the logits before the cap: back from the input of the tanh through single sources of its size
-        while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
-            logits = logits.sources[0][0]
-        leaves, frozen_modules = _leaves_of_logit(finder.path, logits, token)
-    if not finder.head_counts:
-        raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")
-    if not any(leaf.value in finder.heads for leaf in leaves):
-        modules = finder.modules.modules
-        obstacles = [leaf for leaf in leaves if not isinstance(modules.get(leaf.value.place), nn.Embedding)]
-        largest_leaf = max(obstacles, key=lambda leaf: abs(leaf.amount), default=None)
-        place = largest_leaf.value.place if largest_leaf is not None and largest_leaf.value.rows else ""
-        obstacle = f" ({place} stands between)" if place else ""
+    tensor_names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    path = LinearPath(token_count, position % token_count, tensor_names, running_module)
+    assert isinstance(finder.site_observer, _PathObserver)
+    finder.path = finder.site_observer.path = path
+    finder.heads, finder.attention = {}, []
+    finder.module_calls.keeps_results = False  # which only a run that resumes needs
+    for tensor in tensors_in((args, tuple(kwargs.values()))):
+        path.value(tensor, is_input=True)
+    output = run_observed(finder, args, kwargs)
+    logits = logits_in(output)
+    if logits is None:
         raise AttnvizError(
-            f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
-            f"{obstacle}; use attnviz ablate, which measures any model"
+            f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
         )
-    parts = _parts_of_leaves(finder, leaves)
-    logit = float(logits.row[token])
-    total = sum(part.adds for part in parts)
-    difference = abs(total - logit)
-    # also true of NaN
-    if not difference <= TOLERANCE * max(abs(logit), *(abs(part.adds) for part in parts)):
-        raise AttnvizError(
-            f"the parts found for the logit of {name} sum to {total:.4f} instead of {logit:.4f}; "
-            "use attnviz ablate, which measures any model"
-        )
-    return LogitParts(
-        parts=parts,
-        logit=logit,
-        difference=difference,
-        token=token,
-        position=finder.path.position,
-        frozen=tuple(frozen_modules),
-        capped=uncapped_value is not None,
-        model=name,
-        silent_layers=finder.silent_layers,
-    )
+    return AttributedRun(finder, output, path.value(logits), name)
 
 
-def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
-    """Returns the values whose terms sum to the logit of a token, and the names of the modules with a frozen factor."""
+def _leaves_of_logit(
+    path: LinearPath, end: PathValue, token: int, versus: int | None
+) -> tuple[list[PathLeaf], list[str]]:
+    """Returns the values whose terms sum to a logit or a difference of two, and the modules with a frozen factor."""
     gradient = torch.zeros_like(end.row)
-    gradient[token : token + 1] = 1
+    gradient[token] += 1
+    if versus is not None:
+        gradient[versus] -= 1
     return path.leaves(end, gradient)
 
 
-def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
+def _parts_of_leaves(finder: PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
     """Returns the parts of the logit in the order of the model; parts of equal name and kind are added up."""
     attention_kinds = {call_heads.site.part for calls in finder.heads.values() for call_heads in calls}
     parts: dict[tuple[str, PartKind], LogitPart] = {}
@@ -266,7 +310,7 @@ def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[Logit
     return tuple(sorted(parts.values(), key=order))
 
 
-def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
+def _named_part(leaf: PathLeaf, finder: PathFinder) -> LogitPart:
     """Returns the part of a leaf that holds no head, named after its parameter or module."""
     value = leaf.value
     path = value.origin or value.place

@@ -39,6 +39,8 @@ class LogitParts:
         logit: the logit that the model computed.
         difference: the absolute difference between the sum of the parts and the logit.
         token: the id of the token.
+        versus: the id of the token whose logit is subtracted; ``None`` for a single logit.
+        versus_label: its label.
         position: the index of the token after which it is predicted.
         frozen: the paths of modules whose factors are frozen, the norm before the unembedding first.
         capped: True if ``logit`` is the one before a soft cap.
@@ -59,6 +61,8 @@ class LogitParts:
     frozen: tuple[str, ...]
     capped: bool = False
     label: str = ""
+    versus: int | None = None
+    versus_label: str = ""
     key_labels: tuple[str, ...] = ()
     context_labels: tuple[str, ...] = ()
     model: str = ""
@@ -93,6 +97,8 @@ class LogitParts:
             "model": self.model,
             "token": self.token,
             "label": self.label,
+            "versus": self.versus,
+            "versus_label": self.versus_label,
             "position": self.position,
             "logit": self.logit,
             "difference": self.difference,

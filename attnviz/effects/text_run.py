@@ -175,7 +175,7 @@ class TextRun:
                 for columns in columns_of_heads:
                     set_rows[..., columns] = self._replacement(set_rows[..., columns], site, columns)
             changed_matrix = place.restored(matrix)
-            return _replaced(args, operand, changed_matrix), _replaced(kwargs, operand, changed_matrix)
+            return replaced(args, operand, changed_matrix), replaced(kwargs, operand, changed_matrix)
 
         return edit
 
@@ -222,14 +222,14 @@ def _has_axes(value: object) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0
 
 
-def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
+def replaced(value: Any, old: Tensor, new: Tensor) -> Any:
     """Returns the value with the tensor ``old`` replaced by ``new``, at any depth of tuples, lists and dictionaries."""
     if value is old:
         return new
     if isinstance(value, dict):
-        return {name: _replaced(item, old, new) for name, item in value.items()}
+        return {name: replaced(item, old, new) for name, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_replaced(item, old, new) for item in value)
+        return type(value)(replaced(item, old, new) for item in value)
     return value
 
 

@@ -1,0 +1,269 @@
+"""Explains a prediction of a torch module: its logit as a sum, and what runs without its heads and sources lose.
+
+One run gives the sum. Each check is a run more: without the leading heads, and with the leading source hidden from the
+token that predicts, each beside as many heads or another token, drawn at random.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.base.progress import track
+from attnviz.capture.calls.arguments import bind_dot_product
+from attnviz.capture.flow.products import contraction
+from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
+from attnviz.effects.head_sites import (
+    CleanRun,
+    Edit,
+    EditingMode,
+    Key,
+    ModuleCalls,
+    named_sites,
+    record_calls,
+    restore_afterwards,
+)
+from attnviz.effects.logit_attribution import AttentionPlace, AttributedRun, attributed_run
+from attnviz.effects.logit_parts import LogitPart
+from attnviz.effects.measures import logits_in
+from attnviz.effects.text_run import TextRun, replaced
+from attnviz.effects.why import Candidate, Check, Source, Why
+from attnviz.metrics.head_frame import HeadSet
+from attnviz.text.head_name import HeadName
+from attnviz.text.tokens import Tokens
+
+CANDIDATES = 5  # next tokens that are listed
+DRAWS = 4  # controls of each check; with both checks at most 10 runs, the first one included
+CONTROL_SEED = 0  # of the draws, so that the same text has the same controls
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A prediction to explain: a model with its inputs, for one text.
+
+    Attributes:
+        tokens: the tokens of the queries.
+        context_tokens: the keys of cross-attention; ``None`` if there is none.
+        token: the id of the token to explain; ``None`` for the most probable one.
+        versus: the id of another token, whose logit is subtracted; ``None`` for none.
+        position: the index of the token after which it stands.
+        label: returns the readable label of a token id.
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    tokens: Tokens
+    label: Callable[[int], str]
+    context_tokens: Tokens | None = None
+    token: int | None = None
+    versus: int | None = None
+    position: int = -1
+
+    def explain(self, checks: bool = True) -> Why:
+        """Returns the sum that the logit is, and with ``checks`` what is lost without its leading parts.
+
+        The model runs once, and with checks at most nine times more; its state is the same before and after.
+        """
+        with restore_afterwards(self.model):
+            run = attributed_run(self.model, self.args, dict(self.kwargs), self.position)
+            logits = run.logits.double()
+            if not logits.isfinite().any():
+                raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
+            token = int(logits.argmax()) if self.token is None else self.token
+            if token == self.versus:
+                raise AttnvizError(f"{self.label(token)!r} is compared with itself; give another token to compare with")
+            target = run.parts(token, self.versus)
+            target = replace(
+                target,
+                label=self.label(token),
+                versus_label="" if self.versus is None else self.label(self.versus),
+                key_labels=self.tokens.labels,
+                context_labels=() if self.context_tokens is None else self.context_tokens.labels,
+            )
+            probabilities = logits.softmax(-1)
+            top = probabilities.topk(min(CANDIDATES, len(probabilities)))
+            why = Why(
+                tokens=self.tokens,
+                candidates=tuple(
+                    Candidate(index, self.label(index), float(probabilities[index]), float(logits[index]))
+                    for index in top.indices.tolist()
+                ),
+                target=target,
+                context_tokens=self.context_tokens,
+                model=run.name,
+            )
+            return _checked(self, run, why) if checks else why
+
+    def measured(self, logits: Tensor, token: int) -> float:
+        """Returns the log-probability of a token in nats, less that of the token it is compared with.
+
+        Args:
+            logits: ``(vocabulary,)``.
+        """
+        log_probabilities = logits.double().log_softmax(-1)
+        return float(log_probabilities[token] - (0 if self.versus is None else log_probabilities[self.versus]))
+
+
+def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
+    """Returns the answer with its checks; a remark says what could not be checked, and why."""
+    remarks: list[str] = []
+    draws = np.random.default_rng(CONTROL_SEED)
+    token, heads, source = why.target.token, why.leading_heads, next(iter(why.leading_sources), None)
+    runs: list[tuple[str, Callable[[], Any]]] = []  # what is removed, and the run that returns the model's output
+    if heads:
+        try:
+            clean = named_sites(run.finder, run.output)
+        except AttnvizError as error:
+            remarks.append(f"Not checked without heads: {error}.")
+        else:
+            text_run = TextRun(
+                prediction.model,
+                prediction.args,
+                dict(prediction.kwargs),
+                clean,
+                measure=lambda measured: 0.0,  # the outputs are measured here
+                positions=slice(None),
+                by="zero",
+                resumes=False,
+            )
+            for parts in (heads, *_other_sets(heads, why.target.heads, draws)):
+                names = tuple(sorted(_name_of(part, clean) for part in parts))
+                runs.append(("heads", partial(_output_without, text_run, names)))
+    if source is not None:
+        keys = [source.index, *_other_tokens(source, why, draws)]
+        runs += [("source", partial(_output_hiding, prediction, run, key, source.is_context)) for key in keys]
+
+    intact = prediction.measured(run.logits, token)
+    losses: dict[str, list[float]] = {}
+    for kind, output_of in track(runs, "checking what the prediction rests on"):
+        try:
+            logits = logits_in(output_of())
+        except _CannotHide as error:
+            if not losses.get("source"):
+                remarks.append(str(error))
+            break
+        assert logits is not None
+        rows = logits.reshape(-1, logits.shape[-1])
+        row = rows[run.finder.path.position if len(rows) > 1 else 0]
+        losses.setdefault(kind, []).append(intact - prediction.measured(row, token))
+    checks = []
+    for kind, (lost, *controls) in losses.items():
+        if kind == "heads":
+            checks.append(Check("heads", tuple(part.name for part in heads), lost, np.array(controls)))
+        else:
+            assert source is not None
+            checks.append(Check("source", (source.label,), lost, np.array(controls), source.index, source.is_context))
+    return replace(why, checks=tuple(checks), remarks=(*why.remarks, *remarks))
+
+
+def _output_without(run: TextRun, heads: HeadSet) -> Any:
+    """Returns the model's output without some heads."""
+    [output] = run.outputs(run.clean.sites[0], [heads])
+    return output
+
+
+def _name_of(part: LogitPart, clean: CleanRun) -> HeadName:
+    """Returns the name by which a head of the sum is removed."""
+    kind = "cross" if part.is_cross else "self"
+    same = [head for head in clean.heads if (head.layer, head.head, head.kind) == (part.layer, part.head, kind)]
+    head = next((head for head in same if head.module == part.module), same[0])
+    return HeadName(head.layer, head.head, head.part)
+
+
+def _other_sets(
+    heads: tuple[LogitPart, ...], all_heads: tuple[LogitPart, ...], draws: np.random.Generator
+) -> list[tuple[LogitPart, ...]]:
+    """Returns at most `DRAWS` different sets of as many other heads, drawn at random; all sets if there are few."""
+    others = [part for part in all_heads if part not in heads]
+    size = min(len(heads), len(others))
+    if not size:
+        return []
+    if comb(len(others), size) <= DRAWS:
+        return list(combinations(others, size))
+    sets: dict[tuple[int, ...], None] = {}
+    while len(sets) < DRAWS:
+        sets[tuple(sorted(draws.choice(len(others), size, replace=False).tolist()))] = None
+    return [tuple(others[index] for index in chosen) for chosen in sets]
+
+
+def _other_tokens(source: Source, why: Why, draws: np.random.Generator) -> list[int]:
+    """Returns at most `DRAWS` other tokens that the predicting token sees, without sinks and itself, at random."""
+    axis = why.context_tokens if source.is_context else why.tokens
+    assert axis is not None
+    is_eligible = ~axis.special if source.is_context else ~why.is_sink
+    sums = np.zeros(len(axis), dtype=bool)
+    for part in why.target.heads:
+        if part.keys is not None and part.is_cross == source.is_context:
+            count = min(len(part.keys), len(axis))
+            sums[:count] |= part.keys[:count] != 0
+    is_eligible = is_eligible & sums
+    leading = [leader.index for leader in why.leading_sources if leader.is_context == source.is_context]
+    is_eligible[leading] = False
+    if not source.is_context:
+        is_eligible[why.position] = False
+    others = np.flatnonzero(is_eligible)
+    chosen: list[int] = draws.choice(others, min(DRAWS, len(others)), replace=False).tolist()
+    return chosen
+
+
+class _CannotHide(Exception):
+    """A token cannot be hidden from another in this model; the message is a sentence that says why."""
+
+
+def _output_hiding(prediction: Prediction, run: AttributedRun, key: int, is_context: bool) -> Any:
+    """Returns the model's output if the predicting token sees one key in no layer."""
+    finder = run.finder
+    parts = {heads.site.part for calls in finder.heads.values() for heads in calls}
+    places = [
+        place for place in finder.attention if place.site.part in parts and (place.site.kind == "cross") == is_context
+    ]
+    hidden: set[Key] = set()
+    edits = {place.key: _hiding_edit(place, finder.path.position, key, hidden) for place in places}
+    calls = ModuleCalls()
+    with record_calls(calls), EditingMode(calls, edits):
+        output = prediction.model(*prediction.args, **prediction.kwargs)
+    if hidden != set(edits) or not edits:
+        layers = sorted({place.site.layer for place in places if place.key not in hidden})
+        raise _CannotHide(f"Not checked without sources: a key cannot be hidden in layers {number_ranges(layers)}.")
+    return output
+
+
+def _hiding_edit(place: AttentionPlace, query: int, key: int, hidden: set[Key]) -> Edit:
+    """Returns the edit that hides a key from a query in one attention call, and notes in ``hidden`` that it did.
+
+    A kernel gets a mask. Of attention written by hand, the key's weight goes to the other keys in proportion, which is
+    the softmax without it.
+    """
+    shape = (place.queries, place.keys)
+
+    def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if name == DOT_PRODUCT:
+            arguments = bind_dot_product(*args, **kwargs)
+            if (arguments["query"].shape[-2], arguments["key"].shape[-2]) != shape:
+                return args, kwargs
+            mask = arguments["attn_mask"]
+            if mask is None:
+                mask = torch.ones(shape, dtype=torch.bool, device=arguments["query"].device)
+                mask = mask.tril() if arguments["is_causal"] else mask
+            mask = mask.expand(*mask.shape[:-2], *shape).clone()
+            mask[..., query, key] = False if mask.dtype == torch.bool else -torch.inf
+            hidden.add(place.key)
+            return (), arguments | {"attn_mask": mask, "is_causal": False}
+        product = contraction(name, args, kwargs)
+        if product is None or product.left.shape[-2:] != shape:
+            return args, kwargs
+        weights = product.left.clone()
+        weights[..., query, :] /= 1 - weights[..., query, key, None]
+        weights[..., query, key] = 0
+        hidden.add(place.key)
+        return replaced(args, product.left, weights), replaced(kwargs, product.left, weights)
+
+    return edit
