@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnviz.api.record import record as record
     from attnviz.api.recording import DrawableRecording
     from attnviz.api.recording import load as load
+    from attnviz.api.tokens import tokens as tokens
     from attnviz.attention.modules import MultiHeadAttention as MultiHeadAttention
     from attnviz.attention.modules import SelfAttention as SelfAttention
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
@@ -54,6 +55,7 @@ EXPORTS = {
     "replay": "attnviz.api.reading:replay",
     "steps": "attnviz.api.derived:steps",
     "survey": "attnviz.corpus.survey_model:survey",
+    "tokens": "attnviz.api.tokens:tokens",
 }
 
 

@@ -341,8 +341,8 @@ def from_arrays(
     keys: Any = None,
     mask: Any = None,
     scale: float | None = None,
-    tokens: Labels | None = None,
-    query_tokens: Labels | None = None,
+    tokens: Labels | Tokens | None = None,
+    query_tokens: Labels | Tokens | None = None,
     model: str = "arrays",
 ) -> Recording:
     """Returns a recording of weights, of scores, of both, or of queries and keys.
@@ -360,8 +360,8 @@ def from_arrays(
         mask: ``"causal"``, or true where a query may see a key: ``(queries, keys)`` or anything that broadcasts to the
             maps of a layer. Without a mask, weights that are all 0 above the diagonal count as causal.
         scale: the factor of q·k; ``None`` for 1/√features.
-        tokens: a label for each key, and for each query if there are as many queries.
-        query_tokens: a label for each query, if queries and keys are different tokens.
+        tokens: a label for each key, and for each query if there are as many queries; or `Tokens`.
+        query_tokens: the same of the queries, if queries and keys are different tokens.
         model: the name of the model in captions.
 
     Returns:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from mmap import mmap
 from typing import Any, NamedTuple
@@ -34,7 +33,7 @@ class ArrayText(NamedTuple):
 class AxisLabels:
     """The labels of both axes, which become `Tokens` once the number of tokens is known."""
 
-    def __init__(self, tokens: Labels | None, query_tokens: Labels | None) -> None:
+    def __init__(self, tokens: Labels | Tokens | None, query_tokens: Labels | Tokens | None) -> None:
         for name, labels in (("tokens", tokens), ("query_tokens", query_tokens)):
             if isinstance(labels, str):
                 raise AttnvizError(f"{name} are one text, {labels[:40]!r}; give a list with a label for each token")
@@ -51,18 +50,16 @@ class AxisLabels:
             return key_tokens, key_tokens
         return self._tokens("queries", self.query_tokens, queries), key_tokens
 
-    def _tokens(self, axis: str, labels: Labels | None, count: int) -> Tokens:
+    def _tokens(self, axis: str, labels: Labels | Tokens | None, count: int) -> Tokens:
         """Returns the tokens of an axis, numbered if there are no labels; refuses another number of labels."""
         if (axis, count) not in self.tokens_of_axes:
             if labels is not None and len(labels) != count:
                 raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each")
-            tokens = Tokens.numbered(count)
-            if labels is not None:  # equal labels get one id, so that repeats are found
-                texts = tuple(map(str, labels))
-                id_of_label = {label: number for number, label in enumerate(dict.fromkeys(texts))}
-                ids = np.array([id_of_label[label] for label in texts], dtype=np.int64)
-                tokens = replace(tokens, labels=texts, ids=ids)
-            self.tokens_of_axes[axis, count] = tokens
+            if labels is None:
+                labels = Tokens.numbered(count)
+            elif not isinstance(labels, Tokens):
+                labels = Tokens.labelled(tuple(map(str, labels)), repeats=True)
+            self.tokens_of_axes[axis, count] = labels
         return self.tokens_of_axes[axis, count]
 
 

@@ -82,8 +82,7 @@ class _Axis:
         places = self.kinds[kind]
         has_label = np.isin(np.arange(len(self.ids)), places)
         if not isinstance(labels, Tokens):
-            texts = tuple(visible_label(str(label)) for label in labels)
-            labels = replace(Tokens.numbered(len(texts)), labels=texts)
+            labels = Tokens.labelled(tuple(visible_label(str(label)) for label in labels))
         labels = labels if len(labels) == len(places) else labels.first(len(places))
         if has_label.all():
             return labels, has_label

@@ -244,14 +244,20 @@ class Tokens:
     @classmethod
     def numbered(cls, count: int, prefix: str = "") -> Self:
         """Returns ``count`` tokens without a text or words; each is labelled by ``prefix`` and its position, from 0."""
-        no_numbers = np.full(count, -1, dtype=np.int64)
+        return cls.labelled(tuple(f"{prefix}{position}" for position in range(count)))
+
+    @classmethod
+    def labelled(cls, labels: tuple[str, ...], repeats: bool = False) -> Self:
+        """Returns tokens without a text or words; with ``repeats``, equal labels get one id, as copies have."""
+        number_of_label = {label: number for number, label in enumerate(dict.fromkeys(labels))} if repeats else {}
+        no_numbers = np.full(len(labels), -1, dtype=np.int64)
         return cls.of_text(
             text="",
-            labels=tuple(f"{prefix}{position}" for position in range(count)),
-            ids=no_numbers,
-            offsets=np.zeros((count, 2), dtype=np.int64),
-            words=no_numbers.copy(),
-            special=np.zeros(count, dtype=bool),
+            labels=labels,
+            ids=np.array([number_of_label.get(label, -1) for label in labels], dtype=np.int64),
+            offsets=np.zeros((len(labels), 2), dtype=np.int64),
+            words=no_numbers,
+            special=np.zeros(len(labels), dtype=bool),
         )
 
     def _groups(self, name: str) -> Groups:

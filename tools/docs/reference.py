@@ -25,6 +25,7 @@ VALUES_INTRODUCTION = """## Values and options
 You need not import these: functions return or take them.
 """
 VALUES = (
+    "attnviz.text.tokens.Tokens",
     "attnviz.maps.layer_maps.LayerMaps",
     "attnviz.maps.dense.DenseMaps",
     "attnviz.maps.layer_maps.CellMaps.window",

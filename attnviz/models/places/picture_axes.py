@@ -80,7 +80,7 @@ class PictureAxes:
         """Returns patches with the words that follow them in one sequence."""
         is_placed = places[:, 2] > 0
         labels = tuple("" if placed else CLASS_TOKEN for placed in is_placed.tolist())
-        patches = replace(Tokens.numbered(len(labels)), labels=labels, special=~is_placed, media=words.media)
+        patches = replace(Tokens.labelled(labels), special=~is_placed, media=words.media)
         return with_pictures(patches.joined(words), [self.image], np.where(is_placed, 0, -1), places)
 
     def _other(self, tokens: Tokens) -> Tokens:
@@ -144,7 +144,7 @@ def found_objects(output: Any, class_names: Mapping[int, str]) -> tuple[Tokens, 
     found = [labels[number] for number in np.argsort(-best.cpu().numpy(), kind="stable") if is_found[number]]
     listed = ", ".join(found[:MAX_NAMED_OBJECTS]) + (" …" if len(found) > MAX_NAMED_OBJECTS else "")
     remark = f"The model finds {len(found)} of {len(labels)} objects: {listed}." if found else ""
-    objects = replace(Tokens.numbered(len(labels)), labels=tuple(labels), special=~np.array(is_found, dtype=bool))
+    objects = replace(Tokens.labelled(tuple(labels)), special=~np.array(is_found, dtype=bool))
     return objects, remark or f"The model finds none of {len(labels)} objects."
 
 
@@ -170,4 +170,4 @@ def prompt_tokens(module: "nn.Module", point_count: int) -> Tokens | None:
     scores = ["object score"] if hasattr(module.mask_decoder, "obj_score_token") else []
     labels = (*scores, "quality", *masks, *points, "no point")
     is_special = np.array([label not in (*masks, *points) for label in labels])
-    return replace(Tokens.numbered(len(labels)), labels=labels, special=is_special)
+    return replace(Tokens.labelled(labels), special=is_special)
