@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attnviz.corpus.survey_model import survey as survey
     from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
     from attnviz.explain.explain import explanation as explanation
+    from attnviz.metrics.own_metric import add_metric as add_metric
     from attnviz.report.build import build_report as build_report
     from attnviz.report.picture.options import ReportOptions as ReportOptions
     from attnviz.text.selection import Selection as Selection
@@ -40,6 +41,7 @@ EXPORTS = {
     "Selection": "attnviz.text.selection:Selection",
     "SelfAttention": "attnviz.attention.modules:SelfAttention",
     "SeparateHeads": "attnviz.attention.modules:SeparateHeads",
+    "add_metric": "attnviz.metrics.own_metric:add_metric",
     "ablate": "attnviz.api.ablation:ablate",
     "build_report": "attnviz.report.build:build_report",
     "contributions": "attnviz.api.derived:contributions",

@@ -85,17 +85,19 @@ def show(
     of: Of = "weights",
     logits: declared.Logits = None,
     axes: Axes = None,
+    metric: declared.OwnMetrics = None,
     check: declared.Check = None,
     half: declared.SaveHalf = False,
     recordings: declared.Recordings = None,
     batch: declared.Batch = None,
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
-    from attnviz.cli.runs import read_batch, read_input, record, record_batch, refuse_undrawable
+    from attnviz.cli.runs import add_own_metrics, read_batch, read_input, record, record_batch, refuse_undrawable
     from attnviz.cli.subject import RECORDING
     from attnviz.render.formats import FILMS
 
     refuse_output(output, others=other_suffixes("show"))
+    add_own_metrics(metric)
     has_contributions = of == CONTRIBUTIONS
     if recordings or output.suffix in FILMS:
         from attnviz.cli.decoding import write_film_of_recordings
@@ -259,13 +261,14 @@ def heads(
     output: Output,
     all: All = False,
     of: Of = "weights",
+    metric: declared.OwnMetrics = None,
     effects: declared.EffectsFile = None,
     reference: declared.ReferenceFile = None,
     batch: declared.Batch = None,
     types: declared.KnownTypes = False,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
-    from attnviz.cli.runs import read_texts, record
+    from attnviz.cli.runs import add_own_metrics, read_texts, record
 
     refuse_output(output, "atlas")
     if types:
@@ -286,6 +289,7 @@ def heads(
         tested = ModelSettings(**{name: getattr(settings, name) for name in TESTED_MODEL})
         deliver(battery_report(head_types(open_probed(tested)), fit_options(ReportOptions(look=look), output)), output)
         return
+    add_own_metrics(metric)
     texts = read_texts(input, settings, batch, grouping)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
@@ -495,15 +499,17 @@ def browse(
     look: Look,
     other: declared.Other = None,
     of: Of = "weights",
+    metric: declared.OwnMetrics = None,
     at: declared.At = None,
 ) -> None:
     """Explore all heads in a full-screen view."""
     from attnviz.browse.start import browse, refuse_browse
-    from attnviz.cli.runs import read_input, record
+    from attnviz.cli.runs import add_own_metrics, read_input, record
     from attnviz.cli.subject import Kind, Subject
 
     refuse_browse()
     refuse_uninspected(look)
+    add_own_metrics(metric)
     subject, has_contributions = read_input(input, settings, grouping), of == CONTRIBUTIONS
     if subject.path is not None and subject.kind is Kind.SURVEY:
         from attnviz.cli.surveys import browse_survey_file
@@ -536,15 +542,18 @@ def survey_command(
     settings: Annotated[ModelSettings, TESTED_MODEL],
     selection: Annotated[Selection, ("layers", "heads")],
     token_class: declared.TokenClass = None,
+    metric: declared.OwnMetrics = None,
     output: Annotated[Output, ("output", "force")],
     resume: declared.Resume = False,
 ) -> None:
     """Summarise every head over a corpus and save the result."""
+    from attnviz.cli.runs import add_own_metrics
     from attnviz.cli.surveys import survey_path, write_survey
     from attnviz.models.sources import UNSURVEYED, refuse_untrained
 
     path = survey_path(output, resume)
     refuse_untrained(settings.model, UNSURVEYED)
+    add_own_metrics(metric)
     paths, classes = tuple(corpus or ()), tuple(token_class or ())
     if write_survey(paths, settings, selection, path, output.force, resume, column, tokens, window, classes):
         print_path(path)
@@ -656,10 +665,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
+        from attnviz.base.machine import is_out_of_memory
+        from attnviz.base.own_file import own_traceback
+
+        own_lines = None if is_out_of_memory(error) else own_traceback(error)
         reason = failure_line(error)
-        if reason is None:
+        if own_lines is not None:
+            print(own_lines, end="", file=sys.stderr)
+        elif reason is None:
             raise
-        remark(reason)
+        else:
+            remark(reason)
         return 1
 
 

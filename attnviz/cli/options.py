@@ -139,6 +139,13 @@ Metric = Annotated[
         brief="Measure loss, kl, accuracy, cosine, distance or logit:TOKEN.",
     ),
 ]
+OwnMetrics = Annotated[
+    list[str] | None,
+    Option(
+        "Add a metric of your own, a function of a Python file: mine.py:kurtosis; may be repeated. It runs that file.",
+        panel="Sort",
+    ),
+]
 EffectsFile = Annotated[
     Path | None,
     Option("Add effects from attnviz ablate -o effects.json, to sort and filter heads by.", panel="Input"),

@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,16 @@ COMPARABLE_SETTINGS: dict[str, str | float] = {
     "seed": 3,
     "dropout": 0.5,
 }
+
+
+def add_own_metrics(addresses: Sequence[str] | None) -> None:
+    """Adds the metrics that functions of the user's files define, each named as ``mine.py:kurtosis``."""
+    if addresses:
+        from attnviz.base.own_file import own_function
+        from attnviz.metrics.own_metric import add_metric
+
+        for address in addresses:
+            add_metric(own_function("metric", address))
 
 
 def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | None = None) -> Subject:

@@ -30,23 +30,18 @@ from attnviz.corpus.sums import (
 from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey
 from attnviz.corpus.token_classes import picture_metrics, surveyed_metrics
 from attnviz.maps.saved import read_settings, read_silent_layers, silence_header
+from attnviz.metrics.head_filter import NAME
+from attnviz.metrics.measure import RANGES, ROUNDING, Need
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import TensorFile, Tensors
+    from attnviz.base.tensor_file import Entry, TensorFile, Tensors
 
 MAX_NUMBER = 10**6  # of a layer or a head
-MAX_ENTROPY = 64.0  # bits: the entropy of a row is at most log2 of its keys, and none has 2**64 keys
-ROUNDING = 1e-3  # tolerance: sums of weights in float32 may exceed 1 a little
-LARGEST = {
-    "share": 1 + ROUNDING,
-    "bits": MAX_ENTROPY,
-    "nats": MAX_ENTROPY,
-    "tokens": 2.0**31,
-}  # the largest number of each unit
+LARGEST_SHARE = RANGES["share"][1] + ROUNDING
 FORMAT_VERSION = 1
 SINK_NUMBER = re.compile(r"-?[0-9]{1,18}")  # keys of sink_labels; such numbers fit int64
 SUFFIX = ".safetensors"
@@ -77,7 +72,8 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
         "the number of a layer or head is out of range",
     )
     yield len(set(names)) == len(names), "two heads have the same name"
-    metric_maxima = np.array([LARGEST[metric.unit] for metric in survey.metrics])
+    ranges = np.array([RANGES[metric.unit] for metric in survey.metrics])
+    metric_minima, metric_maxima = ranges[:, 0], ranges[:, 1] + ROUNDING
 
     tallies = survey.tallies
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
@@ -91,14 +87,17 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
     sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies, tallies.beside_sums)
     yield all(((exact_sums.low >= 0) & (exact_sums.low <= MASK)).all() for exact_sums in sums), "a sum exceeds its bits"
-    yield _within(tallies.sums, tallies.count, metric_maxima), "a mean is out of its range"
-    yield _within(tallies.beside_sums, tallies.beside_count, LARGEST["share"]), "a share beside a sink is out of range"
-    yield _within(tallies.squares, tallies.count, metric_maxima**2), "a sum of squares is out of its range"
+    yield _within(tallies.sums, tallies.count, metric_maxima, metric_minima), "a mean is out of its range"
+    yield _within(tallies.beside_sums, tallies.beside_count, LARGEST_SHARE), "a share beside a sink is out of range"
+    yield (
+        _within(tallies.squares, tallies.count, np.maximum(-metric_minima, metric_maxima) ** 2),
+        "a sum of squares is out of its range",
+    )
     total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
     fit_means = (total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all()
     yield bool(fit_means), "a mean of squares is below the square of the mean"
-    yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
-    yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
+    yield _within(tallies.weights, tallies.pairs, LARGEST_SHARE), "a weight is out of its range"
+    yield _within(tallies.entropies, tallies.rows, RANGES["bits"][1]), "an entropy is out of its range"
 
     examples = survey.examples
     has_text = examples.ids != NO_TEXT
@@ -107,9 +106,10 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
     yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
     values = np.where(has_text, examples.values, 0)
-    yield bool(_is_possible(values, metric_maxima[:, None]).all()), "an example's number is out of its range"
+    are_possible = _is_possible(values, metric_minima[:, None], metric_maxima[:, None]).all()
+    yield bool(are_possible), "an example's number is out of its range"
     has_number = ~np.isnan(examples.sample)
-    are_possible = _is_possible(examples.sample, metric_maxima)[has_number].all()
+    are_possible = _is_possible(examples.sample, metric_minima, metric_maxima)[has_number].all()
     yield bool(are_possible), "a number of its sample is out of its range"
     text_numbers = np.array(sorted(examples.texts), dtype=np.int64)
     lengths = np.array([len(examples.texts[number].tokens) for number in text_numbers.tolist()], dtype=np.int64)
@@ -119,15 +119,17 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     yield bool(are_in_text.all()), "an example's query is outside its text"
 
 
-def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) -> bool:
-    """True if each sum is possible for ``counts`` numbers between 0 and ``largest``, except for rounding."""
-    total = sums.total
-    return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
+def _within(
+    sums: ExactSums, counts: IntArray, largest: float | Float64Array, smallest: float | Float64Array = 0.0
+) -> bool:
+    """True if each sum is possible for ``counts`` numbers between these two, except for rounding."""
+    lowest, highest = counts * (smallest - ROUNDING), counts * largest * (1 + ROUNDING)
+    return bool(((sums.total >= lowest) & (sums.total <= highest)).all())
 
 
-def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
-    """Returns, for each number, True if it is between 0 and ``largest``, except for rounding."""
-    return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
+def _is_possible(numbers: FloatArray, smallest: Float64Array, largest: Float64Array) -> BoolArray:
+    """Returns, for each number, True if it is between these two, except for rounding."""
+    return (numbers >= smallest - ROUNDING) & (numbers <= largest * (1 + ROUNDING))
 
 
 def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
@@ -163,6 +165,7 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
     tokens of all example texts.
     """
     texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
+    own_metrics = {metric.name: _own_entry(metric) for metric in survey.metrics if metric.is_own}
     header: Header = {
         "format": FORMAT_VERSION,
         "survey": {
@@ -177,6 +180,7 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
             "heads": [[head.layer, head.head, head.module] for head in survey.heads],
         }
         | silence_header(survey.silent_layers)
+        | ({"own_metrics": own_metrics} if own_metrics else {})
         | ({"remarks": list(survey.remarks)} if survey.remarks else {}),
         "sampled": len(survey.examples.sampled),
         "examples": [
@@ -223,6 +227,7 @@ def from_tensors(file: "Tensors") -> Survey:
         layer, head, module = value
         heads.append(KnownHead(layer, head, module=module))
     known_metrics = {metric.name: metric for metric in (*picture_metrics(), *surveyed_metrics(classes))}
+    known_metrics = {metric.name: metric for metric in _own_metrics(entry)} | known_metrics
     metrics = tuple(known_metrics[name] for name in names if name in known_metrics)
     if not metrics or len(set(names)) < len(names):
         raise AttnvizError(
@@ -255,6 +260,31 @@ def from_tensors(file: "Tensors") -> Survey:
         survey = replace(survey, tallies=tallies, examples=examples)
     refuse_inconsistent(survey, file.what)
     return survey
+
+
+def _own_entry(metric: Metric) -> Header:
+    """Returns what a survey keeps of a user's own metric: everything but its function."""
+    needs = sorted(need.name for need in metric.needs)
+    return {"unit": metric.unit, "meaning": metric.meaning, "needs": needs, "smallest_first": metric.smallest_first}
+
+
+def _own_metrics(entry: "Entry") -> Iterator[Metric]:
+    """Yields the user's own metrics of a survey, without their functions, which no file may name."""
+    for name in entry.optional_value("own_metrics", dict) or {}:
+        own = entry.entry("own_metrics").entry(name)
+        needs = own.lines("needs")
+        unit = own.line("unit")
+        if not re.fullmatch(NAME, name) or unit not in RANGES or not set(needs) <= Need.__members__.keys():
+            raise entry.refusal("has 'own_metrics' that are no metrics")
+        yield Metric(
+            name,
+            name[:9],
+            unit,
+            own.line("meaning"),
+            frozenset(Need[need] for need in needs),
+            smallest_first=own.required_value("smallest_first", bool),
+            is_own=True,
+        )
 
 
 def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:

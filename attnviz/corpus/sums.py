@@ -30,8 +30,9 @@ SUM_BITS = {
     "bits": 40,
     "nats": 40,
     "tokens": 32,
+    "": 32,
 }  # bits after the binary point of a sum, by the unit of its numbers
-SQUARE_BITS = {"share": 40, "bits": 40, "nats": 40, "tokens": 18}
+SQUARE_BITS = {"share": 40, "bits": 40, "nats": 40, "tokens": 18, "": 18}
 WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS, REST_BITS = 36, 24, 36, 40
 NO_SINK = -2  # in place of a label's number before the first text
 VARIOUS_SINKS = -3  # in place of a label's number if the sinks of texts differ
@@ -91,13 +92,16 @@ def histogram_edges(unit: str) -> Float64Array:
     """Returns the edges of the bins for numbers of a unit, ``(HISTOGRAM_BINS + 1,)``, in that unit.
 
     Bins of shares are narrow near 0 and 1: ``sin² x`` of even steps. Bins of bits and nats are even, and those
-    of tokens grow by a constant factor. The outermost bins also count the numbers outside the edges.
+    of tokens grow by a constant factor, as those of numbers without a unit do on both sides of 0. The outermost bins
+    also count the numbers outside the edges.
     """
     steps = np.linspace(0, 1, HISTOGRAM_BINS + 1)
     if unit == "share":
         return np.asarray(np.sin(steps * np.pi / 2) ** 2)
     if unit in MAX_ENTROPIES:
         return np.asarray(steps * MAX_ENTROPIES[unit])
+    if not unit:
+        return np.asarray(np.sinh((2 * steps - 1) * np.arcsinh(MAX_DISTANCE)))
     return np.asarray(np.expm1(steps * np.log1p(MAX_DISTANCE)))
 
 

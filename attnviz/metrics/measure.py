@@ -13,6 +13,15 @@ from attnviz.base.errors import AttnvizError, choices
 
 NOTHING_ELSE = "queries that see two keys or more"
 NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
+# the smallest and the largest number of each unit that a survey sums; 2**64 keys have 64 bits of entropy
+RANGES = {
+    "share": (0.0, 1.0),
+    "bits": (0.0, 64.0),
+    "nats": (0.0, 64.0),
+    "tokens": (0.0, 2.0**31),
+    "": (-(2.0**21), 2.0**21),
+}
+ROUNDING = 1e-3  # tolerance: sums of weights in float32 may exceed 1 a little
 
 
 class Need(Enum):
@@ -72,6 +81,7 @@ class Measure:
     needs: Needs = frozenset()  # the conditions under which a head has the number; empty if every head has it
     # true if heads sorted by it begin with the smallest number, as for an error
     smallest_first: bool = field(default=False, kw_only=True)
+    is_own: bool = field(default=False, kw_only=True)  # true for a metric of the user's own, which lists show first
 
     @property
     def reason(self) -> str:

@@ -233,10 +233,9 @@ def frame_report(
 
 
 def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns the metrics that fit the width: the one that sorts, then those of `FIRST_SHOWN`, then others."""
-    sort_names = [options.sort.removeprefix("-")] if options.sort else []
-    applicable = {metric.name: metric for metric in table.applicable}
-    names = [name for name in dict.fromkeys((*sort_names, *FIRST_SHOWN, *applicable)) if name in applicable]
+    """Returns the first metrics of `_ordered_metrics` that fit the width."""
+    applicable = _ordered_metrics(table, options)
+    names = list(applicable)
     head_width = max(map(len, ("head", *(row.title for row in table.rows))))
     free_columns = options.look.width - head_width - 2  # two columns of gap between head and pattern
     columns_of_metric = NUMBER_COLUMNS + (SPREAD_COLUMNS if table.texts > 1 else 0)
@@ -249,6 +248,15 @@ def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, 
     if "sink" not in listed_names:
         listed_names = fitting_names(lists_sink=False)
     return tuple(applicable[name] for name in listed_names)
+
+
+def _ordered_metrics(table: HeadFrame, options: ReportOptions) -> dict[str, Measure]:
+    """Returns the metrics by name: the one that sorts, then the user's own, those of `FIRST_SHOWN`, and others."""
+    applicable = {metric.name: metric for metric in table.applicable}
+    sort_names = [options.sort.removeprefix("-")] if options.sort else []
+    own_names = [name for name, metric in applicable.items() if metric.is_own]
+    names = dict.fromkeys((*sort_names, *own_names, *FIRST_SHOWN, *applicable))
+    return {name: applicable[name] for name in names if name in applicable}
 
 
 def _pattern_text(row: HeadRow, lists_sink: bool) -> str:
@@ -295,10 +303,7 @@ def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, .
     """Returns the metrics of an atlas, in the order of the table: all if the options ask for all or for a page."""
     if options.all or not options.medium.draws_maps:
         return table.applicable
-    sort_names = [options.sort.removeprefix("-")] if options.sort else []
-    names = dict.fromkeys((*sort_names, *FIRST_SHOWN, *(metric.name for metric in table.applicable)))
-    applicable = {metric.name for metric in table.applicable}
-    drawn_names = [name for name in names if name in applicable][:MAX_DRAWN]
+    drawn_names = list(_ordered_metrics(table, options))[:MAX_DRAWN]
     return tuple(metric for metric in table.applicable if metric.name in drawn_names)
 
 
@@ -306,18 +311,21 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
     """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale."""
     if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
-    names: dict[str, list[str]] = {}  # of the metrics in each unit
+    scales = {
+        metric.name: metric.unit or metric.name for metric in metrics
+    }  # numbers without a unit have no common one
+    names: dict[str, list[str]] = {}  # of the metrics on each scale
     for metric in metrics:
-        names.setdefault(metric.unit, []).append(metric.name)
-    quantities = {unit: METRIC_QUANTITIES[unit] for unit in names}
+        names.setdefault(scales[metric.name], []).append(metric.name)
+    quantities = {scales[metric.name]: METRIC_QUANTITIES[metric.unit] for metric in metrics}
     if len(names) > 1:  # each scale names its metrics
-        largest_unit = max(names, key=lambda unit: len(names[unit]))
-        for unit, metric_names in names.items():
-            has_most = unit == largest_unit and len(metric_names) > MAX_NAMED_METRICS
+        largest_scale = max(names, key=lambda scale: len(names[scale]))
+        for scale, metric_names in names.items():
+            has_most = scale == largest_scale and len(metric_names) > MAX_NAMED_METRICS
             metrics_text = "all others" if has_most else ", ".join(metric_names)
-            quantities[unit] = quantities[unit].with_name(f"{metrics_text}: {quantities[unit].name}")
+            quantities[scale] = quantities[scale].with_name(f"{metrics_text}: {quantities[scale].name}")
     return [
-        layers_by_heads(table.rows, table.column(metric.name).tolist(), metric.name, quantities[metric.unit])
+        layers_by_heads(table.rows, table.column(metric.name).tolist(), metric.name, quantities[scales[metric.name]])
         for metric in metrics
     ]
 

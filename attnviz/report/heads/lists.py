@@ -25,6 +25,7 @@ METRIC_QUANTITIES = {
     "seconds": Quantity("seconds", ".3f"),
     "norm": Quantity("norm of the contributions", ".2f"),
     "times": Quantity("times an even share", ".1f"),
+    "": Quantity("number", ".2f", any_sign=True),
     "change": Quantity("change without the head", "+.4f", centred=True, steps="sqrt"),
 }
 UNIT_ENDINGS = {
@@ -35,6 +36,7 @@ UNIT_ENDINGS = {
     "seconds": " in seconds",
     "norm": "",
     "times": "",
+    "": "",
     "change": "",
 }
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
