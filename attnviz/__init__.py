@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from attnviz.api.recording import DrawableRecording
     from attnviz.api.recording import load as load
     from attnviz.api.tokens import tokens as tokens
+    from attnviz.api.why import why as why
     from attnviz.attention.modules import MultiHeadAttention as MultiHeadAttention
     from attnviz.attention.modules import SelfAttention as SelfAttention
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
     from attnviz.base.errors import AttnvizError as AttnvizError
     from attnviz.corpus.survey_model import survey as survey
-    from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
     from attnviz.explain.explain import explanation as explanation
     from attnviz.metrics.own_metric import add_metric as add_metric
     from attnviz.report.build import build_report as build_report
@@ -50,7 +50,6 @@ EXPORTS = {
     "from_arrays": "attnviz.api.derived:from_arrays",
     "frames": "attnviz.api.places:frames",
     "load": "attnviz.api.recording:load",
-    "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "patches": "attnviz.api.places:patches",
     "reading": "attnviz.api.reading:reading",
     "record": "attnviz.api.record:record",
@@ -58,6 +57,7 @@ EXPORTS = {
     "steps": "attnviz.api.derived:steps",
     "survey": "attnviz.corpus.survey_model:survey",
     "tokens": "attnviz.api.tokens:tokens",
+    "why": "attnviz.api.why:why",
 }
 
 

@@ -99,23 +99,14 @@ def _largest_difference(folder: Path) -> float:
     model, largest = _loaded_model(folder), 0.0
     for name, expected in json.loads((folder / RESULTS_FILE).read_text()).items():
         position, token = map(int, name.split(","))
-        attribution, contrast = (
-            attnviz.logit_attribution(model, _input_ids(), token_of_logit, position)
-            for token_of_logit in (token, CONTRAST)
-        )
+        parts = attnviz.why(model, _input_ids(), token, CONTRAST, position, checks=False).target
         heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-        ours = {
-            f"L{layer}H{head}": attribution[f"{layer}.{head}"].adds - contrast[f"{layer}.{head}"].adds
-            for layer, head in heads
-        }
-        ours |= {
-            label: attribution[name].adds - contrast[name].adds
-            for label, name in (("embed", "wte"), ("pos_embed", "wpe"))
-        }
+        ours = {f"L{layer}H{head}": parts[f"{layer}.{head}"].adds for layer, head in heads}
+        ours |= {"embed": parts["wte"].adds, "pos_embed": parts["wpe"].adds}
         differences = [abs(added - expected[label]) for label, added in ours.items()]
         for layer in range(LAYERS):
             names = [*(f"{layer}.{head}" for head in range(HEADS)), f"{layer}.mlp", f"{layer}.bias"]
-            added = sum(attribution[name].adds - contrast[name].adds for name in names)
+            added = sum(parts[name].adds for name in names)
             differences.append(abs(added - expected[f"{layer}_attn_out"] - expected[f"{layer}_mlp_out"]))
         largest = max(largest, *differences)
     return largest

@@ -178,9 +178,11 @@ def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outco
             if kind == "reformer":
                 config.is_decoder = True  # without it, no language head
             model = language_model(config).eval()
-            parts = attnviz.logit_attribution(model, one_text, token=5, position=TEXT_END)
+            why = attnviz.why(model, one_text, token=5, position=TEXT_END)
+            parts = why.target
             size = max(abs(parts.logit), *(abs(part.adds) for part in parts.parts))
             is_right, error = parts.difference < FIDELITY * size, parts.difference
+            is_right &= all(np.isfinite([check.lost, *check.controls]).all() for check in why.checks)
         elif question == CONTRIBUTIONS:
             with torch.no_grad(), attnviz.record(model, dense=True, values=True) as recording:
                 run(model, one_text)

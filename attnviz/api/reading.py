@@ -21,6 +21,7 @@ from attnviz.text.server_answer import ServerAnswer
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnviz.effects.why import Why
     from attnviz.metrics.unit_shares import UnitChecks
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.reader import Use
@@ -53,6 +54,31 @@ class Reading(DrawableRecording):
         """
         with self.live.unchanged():
             return self.live.reader(self.model_settings, self.use).compute(self.example, layer)
+
+    def why(
+        self,
+        token: int | str | None = None,
+        versus: int | str | None = None,
+        position: int | None = None,
+        *,
+        checks: bool = True,
+    ) -> "Why":
+        """Explains why the model predicts a token after this example, as ``attnviz.why`` and ``attnviz why`` do.
+
+        Args:
+            token: the token to explain, by its label or id; ``None`` for the most probable one.
+            versus: another token, whose logit is subtracted.
+            position: the index of the token after which the prediction stands; ``None`` as in ``attnviz.why``.
+            checks: false to leave the checks out.
+
+        Raises:
+            AttnvizError: what ``attnviz.why`` refuses.
+        """
+        from attnviz.api.why import PREDICTING, why_of_example
+
+        with self.live.unchanged():
+            reader = self.live.reader(self.model_settings, PREDICTING.get(self.use, self.use))
+            return why_of_example(reader, self.example, token, versus, position, checks=checks)
 
     def check(self, by: str, count: int = 3, *, layers: str | None = None, heads: str | None = None) -> "UnitChecks":
         """Returns the attention of the answer, the last unit, on each earlier unit, and what it loses without the unit.

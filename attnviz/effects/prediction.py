@@ -49,7 +49,7 @@ class Prediction:
     """A prediction to explain: a model with its inputs, for one text.
 
     Attributes:
-        tokens: the tokens of the queries.
+        tokens: the tokens of the queries; ``None`` to number them.
         context_tokens: the keys of cross-attention; ``None`` if there is none.
         token: the id of the token to explain; ``None`` for the most probable one.
         versus: the id of another token, whose logit is subtracted; ``None`` for none.
@@ -60,8 +60,8 @@ class Prediction:
     model: nn.Module
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    tokens: Tokens
-    label: Callable[[int], str]
+    tokens: Tokens | None = None
+    label: Callable[[int], str] = str
     context_tokens: Tokens | None = None
     token: int | None = None
     versus: int | None = None
@@ -77,6 +77,11 @@ class Prediction:
             logits = run.logits.double()
             if not logits.isfinite().any():
                 raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
+            tokens, context = self.tokens, self.context_tokens
+            if tokens is None:
+                tokens = Tokens.numbered(run.finder.path.tokens)
+                cross_keys = [place.keys for place in run.finder.attention if place.site.kind == "cross"]
+                context = Tokens.numbered(cross_keys[0]) if cross_keys else None
             token = int(logits.argmax()) if self.token is None else self.token
             if token == self.versus:
                 raise AttnvizError(f"{self.label(token)!r} is compared with itself; give another token to compare with")
@@ -85,19 +90,19 @@ class Prediction:
                 target,
                 label=self.label(token),
                 versus_label="" if self.versus is None else self.label(self.versus),
-                key_labels=self.tokens.labels,
-                context_labels=() if self.context_tokens is None else self.context_tokens.labels,
+                key_labels=tokens.labels,
+                context_labels=() if context is None else context.labels,
             )
             probabilities = logits.softmax(-1)
             top = probabilities.topk(min(CANDIDATES, len(probabilities)))
             why = Why(
-                tokens=self.tokens,
+                tokens=tokens,
                 candidates=tuple(
                     Candidate(index, self.label(index), float(probabilities[index]), float(logits[index]))
                     for index in top.indices.tolist()
                 ),
                 target=target,
-                context_tokens=self.context_tokens,
+                context_tokens=context,
                 model=run.name,
             )
             return _checked(self, run, why) if checks else why

@@ -14,6 +14,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.effects.routes import Routes
 from attnviz.text.tokens import Tokens
 
 MAX_LEADING = 4  # heads, or source tokens, that a sentence names
@@ -99,7 +100,7 @@ class Why:
     target: LogitParts
     context_tokens: Tokens | None = None
     checks: tuple[Check, ...] = ()
-    routes: object | None = None
+    routes: Routes | None = None
     units: object | None = None
     model: str = ""
     title: str = ""

@@ -14,6 +14,7 @@ from attnviz.models.digit_picture import (
     PATCHES,
     PICTURE_ID,
     SAMPLE_WORD,
+    VOCABULARY,
     WORDS,
     ink_of,
     patch_places,
@@ -145,6 +146,10 @@ class TrainedPictureReader(Reader):
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
         """Returns a word or digit that the model knows, whether or not the text has it."""
         return FoundToken(word_id(label), label)
+
+    def label_of(self, token_id: int, tokens: "Tokens") -> str:
+        """Returns a word or digit that the model knows."""
+        return VOCABULARY[token_id]
 
     def vocabulary(self) -> Vocabulary:
         """Returns the ids of the words that name cells, and of the patches of a picture, which come before a text."""

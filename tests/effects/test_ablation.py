@@ -16,6 +16,7 @@ from attnviz.effects import ablation
 from attnviz.effects.ablation import chosen_sets
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.head_sites import CleanRun
+from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
@@ -282,7 +283,7 @@ def test_contributions_through_several_maps_are_refused_and_logits_still_sum() -
         attnviz.record(model, layers=[0], values=True, stop=True),
     ):
         model(IDS[:1], use_cache=False)
-    parts = attnviz.logit_attribution(model, {"input_ids": IDS[:1], "use_cache": False}, 7)
+    parts = logit_attribution(model, {"input_ids": IDS[:1], "use_cache": False}, 7)
     assert parts.difference < 1e-5
     assert sum(part.kind == "head" for part in parts.parts) == LAYERS * HEADS
 
@@ -410,7 +411,7 @@ def test_heads_of_a_layer_without_attention_are_refused_by_what_it_computes() ->
     for choice in choices:
         with pytest.raises(AttnvizError, match=message):
             attnviz.ablate(model, ids, "loss", **choice)
-    parts = attnviz.logit_attribution(model, ids, 7)
+    parts = logit_attribution(model, ids, 7)
     for selection in (Selection(layers=(3,)), Selection(pairs=((3, 0),))):
         with pytest.raises(AttnvizError, match=message):
             logit_report(parts, ReportOptions(selection=selection))
@@ -422,7 +423,7 @@ def test_effects_and_logits_say_which_layers_have_no_attention_unless_layers_are
     assert attnviz.ablate(model, ids, "loss").remarks == remarks
     assert attnviz.ablate(model, ids, "loss", top=1).remarks == remarks
     assert attnviz.ablate(model, ids, "loss", heads=["1.0"]).remarks == ()
-    report = logit_report(attnviz.logit_attribution(model, ids, 7), ReportOptions())
+    report = logit_report(logit_attribution(model, ids, 7), ReportOptions())
     assert report.remarks[-2:] == remarks
 
 

@@ -13,6 +13,7 @@ from transformers.modeling_utils import AttentionInterface
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 import attnviz
+from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.maps.layer_maps import cell_maps
 from tests.capture.small_architectures import MODELS, build
 
@@ -140,7 +141,7 @@ def test_heads_of_gated_models_are_those_of_hooks(kind: str) -> None:
 
     if not KINDS[kind]:
         return
-    parts = attnviz.logit_attribution(model, IDS, token=TOKEN)
+    parts = logit_attribution(model, IDS, token=TOKEN)
     assert parts.difference < 1e-5
     if KINDS[kind] == "norms":
         return

@@ -9,8 +9,8 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.models.trained import held_out_repeats, load_model
 from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH
 from tests.small_models import GROUPED, SMALL
@@ -44,7 +44,7 @@ def model_of(name: str, config: dict[str, Any]) -> nn.Module:
 @pytest.mark.parametrize("position", [POSITION, -1])
 def test_the_parts_of_any_model_sum_to_its_logit(name: str, position: int) -> None:
     model = model_of(name, MODELS[name])
-    found = attnviz.logit_attribution(model, {"input_ids": IDS, "use_cache": False}, TOKEN, position)
+    found = logit_attribution(model, {"input_ids": IDS, "use_cache": False}, TOKEN, position)
     with torch.no_grad():
         logit = float(model(IDS).logits[0, position, TOKEN])
     if found.capped:
@@ -94,7 +94,7 @@ def gpt2_parts(model: Any) -> dict[str, Tensor]:
 
 def test_heads_and_their_keys_add_what_plain_tensors_say() -> None:
     model = model_of("GPT2LMHeadModel", GPT2)
-    found = attnviz.logit_attribution(model, IDS, TOKEN, POSITION)
+    found = logit_attribution(model, IDS, TOKEN, POSITION)
     with torch.no_grad():
         expected = gpt2_parts(model)
     for part in found.parts:
@@ -142,7 +142,7 @@ def test_a_model_written_by_hand_has_its_norm_and_unembedding_found(embedding: t
     torch.manual_seed(0)
     model = Handmade()
     model.embedding = embedding(50, WIDTH)
-    found = attnviz.logit_attribution(model, IDS, TOKEN)
+    found = logit_attribution(model, IDS, TOKEN)
     logit = float(model(IDS)[0, -1, TOKEN].detach())
     assert sum(part.adds for part in found.parts) == pytest.approx(logit, abs=1e-5)
     assert [part.name for part in found.heads] == ["0.0", "0.1", "0.2", "0.3"]
@@ -161,7 +161,7 @@ class Halved(Handmade):
 def test_factor_of_addmm_scales_what_heads_add() -> None:
     torch.manual_seed(0)
     model = Halved()
-    found = attnviz.logit_attribution(model, IDS, TOKEN)
+    found = logit_attribution(model, IDS, TOKEN)
     assert sum(part.adds for part in found.parts) == pytest.approx(float(model(IDS)[0, -1, TOKEN].detach()), abs=1e-5)
     assert found.difference < 1e-5
 
@@ -175,7 +175,7 @@ class Rounded(Handmade):
 
 def test_a_rounded_quotient_is_not_followed_as_a_linear_one() -> None:
     with pytest.raises(AttnvizError, match="the logits of Rounded are not a sum of its heads' outputs"):
-        attnviz.logit_attribution(Rounded(), IDS, TOKEN)
+        logit_attribution(Rounded(), IDS, TOKEN)
 
 
 class Hybrid(Handmade):
@@ -197,7 +197,7 @@ class Hybrid(Handmade):
 def test_a_mixer_that_is_no_attention_has_its_name_and_other_modules_are_the_feed_forward_part() -> None:
     torch.manual_seed(0)
     model = Hybrid()
-    found = attnviz.logit_attribution(model, IDS, TOKEN)
+    found = logit_attribution(model, IDS, TOKEN)
     assert {"1.conv", "1.mlp"} <= {part.name for part in found.parts}
     logit = float(model(IDS)[0, -1, TOKEN].detach())
     assert sum(part.adds for part in found.parts) == pytest.approx(logit, abs=1e-5)
@@ -205,7 +205,7 @@ def test_a_mixer_that_is_no_attention_has_its_name_and_other_modules_are_the_fee
 
 def test_the_trained_model_goes_on_because_heads_of_layer_1_find_what_came_next_before() -> None:
     ids, _ = held_out_repeats()
-    found = attnviz.logit_attribution(load_model(), ids[:1], int(ids[0, 101]), 100)
+    found = logit_attribution(load_model(), ids[:1], int(ids[0, 101]), 100)
     assert found["1.0"].adds + found["1.1"].adds > 0.9 * found.logit
     for name in ("1.0", "1.1"):
         keys = found[name].keys
@@ -221,7 +221,7 @@ def test_the_model_is_as_it_was(fails: BaseException | None) -> None:
     torch.manual_seed(3)
     expected = torch.random.get_rng_state()
     if fails is None:
-        attnviz.logit_attribution(model, IDS, TOKEN)
+        logit_attribution(model, IDS, TOKEN)
     else:
 
         def interrupt(*_: object) -> None:
@@ -229,7 +229,7 @@ def test_the_model_is_as_it_was(fails: BaseException | None) -> None:
 
         handle = model.get_submodule("transformer.ln_f").register_forward_hook(interrupt)
         with pytest.raises(type(fails)):
-            attnviz.logit_attribution(model, IDS, TOKEN)
+            logit_attribution(model, IDS, TOKEN)
         handle.remove()
     assert torch.equal(torch.random.get_rng_state(), expected)
     assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
@@ -241,13 +241,13 @@ def test_the_model_is_as_it_was(fails: BaseException | None) -> None:
 def test_what_has_no_unembedding_or_none_that_heads_add_to_is_refused() -> None:
     bert = model_of("BertForMaskedLM", SMALL)
     with pytest.raises(AttnvizError, match=r"not a sum of its heads' outputs.*cls\.predictions\.transform"):
-        attnviz.logit_attribution(bert, IDS, TOKEN)
+        logit_attribution(bert, IDS, TOKEN)
     with pytest.raises(AttnvizError, match="the output of BertModel has no logits of tokens"):
-        attnviz.logit_attribution(bert.get_submodule("bert"), IDS, TOKEN)
+        logit_attribution(bert.get_submodule("bert"), IDS, TOKEN)
     with pytest.raises(AttnvizError, match="no token id 50; choose 0 to 49"):
-        attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), IDS, 50)
+        logit_attribution(model_of("GPT2LMHeadModel", GPT2), IDS, 50)
     without_attention = nn.Sequential(nn.Embedding(50, WIDTH), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 50))
     with pytest.raises(AttnvizError, match="no attention call in the forward pass of Sequential"):
-        attnviz.logit_attribution(without_attention, IDS, TOKEN)
+        logit_attribution(without_attention, IDS, TOKEN)
     with pytest.raises(AttnvizError, match="2 texts at once"):
-        attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), torch.cat([IDS, IDS]), TOKEN)
+        logit_attribution(model_of("GPT2LMHeadModel", GPT2), torch.cat([IDS, IDS]), TOKEN)

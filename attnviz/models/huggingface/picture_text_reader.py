@@ -23,6 +23,7 @@ from attnviz.models.huggingface.tokens import (
     shifted_right,
     single_token,
     tokens_of_ids,
+    vocabulary_label,
     with_generated,
     written_tokens,
 )
@@ -167,6 +168,10 @@ class PictureTextReader(MediaReader):
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
         """Returns a token of the vocabulary, as `single_token` finds it."""
         return single_token(self._tokenizer, label)
+
+    def label_of(self, token_id: int, tokens: "Tokens") -> str:
+        """Returns the label of a token of the vocabulary."""
+        return vocabulary_label(self._tokenizer, token_id)
 
     def read(self, example: Example) -> Prepared:
         """Prepares a text with its pictures: the model's inputs, and the tokens with their places.

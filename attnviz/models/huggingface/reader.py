@@ -397,6 +397,12 @@ class HuggingFaceReader(FolderReader):
 
         return single_token(self.loaded[1], label)
 
+    def label_of(self, token_id: int, tokens: "Tokens") -> str:
+        """Returns the label of a token of the vocabulary."""
+        from attnviz.models.huggingface.tokens import vocabulary_label
+
+        return vocabulary_label(self.loaded[1], token_id)
+
     def ordinary_ids(self) -> "IntArray":
         """Returns the ids that both embedding and tokenizer have, except special tokens."""
         table: Any = self.text_model.get_input_embeddings()

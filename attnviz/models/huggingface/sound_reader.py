@@ -15,7 +15,7 @@ from attnviz.models.huggingface.loading import (
     refusals,
 )
 from attnviz.models.huggingface.reader import MediaReader
-from attnviz.models.reading.example import Example, Prepared
+from attnviz.models.reading.example import Example, FoundToken, Prepared
 from attnviz.models.reading.media_tokens import frame_tokens
 from attnviz.text.tokens import Tokens, refuse_large
 
@@ -139,6 +139,18 @@ class SoundReader(MediaReader):
             attention,
             title=sound.title,
         )
+
+    def find_token(self, label: str, tokens: Tokens) -> FoundToken:
+        """Returns a token of the decoder's vocabulary, as `single_token` finds it."""
+        from attnviz.models.huggingface.tokens import single_token
+
+        return single_token(self.loaded.tokenizer, label)
+
+    def label_of(self, token_id: int, tokens: Tokens) -> str:
+        """Returns the label of a token of the decoder's vocabulary."""
+        from attnviz.models.huggingface.tokens import vocabulary_label
+
+        return vocabulary_label(self.loaded.tokenizer, token_id)
 
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
         """Records one sound; groups the frames of each spoken word if the model's settings list alignment heads.

@@ -290,11 +290,11 @@ def single_token(tokenizer: Any, typed: str) -> FoundToken:
     tokens = list(dict.fromkeys(token for token in written_tokens if token is not None))
     if not tokens:
         raise AttnvizError(f"{typed!r} is not a single token of the model; give a word that is one")
-    label = _vocabulary_label(tokenizer, tokens[0])
+    label = vocabulary_label(tokenizer, tokens[0])
     if len(tokens) == 1:
         is_as_written = label == visible_label(written)
         return FoundToken(tokens[0], label, "" if is_as_written else f"{typed!r} is the token “{label}” here.")
-    other_label = _vocabulary_label(tokenizer, tokens[1])
+    other_label = vocabulary_label(tokenizer, tokens[1])
     return FoundToken(
         tokens[0], label, f"“{label}” is the token as typed; “{other_label}” is another, asked for as {twin!r}."
     )
@@ -314,9 +314,9 @@ def _token_written(tokenizer: Any, written: str) -> int | None:
     return int(ids[0]) if starts_with_space or not name.startswith(tuple(SPACES)) else None
 
 
-def _vocabulary_label(tokenizer: Any, token: int) -> str:
+def vocabulary_label(tokenizer: Any, token: int) -> str:
     """Returns the label of a token of the vocabulary, with a visible space if it begins with one."""
-    name = str(tokenizer.convert_ids_to_tokens([token])[0])
+    [name] = token_names(tokenizer, [token])
     text = str(tokenizer.decode([token], clean_up_tokenization_spaces=False)) or name
     begins_with_space = name.startswith(tuple(SPACES)) and not text.startswith(" ")
     return visible_label(f" {text}" if begins_with_space else text)

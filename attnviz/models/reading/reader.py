@@ -166,6 +166,13 @@ class Reader(ABC):
             raise AttnvizError(f"no token {label!r} in the text; {self.name} knows only the text's tokens: give one")
         return FoundToken(int(tokens.ids[positions[0]]), tokens.labels[positions[0]])
 
+    def label_of(self, token_id: int, tokens: "Tokens") -> str:
+        """Returns the label of a token of the vocabulary, as the text has it; ``[7]`` for one that it does not have."""
+        import numpy as np
+
+        positions = np.flatnonzero(tokens.ids == token_id)
+        return tokens.labels[positions[0]] if len(positions) else f"[{token_id}]"
+
     def ordinary_ids(self) -> "IntArray":
         """Returns every id of the model's first embedding; subclasses that know special tokens leave them out."""
         import numpy as np

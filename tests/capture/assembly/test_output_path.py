@@ -13,6 +13,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.output_path import OutputPath
+from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.saved import load
 
@@ -195,7 +196,7 @@ def test_contributions_are_those_of_plain_tensors(name: str, surroundings: str) 
 @torch.no_grad()
 def test_terms_of_a_logit_are_those_of_plain_tensors(name: str, surroundings: str) -> None:
     model = layer_of(name, surroundings)
-    parts = attnviz.logit_attribution(model, IDS, token=7, position=4)
+    parts = logit_attribution(model, IDS, token=7, position=4)
     row = model.unembedding.weight[7]
     if surroundings == "sandwich norms":
         row = row * model.after.weight * scale(model.seen.added)[0, 4]
