@@ -13,6 +13,7 @@ from attnviz.media.image import image_source, refuse_single_image
 from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 from attnviz.models.reading.captured import record_module
 from attnviz.models.reading.example import Example, Prepared
+from attnviz.models.reading.reader import PREDICTING
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
 from attnviz.text.selection import Grouping, Selection
@@ -74,11 +75,9 @@ class Reading(DrawableRecording):
         Raises:
             AttnvizError: what ``attnviz.why`` refuses.
         """
-        from attnviz.api.why import PREDICTING, why_of_example
-
         with self.live.unchanged():
             reader = self.live.reader(self.model_settings, PREDICTING.get(self.use, self.use))
-            return why_of_example(reader, self.example, token, versus, position, checks=checks)
+            return reader.why(self.example, token, versus, position, checks=checks)
 
     def check(self, by: str, count: int = 3, *, layers: str | None = None, heads: str | None = None) -> "UnitChecks":
         """Returns the attention of the answer, the last unit, on each earlier unit, and what it loses without the unit.

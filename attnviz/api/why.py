@@ -1,21 +1,13 @@
-"""Explains why a model predicts a token: ``why(model, inputs)``, and the same for an example of a reader."""
+"""Explains why a model that the caller has loaded predicts a token: ``why(model, inputs)``."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnviz.api.reading import Reading
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.why import Why
-from attnviz.models.reading.example import Example, FoundToken
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from attnviz.models.reading.reader import Reader, Use
-
-# The purpose of a reader that predicts, by the purpose of the one that records.
-PREDICTING: Mapping["Use", "Use"] = {"maps": "predictions", "pictures": "answers", "images": "labels"}
 
 
 def why(
@@ -74,46 +66,3 @@ def why(
     return Prediction(
         model, args, kwargs, token=token, versus=versus, position=-1 if position is None else position
     ).explain(checks)
-
-
-def why_of_example(
-    reader: "Reader",
-    example: Example,
-    token: int | str | None = None,
-    versus: int | str | None = None,
-    position: int | None = None,
-    *,
-    checks: bool = True,
-) -> Why:
-    """Returns why the model of a reader predicts a token of an example, as `why` does, with its labels and places.
-
-    Args:
-        reader: a reader that predicts tokens.
-    """
-    from attnviz.effects.prediction import Prediction
-
-    prepared_input = reader.read(example)
-    tokens = prepared_input.tokens
-    found = [reader.find_token(name, tokens) if isinstance(name, str) else name for name in (token, versus)]
-    ids = [each if each is None or isinstance(each, int) else each.id for each in found]
-    if position is None:
-        position = len(tokens) - 2 if prepared_input.generated_ids and len(tokens) > 1 else len(tokens) - 1
-    with reader.running():
-        result = Prediction(
-            reader.module,
-            (),
-            prepared_input.inputs,
-            tokens,
-            lambda token_id: reader.label_of(token_id, tokens),
-            prepared_input.context,
-            token=ids[0],
-            versus=ids[1],
-            position=position,
-        ).explain(checks)
-    token_remarks = [each.remark for each in found if isinstance(each, FoundToken) and each.remark]
-    return replace(
-        result,
-        model=reader.name,
-        title=prepared_input.title,
-        remarks=(*token_remarks, *prepared_input.remarks, *result.remarks),
-    )

@@ -6,7 +6,7 @@ work by the same capture.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.base.arrays import BoolArray, IntArray
+    from attnviz.effects.why import Why
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example, FoundToken, Prepared, Vocabulary
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
 Use = Literal["maps", "predictions", "texts", "images", "labels", "pictures", "answers", "sounds"]
+# The purpose of a reader that predicts, by the purpose of the one that records.
+PREDICTING: Mapping[Use, Use] = {"maps": "predictions", "pictures": "answers", "images": "labels"}
 FRAME_TEXT = "a"  # any text shows the special tokens around it
 
 
@@ -236,6 +239,55 @@ class Reader(ABC):
         prepared_input = self.read(example)
         module, recorded = self.recorded_part(prepared_input)
         return computation_of(module, replace(prepared_input, inputs=recorded.inputs), layer, self.name)
+
+    def why(
+        self,
+        example: "Example",
+        token: int | str | None = None,
+        versus: int | str | None = None,
+        position: int | None = None,
+        *,
+        checks: bool = True,
+    ) -> "Why":
+        """Returns why the model predicts a token of one example, with its labels and places; see `attnviz.why`.
+
+        Args:
+            token: the token to explain, by its label or id; ``None`` for the most probable one.
+            versus: another token, whose logit is subtracted; ``None`` for none.
+            position: the index of the token after which the prediction stands; ``None`` for the last one, or if the
+                model generated tokens, the one before the last of these.
+            checks: false to leave the checks out.
+        """
+        from attnviz.effects.prediction import Prediction
+
+        with self.running():
+            prepared_input = self.read(example)
+            tokens, count = prepared_input.tokens, len(prepared_input.tokens)
+            ids, remarks = list[int | None](), list[str]()
+            for name in (token, versus):
+                found = self.find_token(name, tokens) if isinstance(name, str) else None
+                ids.append(found.id if found is not None else name if isinstance(name, int) else None)
+                remarks += filter(None, [found.remark if found is not None else ""])
+            if position is None:
+                position = max(count - 2, 0) if prepared_input.generated_ids else count - 1
+            prediction = Prediction(
+                model=self.module,
+                args=(),
+                kwargs=prepared_input.inputs,
+                tokens=tokens,
+                label=lambda token_id: self.label_of(token_id, tokens),
+                context_tokens=prepared_input.context,
+                token=ids[0],
+                versus=ids[1],
+                position=position,
+            )
+            result = prediction.explain(checks)
+        return replace(
+            result,
+            model=self.name,
+            title=prepared_input.title,
+            remarks=(*remarks, *prepared_input.remarks, *result.remarks),
+        )
 
     def answered(self, example: "Example") -> "Example":
         """Returns the example with the ids that the model generates after it, so that every run reads these."""
