@@ -7,16 +7,19 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.fitting import HeadSummaries, summarize_heads
+from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_for_implicit, refuse_tables_of_surveys
-from attnviz.report.picture.report import DrawnReport, ExactNumbers
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, Report
+from attnviz.report.picture.structure import RowOfHeads, row_of_last_token
 from attnviz.report.words.captions import Notes
 from attnviz.report.words.notes import names_of
-from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS
+from attnviz.text.characters import WORDS
+from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS, singular
 from attnviz.text.selection import Grouping
 
 ALL = (None, None)  # queries or keys
+MAX_LEGIBLE_TOKENS = 12  # of a text whose clearest heads are drawn as maps where a screen does not hold all heads
 
 
 @working("drawing")
@@ -62,11 +65,11 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         from attnviz.report.maps.combined import combined_report
 
         report = combined_report(recording, options, options.reduce, options.residual)
-    if answer:
+    answer = answer or report.answer
+    if answer and options.medium.has_lines:
         remarks = (answer, *report.remarks) if options.medium.one_page else report.remarks
         report = replace(report, caption=f"{answer} {report.caption}", remarks=remarks)
-    if isinstance(report, ExactNumbers):
-        report = replace(report, answer=answer)
+    report = replace(report, answer=answer)
     units = options.grouping.units
     if options.reduce is None and options.medium.sorts_heads and units != TOKENS:
         # A page, which holds no smaller units.
@@ -108,7 +111,8 @@ def report_of_heads(
     heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
     are_over_images = shows_images(heads, options)
     if are_over_images or options.look.drawn_style != "heatmap":
-        from attnviz.report.maps.rows import arcs_report, image_report, text_report
+        from attnviz.report.maps.rows import arcs_report, image_report
+        from attnviz.report.maps.text_rows import text_report
 
         if are_over_images:
             return image_report(recording, heads, options, notes)
@@ -116,7 +120,54 @@ def report_of_heads(
         return draw_rows(recording, heads, options, notes)
     if options.table is not None:
         return table_report(recording, heads, options)
-    return maps_report(recording, ranking, options, summaries, notes, answering_heads)
+    return _maps_or_last_row(recording, ranking, options, summaries, notes, answering_heads)
+
+
+def _maps_or_last_row(
+    recording: Recording,
+    ranking: list[tuple[ChosenHead, float]],
+    options: ReportOptions,
+    summaries: HeadSummaries | None,
+    notes: Notes,
+    answering_heads: Sequence[HeadKey],
+) -> DrawnReport:
+    """Returns the maps of the heads; of a causal text first what its last token looks at, which predicts the next."""
+    heads = [head for head, _ in ranking]
+    last_row = None if answering_heads else _last_row(recording, heads, options)
+    if last_row is None:
+        return maps_report(recording, ranking, options, summaries, notes, answering_heads)
+    answer, fits = last_row.text(singular(options.grouping.units)), options.medium.fits
+    if fits is None:
+        report = maps_report(recording, ranking, options, summaries, notes, answering_heads)
+        return replace(report, answer=answer) if report.kind == "thumbnails" else report
+
+    # On a screen the answer comes first; below it stand maps if they are whole and legible, else the last row alone.
+    def fits_with_answer(report: Report) -> bool:
+        return fits(replace(report, answer=answer) if isinstance(report, DrawnReport) else report)
+
+    token_count = len(last_row.set_apart)
+    if token_count <= MAX_CUT_TOKENS:
+        below_answer = replace(options, medium=replace(options.medium, fits=fits_with_answer))
+        report = maps_report(recording, ranking, below_answer, summaries, notes, answering_heads)
+        are_whole = all(panel.values.shape == (token_count, token_count) for panel in report.panels)
+        are_legible = len(report.panels) == len(heads) or token_count <= MAX_LEGIBLE_TOKENS
+        if report.kind == "maps" and are_whole and are_legible and fits_with_answer(report):
+            return replace(report, answer=answer)
+    from attnviz.report.maps.text_rows import row_report
+
+    return row_report(recording, last_row, options, notes, "" if summaries is None else summaries.summary)
+
+
+def _last_row(recording: Recording, heads: Sequence[ChosenHead], options: ReportOptions) -> RowOfHeads | None:
+    """Returns the row of the last token in all heads if a picture of all of a causal text begins with it."""
+    look, selection = options.look, options.selection
+    is_of_all_heads = not (options.all or options.chooses_heads or recording.untrained)
+    is_in_order = (options.sort, options.top, options.filter) == (None, None, None)
+    is_whole = (selection.queries, selection.keys) == (ALL, ALL) and options.grouping.units in (TOKENS, WORDS)
+    is_plain = (look.style, look.mark, look.notes, look.annotate) == (None, None, None, False)
+    if not (is_of_all_heads and is_in_order and is_whole and is_plain):
+        return None
+    return row_of_last_token(heads, sets_apart=not options.chooses_keys)
 
 
 def _title_notes(

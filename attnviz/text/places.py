@@ -1,6 +1,7 @@
 """Finds the token that a name stands for, and names a token so that it is found; the page has the same rules.
 
-A name is tried as each of these, in this order, and stands for the first occurrence:
+A name is tried as each of these, in this order. Of several tokens with that name the last one is meant as a query,
+since a causal model predicts from it, and the first one as a key:
 
 1. ``@4``: the token at 4. ``@420,180``: the patch of the first image at this pixel.
 2. the label of a token, then a label without the spaces before it;
@@ -31,24 +32,35 @@ MAX_OTHERS = 5  # other places of a word that a remark names
 
 
 def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str]:
-    """Returns the token that a name stands for, and a remark on how it was understood; "" if it is clear."""
+    """Returns the token that a name stands for, and a remark on how it was understood; "" if it is clear.
+
+    The role is ``query`` or ``key``.
+    """
     if tokens.image_indices and (pixel := PIXEL.fullmatch(name)):
         return _patch_at(tokens, int(pixel[1]), int(pixel[2])), ""
     if name.startswith("@") and (number := NUMBER.fullmatch(name)):
         return _numbered(tokens, int(number[1]), role), ""
-    if indices := labelled(tokens, name):
+    order = -1 if role == "query" else 1
+    if exact := _with_whole_label(tokens, name):
+        place = exact[::order][0]
+    elif bare := labelled(tokens, name):
+        place = bare[::order][0]
+    else:
+        place = -1
+    if place >= 0:
+        others = [index for index in labelled(tokens, name)[::order] if index != place]
         remark = ""
-        if len(indices) > 1:
-            others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
-            choice = option(role, place_name(tokens, indices[1]))
-            remark = f"“{name}” is also at {others}; {choice} chooses the one at {indices[1]}."
-        return indices[0], remark
+        if others:
+            choice = option(role, place_name(tokens, others[0]))
+            listed = ", ".join(map(str, others[:MAX_OTHERS]))
+            remark = f"“{name}” is also at {listed}; {choice} chooses the one at {others[0]}."
+        return place, remark
     written = _Written(tokens)
-    if runs := written.runs(name, 0):
+    if runs := written.runs(name, 0)[::order]:
         return runs[0][-1], _run_remark(tokens, name, runs, role)
     if number := NUMBER.fullmatch(name):
         return _numbered(tokens, int(number[1]), role), ""
-    if runs := written.runs(name, re.IGNORECASE) or _labelled_words(tokens, name):
+    if runs := (written.runs(name, re.IGNORECASE) or _labelled_words(tokens, name))[::order]:
         return runs[0][-1], _run_remark(tokens, name, runs, role)
     names = dict.fromkeys([*re.findall(r"\w+", tokens.text), *map(_bare, tokens.labels)])
     suggestion = did_you_mean(name, list(names))
@@ -92,11 +104,15 @@ def _bare(label: str) -> str:
 
 def labelled(tokens: Tokens, name: str) -> list[int]:
     """Returns the indices of the tokens with a label, with or without the spaces around it; whole labels come first."""
-    labels, wanted = tokens.labels, {name, visible_label(name)}
-    exact = [index for index, label in enumerate(labels) if label in wanted]
+    exact = _with_whole_label(tokens, name)
     if not name.strip():
         return exact
-    return exact + [index for index, label in enumerate(labels) if label not in wanted and _bare(label) == name]
+    return exact + [index for index, label in enumerate(tokens.labels) if index not in exact and _bare(label) == name]
+
+
+def _with_whole_label(tokens: Tokens, name: str) -> list[int]:
+    wanted = {name, visible_label(name)}
+    return [index for index, label in enumerate(tokens.labels) if label in wanted]
 
 
 def _labelled_words(tokens: Tokens, name: str) -> list[list[int]]:
@@ -187,7 +203,7 @@ def spaces_before(tokens: Tokens) -> str:
 
 
 def _run_remark(tokens: Tokens, name: str, runs: list[list[int]], role: str) -> str:
-    """Returns the remark on the tokens of a word's first occurrence, and on the others."""
+    """Returns the remark on the tokens of the occurrence of a word that is meant, the first run, and on the others."""
     first, *others = runs
     if len(first) == 1:
         remark = f"“{name}” is in token {first[0]}"

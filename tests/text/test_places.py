@@ -51,10 +51,10 @@ def test_every_token_is_found_by_the_name_that_is_written_for_it(tokens: Tokens)
     [
         ("whale", 7, "“whale” is 2 tokens, 6 to 7; the last is the query here."),
         ("Whale", 3, "“Whale” is 2 tokens, 2 to 3; the last is the query here."),
-        ("WHALE", 3, "“WHALE” is 2 tokens, 2 to 3; the last is the query here; it is also at 7."),
+        ("WHALE", 7, "“WHALE” is 2 tokens, 6 to 7; the last is the query here; it is also at 3."),
         ("a whale", 7, "“a whale” is 3 tokens, 5 to 7; the last is the query here."),
         ("the", 1, "“the” is in token 1."),
-        ("ale", 3, "“ale” is also at 7; query='@7' chooses the one at 7."),
+        ("ale", 7, "“ale” is also at 3; query='@3' chooses the one at 3."),
     ],
 )
 def test_a_remark_says_how_a_name_was_understood(tokens: Tokens, name: str, place: int, remark: str) -> None:
@@ -73,7 +73,8 @@ def test_a_near_word_is_proposed(tokens: Tokens, name: str, near: str) -> None:
 
 def test_a_remark_advises_what_finds_the_other_token() -> None:
     tokens = tokenize("one two 4 7 one")
-    assert find_place(tokens, "one") == (0, f"“one” is also at 4; {option('query', '@4')} chooses the one at 4.")
+    assert find_place(tokens, "one") == (4, f"“one” is also at 0; {option('query', '@0')} chooses the one at 0.")
+    assert find_place(tokens, "one", "key") == (0, f"“one” is also at 4; {option('key', '@4')} chooses the one at 4.")
     assert find_place(tokens, "@4") == (4, "")
     assert [find_place(tokens, name)[0] for name in ("4", "7", "3")] == [2, 3, 3]
 

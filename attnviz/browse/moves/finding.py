@@ -64,7 +64,7 @@ def _find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis
     """
     units = screen.session.units(state.head, state.view)[1 if axis == "key" else 0]
     try:
-        named = [units.unit_of(find_place(units.tokens, search_text)[0])]
+        named = [units.unit_of(find_place(units.tokens, search_text, "key")[0])]  # a search begins at the first one
     except AttnvizError:
         named = []
     folded_text = search_text.casefold()

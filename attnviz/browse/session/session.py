@@ -34,7 +34,7 @@ from attnviz.media.sound import Sound
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, ColorScale, on_paper
 from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
 from attnviz.report.picture.scales import shared_scale
-from attnviz.report.picture.structure import LeftOutKeys, Phrase, asked_query, left_out_keys
+from attnviz.report.picture.structure import LeftOutKeys, Phrase, asked_query, is_causal, left_out_keys
 from attnviz.streaming.overview import block_edges
 from attnviz.text.head_name import parse_head_name
 from attnviz.text.named_groups import TURNS
@@ -348,15 +348,16 @@ class Session:
     def asked(self, head: int, view: View) -> int:
         """Returns the row that stands for a head where no query is chosen; -1 for the mean of all.
 
-        It is the last turn of a chat, and the row of `asked_query` of a causal text, a picture or a sound.
+        It is the last turn of a chat, the last token of a causal text, and `asked_query` of a picture or a sound.
         """
         maps, (rows, _) = self.heads[head][0], self.units(head, view)
         if view.words and self.unit_name == TURNS:
             return len(rows) - 1
-        is_seen = any(isinstance(medium, Image | Sound) for medium in maps.key_tokens.media)
-        if not is_seen and (len(rows) == 1 or maps.visible_key_counts(self.heads[head][1], slice(0, 1))[0] != 1):
-            return -1
-        query = asked_query(maps.query_tokens, slice(0, len(maps.query_tokens)))
+        tokens = maps.query_tokens
+        if any(isinstance(medium, Image | Sound) for medium in maps.key_tokens.media):
+            query = asked_query(tokens, slice(0, len(tokens)))
+        else:
+            query = tokens.unpadded.stop - 1 if is_causal(maps, self.heads[head][1]) else -1
         return -1 if query < 0 else rows.unit_of(query)
 
     def standing_row(self, head: int, view: View) -> TokenRow:

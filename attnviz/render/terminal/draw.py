@@ -85,6 +85,8 @@ def report_lines(report: Report) -> list[Line]:
                 )
                 heading = panel.heading.with_words(in_characters)
                 panels.append(replace(panel, heading=heading, rows=rows, columns=columns))
+            if report.answer:
+                lines += [*([Span(line)] for line in wrap(in_characters(report.answer), look.width)), []]
             match report.kind:
                 case "text":
                     lines += shaded_texts(panels, look)

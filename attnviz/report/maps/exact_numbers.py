@@ -14,7 +14,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Heading
 from attnviz.report.picture.report import ExactNumbers, HeadCells, View, origin
 from attnviz.report.picture.scales import MAX_ROW_RATIO, MAX_THUMBNAIL_RATIO, lift_reach, shows_lift
-from attnviz.report.picture.structure import first_sentence, left_out_keys, turns_sentence
+from attnviz.report.picture.structure import first_sentence, left_out_keys, row_of_last_token, turns_sentence
 from attnviz.report.words.captions import heads_caption, recording_remarks, report_title
 from attnviz.text.named_groups import TURNS
 from attnviz.text.selection import Grouping, Selection
@@ -57,7 +57,8 @@ def exact_numbers(recording: Recording, selected_heads: list[ChosenHead], option
         report = replace(report, left_out=left_out)
         tells_patterns = not recording.untrained and len({maps.item for maps in recording.maps}) == 1
         if report.frame is not None and tells_patterns:
-            report = replace(report, first_sentence=first_sentence(heads, report.frame, left_out))
+            last_row = None if options.chooses_heads else row_of_last_token(heads)
+            report = replace(report, first_sentence=first_sentence(heads, report.frame, left_out, last_row))
     if options.medium.sorts_heads and look.drawn_style == "heatmap" and options.table is None and query is None:
         are_over_images = any(isinstance(medium, Image) for head in heads for medium in head.maps.key_tokens.media)
         report = replace(

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from attnviz.base.errors import option
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.head_panels import drawn, map_remarks, titled_panels
+from attnviz.report.maps.head_panels import drawn, map_remarks, titled_panels, with_fewer_remarks
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT
 from attnviz.report.picture.report import DrawnReport
-from attnviz.report.picture.scales import LIFTED, share_scales
+from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import (
     Notes,
     count_phrase,
-    exactness_remarks,
-    masked_remark,
     model_name,
 )
 
@@ -151,7 +149,7 @@ def fit_screen(
             (advice, *map_remarks(colored_panels, options)),
             numbers=extent.numbers,
         )
-        for candidate in _with_fewer_remarks(smaller_report, recording, options.medium.masked_look):
+        for candidate in with_fewer_remarks(smaller_report, recording, options.medium.masked_look):
             if fits(candidate):
                 return candidate
     return candidate
@@ -175,7 +173,7 @@ def fit_first_heads(
         if shown_count < len(heads):
             advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
             report = replace(report, remarks=(advice, *report.remarks))
-        for candidate in _with_fewer_remarks(report, recording, options.medium.masked_look):
+        for candidate in with_fewer_remarks(report, recording, options.medium.masked_look):
             if fits(candidate):
                 return candidate
         reports.append(report)
@@ -225,16 +223,6 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
     yield from (
         _Extent(1, rows, "last queries", numbers=has_numbers) for rows in smaller_rows for has_numbers in (True, False)
     )
-
-
-def _with_fewer_remarks(report: DrawnReport, recording: Recording, masked_look: str) -> Iterator[DrawnReport]:
-    """Yields the report, then one without remarks on exact weights, then one also without those on masks and
-    colours.
-    """
-    yield report
-    exactness = exactness_remarks(recording)
-    for omitted_remarks in (exactness, (*exactness, masked_remark(masked_look), LIFTED)):
-        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted_remarks))
 
 
 def _caption(

@@ -1,7 +1,7 @@
 """Builds the panels and the exact numbers of chosen heads."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,14 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading, Panel, Quantity, quantity_of, token_axis
 from attnviz.report.picture.report import DrawingKind, DrawnReport, origin
-from attnviz.report.picture.scales import scale_remarks
+from attnviz.report.picture.scales import LIFTED, scale_remarks
 from attnviz.report.picture.structure import LeftOutKeys
 from attnviz.report.words.captions import (
     Notes,
+    exactness_remarks,
     head_heading,
     mark_remarks,
+    masked_remark,
     panel_remarks,
     recording_remarks,
     report_title,
@@ -54,6 +56,16 @@ def map_remarks(panels: Sequence[Panel], options: ReportOptions) -> tuple[str, .
     """Returns the remarks on labels, cells and colours."""
     look, masked_look = options.look, options.medium.masked_look
     return (*mark_remarks(look.mark, panels), *panel_remarks(panels, masked_look), *scale_remarks(look, panels))
+
+
+def with_fewer_remarks(report: DrawnReport, recording: Recording, masked_look: str) -> Iterator[DrawnReport]:
+    """Yields the report, then one without remarks on exact weights, then one also without those on masks and
+    colours.
+    """
+    yield report
+    exactness = exactness_remarks(recording)
+    for omitted_remarks in (exactness, (*exactness, masked_remark(masked_look), LIFTED)):
+        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted_remarks))
 
 
 def titled_panels(

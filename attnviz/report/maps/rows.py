@@ -1,6 +1,5 @@
 """Turns a recording into a report of rows of weights: as arcs, or over the text or the image in which keys lie."""
 
-import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +7,9 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import cell_maps, mean_visible_key_counts
+from attnviz.maps.layer_maps import mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
-from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.picture.colors import ColorScale
@@ -33,7 +31,6 @@ from attnviz.report.words.captions import (
     largest_key_clause,
     model_name,
     quoted_token,
-    texts_phrase,
 )
 from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens, is_padding
@@ -53,7 +50,7 @@ MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 
 def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> DrawnReport:
     """Returns the report of every head as lines from its queries to its keys."""
-    _refuse_undrawable(heads, options)
+    refuse_undrawable(heads, options)
     panels = []
     for head in heads:
         heading = head_heading(recording, head, notes.get(head.key, ""))
@@ -65,7 +62,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
                 f"use {option('queries', '0:40')} {option('keys', '0:40')}"
             )
         panels.append(panel)
-    scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
+    scaled_panels = _with_scale_from_uniform(share_scales(panels, with_linear_colors(options.look)), options.look)
 
     largest = scaled_panels[0].quantity.text(max(panel.peak for panel in scaled_panels))
     noun = scaled_panels[0].quantity.noun
@@ -90,51 +87,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     )
 
 
-def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> DrawnReport:
-    """Returns the report of what one query attends to in every head: its text, or the top keys of a long one."""
-    _refuse_undrawable(heads, options)
-    look, first_head = options.look, heads[0]
-    query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}  # with a remark on the query
-    grows = options.medium.one_page and look.inches is None
-    max_keys = MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS
-    is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
-    is_one_text = is_sound or first_head.keys.stop - first_head.keys.start <= max_keys
-    panels = []
-    for head in heads:
-        heading = head_heading(recording, head)
-        head_query, _ = query_of_maps[head.maps]
-        if is_one_text:
-            aspect = f": {_numbered_token(head.maps.query_tokens, head_query)} attends to"
-            panels.append(_row_panel(head, head_query, head.keys, options, replace(heading, aspect=aspect)))
-        else:
-            panels += _panels_around_strongest_keys(head, head_query, options, heading)
-    query, query_remark = query_of_maps[first_head.maps]
-    remarks = [query_remark] if query_remark else []
-    if not is_one_text:
-        labels = first_head.maps.query_tokens.labels
-        before, after = labels[max(query - CONTEXT_TOKENS, 0) : query], labels[query + 1 : query + 1 + CONTEXT_TOKENS]
-        words = " ".join((*before, f"[{labels[query]}]", *after))
-        remarks.append(
-            f"Around the query: {words}. The text is long; only the {MAX_KEYS} keys with the largest weights are shown."
-        )
-    if not all(panel.visible.all() for panel in panels):
-        remarks.append("Masked tokens have no shade: the query cannot see them.")
-    names = {_numbered_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
-    subject = names.pop() if len(names) == 1 else "one query of each text"
-    heads_text = head_phrase(recording, first_head) if len(heads) == 1 else heads_phrase(heads)
-    keys = count_phrase(first_head.keys.stop - first_head.keys.start, "keys")
-    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
-    return drawn(
-        "text",
-        recording,
-        look,
-        share_scales(panels, _with_linear_colors(look)),
-        f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}.",
-        (*remarks, *scale_remarks(look), *pool_remarks(look, panels)),
-    )
-
-
-def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
+def refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
     """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that cannot be overlaid."""
     look = options.look
     style = option("query") if look.style is None else option("style", look.style)
@@ -168,68 +121,9 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
     return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
 
 
-def _panels_around_strongest_keys(
-    head: ChosenHead, query: int, options: ReportOptions, heading: Heading
-) -> list[Panel]:
-    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
-    maps, keys = cell_maps(head.maps), head.keys
-    window = maps.window((head.head,), slice(query, query + 1), keys)
-    weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
-    # Counted from the first chosen key, the largest weight first.
-    strongest_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
-    groups: list[list[int]] = []  # of keys near each other
-    for key in strongest_keys:
-        near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
-        if near_group is None:
-            groups.append([key])
-        else:
-            near_group.append(key)
-
-    panels = []
-    for group in groups or [[]]:  # an empty group: the start of the keys
-        center = keys.start + (group[0] if group else 0)
-        context = slice(max(center - CONTEXT_TOKENS, keys.start), min(center + CONTEXT_TOKENS + 1, keys.stop))
-        quantity = quantity_of(maps, PERCENT)
-        shares = ", ".join(
-            f"{quantity.text(float(weights[key]))} to {_numbered_token(maps.key_tokens, keys.start + key)}"
-            for key in group
-        )
-        aspect = f": {_numbered_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
-        panels.append(_row_panel(head, query, context, options, replace(heading, aspect=aspect)))
-    return panels
-
-
-def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, heading: Heading) -> Panel:
-    """Returns the panel of one query's weights over a range of keys, pooled above `MAX_TEXT_TOKENS` keys."""
-    row_head = replace(head, queries=slice(query, query + 1), keys=keys)
-    [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), heading, heading.head)
-    return panel
-
-
-def _with_linear_colors(look: Look) -> Look:
+def with_linear_colors(look: Look) -> Look:
     """Returns the look with linear colours, which tell strong lines and words apart; unchanged if it names others."""
     return replace(look, color_scale=look.color_scale or "linear")
-
-
-def _numbered_token(tokens: Tokens, index: int) -> str:
-    """Returns a token in quotes and its number; a mark keeps the number after a token that is written right to left."""
-    label = tokens.labels[index]
-    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
-    return f"{quoted_token(label)}{mark} ({index})"
-
-
-def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
-    """Returns the index of the query with this name, and a remark on how the name was understood; "" if it is clear."""
-    tokens = head.maps.query_tokens
-    start, stop = head.queries.start, head.queries.stop
-    if name is None:
-        return next((index for index in range(stop - 1, start, -1) if not is_padding(tokens, index)), start), ""
-    query, remark = find_place(tokens, name)
-    if not start <= query < stop:
-        raise AttnvizError(
-            f"query {query} is not among {option('queries', f'{start}:{stop}')}; leave {option('queries')} out"
-        )
-    return query, remark
 
 
 def image_report(

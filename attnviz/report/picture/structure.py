@@ -7,14 +7,17 @@ changes by it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import cell_maps, known_cells
+from attnviz.maps.layer_maps import LayerMaps, cell_maps, known_cells
+from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.text.named_groups import in_text
 from attnviz.text.tokens import Tokens
 
@@ -34,6 +37,9 @@ MIN_DISTANCE = 2  # of a query from the key it looks at: nearer ones are said by
 MIN_STRONG_WEIGHT = 0.25
 MAX_CLEAREST = 3
 MAX_SAID_TURNS = 2  # earlier ones, at which the last one looks most
+MIN_SAID_SHARE = 0.05  # of the mean row on keys that are set apart: less is not said
+MIN_LOOK, MIN_LOOK_LIFT = 0.1, 2.0  # of a row on one key, and times its even share: less is no look at this key
+MAX_SAID_KEYS, MAX_SAID_HEADS = 2, 2  # at which heads look, and heads that look at each
 BY_DISTANCE = ("previous token", "next token", "own token")  # patterns that the distance explains alone
 
 
@@ -157,6 +163,17 @@ def asked_query(queries: Tokens, span: slice) -> int:
     return -1
 
 
+def is_causal(maps: LayerMaps, head: int) -> bool:
+    """True if the first query of a text sees only itself, and later ones see more."""
+    tokens = maps.query_tokens
+    first = tokens.unpadded.start
+    return (
+        maps.kind == "self"
+        and tokens.unpadded.stop - first > 1
+        and maps.visible_key_counts(head, slice(first, first + 1))[0] == 1
+    )
+
+
 @dataclass(frozen=True)
 class Phrase:
     """A part of the first sentence, with the address of what it speaks of on the page."""
@@ -165,10 +182,125 @@ class Phrase:
     address: str = ""  # such as ``head=2.8&query=it``; "" if the words lead nowhere
 
 
-def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: LeftOutKeys | None) -> tuple[Phrase, ...]:
+@dataclass(frozen=True, eq=False)
+class RowOfHeads:
+    """What one query looks at in several heads."""
+
+    heads: Sequence[ChosenHead]  # over the same queries and keys
+    query: int
+    weights: Float64Array  # ``(heads, keys)`` of all keys; 0 where they are masked
+    visible: BoolArray  # ``(heads, keys)``
+    set_apart: BoolArray  # ``(keys,)``, the special tokens and the first one, on which many heads rest
+
+    @classmethod
+    def of(cls, heads: Sequence[ChosenHead], query: int, sets_apart: bool = True) -> Self | None:
+        """Returns the row of a query; ``None`` unless the heads have weights of single cells over the same keys."""
+        axes = {(head.maps.item, head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}
+        if len(axes) != 1 or any(known_cells(head.maps) is None or head.maps.quantity != "weight" for head in heads):
+            return None
+        tokens = heads[0].maps.key_tokens
+        span, keys = slice(query, query + 1), slice(0, len(tokens))
+        windows = [cell_maps(head.maps).window((head.head,), span, keys) for head in heads]
+        set_apart = tokens.special & sets_apart
+        set_apart[tokens.unpadded.start] |= sets_apart
+        visible = np.stack([window.visible[0] for window in windows])
+        if (visible.any(axis=0) & ~set_apart).sum() < MIN_OTHER_KEYS:
+            return None
+        weights = np.nan_to_num(np.stack([window.weights[0, 0] for window in windows])).astype(np.float64)
+        return cls(heads, query, weights, visible, set_apart)
+
+    @property
+    def mean(self) -> Float64Array:
+        """The mean over the heads, ``(keys,)``; a key that a head cannot see counts with 0, so that it sums to 1."""
+        return np.asarray(self.weights.mean(axis=0))
+
+    @cached_property
+    def looks(self) -> list[tuple[int, list[int]]]:
+        """The keys at which heads look most, and the indices of these heads: most heads, and largest weights, first.
+
+        Keys that are set apart, the query itself and its neighbours do not count.
+        """
+        distances = np.abs(np.arange(self.weights.shape[1]) - self.query)
+        weights = np.where(self.set_apart | (distances < MIN_DISTANCE), 0, self.weights)
+        keys, peaks = weights.argmax(axis=1).tolist(), weights.max(axis=1)
+        even_shares = 1 / np.maximum(self.visible.sum(axis=1), 1)
+        looks_away = peaks >= np.maximum(MIN_LOOK, MIN_LOOK_LIFT * even_shares)
+        heads_of_key: dict[int, list[int]] = {}
+        for head in np.argsort(-peaks, kind="stable").tolist():
+            if looks_away[head]:
+                heads_of_key.setdefault(keys[head], []).append(head)
+        return sorted(heads_of_key.items(), key=lambda look: -len(look[1]))
+
+    @property
+    def telling_heads(self) -> list[int]:
+        """The indices of the heads that look at a key: the strongest of each key, then the second ones, and so on."""
+        ranked = [(rank, head) for _, heads in self.looks for rank, head in enumerate(heads)]
+        return [head for _, head in sorted(ranked, key=lambda entry: entry[0])]
+
+    def text(self, noun: str = "token") -> str:
+        """Returns the sentence on the query as text."""
+        return "".join(phrase.text for phrase in self.sentence(noun))
+
+    def sentence(self, noun: str = "token") -> tuple[Phrase, ...]:
+        """Returns the sentence on the query: its weight on what is set apart, and where heads look beside it.
+
+        The noun is that of a row, such as ``word``.
+        """
+        from attnviz.text.places import place_name
+
+        queries, keys = self.heads[0].maps.query_tokens, self.heads[0].maps.key_tokens
+        is_last = self.query == queries.unpadded.stop - 1
+        query_address = f"query={quote(place_name(queries, self.query))}"
+        name = quoted(queries.labels[self.query])
+        phrases = [Phrase(f"{name}, the last {noun}" if is_last else name, query_address)]
+
+        share = float(self.mean[self.set_apart].sum())
+        if share >= MIN_SAID_SHARE:
+            resting = np.flatnonzero(self.set_apart & (self.mean >= MIN_SAID_SHARE / MAX_LABELS)).tolist()
+            labels = dict.fromkeys(keys.labels[key] if keys.special[key] else "the first token" for key in resting)
+            rest = " and ".join(labels) if len(labels) < MAX_LABELS else "special tokens"
+            comma = "," if is_last else ""
+            phrases.append(Phrase(f"{comma} puts {share:.0%} of its weight on {rest} on average; beside that,"))
+        else:
+            phrases.append(Phrase(":"))
+        count = len(self.heads)
+        if not self.looks:
+            earlier = "an earlier token" if is_causal(self.heads[0].maps, self.heads[0].head) else "another token"
+            return (*phrases, Phrase(f" {'no' if count > 1 else 'this'} head singles out {earlier}."))
+        for number, (key, heads) in enumerate(self.looks[:MAX_SAID_KEYS]):
+            of_all = f" of {count} heads look" if len(heads) > 1 else f" of {count} heads looks"
+            verb = f" {len(heads)}{of_all} most" if not number else f", {len(heads)}"
+            is_repeated = [label.strip("␣ ") for label in keys.labels].count(keys.labels[key].strip("␣ ")) > 1
+            place = f"{quoted(keys.labels[key])}{f' ({key})' if is_repeated else ''}"
+            phrases += [Phrase(f"{verb} at "), Phrase(place, f"key={quote(place_name(keys, key))}")]
+            for rank, head in enumerate(heads[:MAX_SAID_HEADS]):
+                name = self.heads[head].name
+                address = f"head={name}&{query_address}&key={quote(place_name(keys, key))}"
+                phrases += [
+                    Phrase(", " if rank else " ("),
+                    Phrase(f"{self.weights[head, key]:.0%} in {name}", address),
+                ]
+            phrases.append(Phrase(")"))
+        return (*phrases, Phrase("."))
+
+
+def row_of_last_token(heads: Sequence[ChosenHead], sets_apart: bool = True) -> RowOfHeads | None:
+    """Returns the row of the last token of a causal text, from which the model predicts; ``None`` for other maps."""
+    if not heads or not all(is_causal(head.maps, head.head) for head in heads):
+        return None
+    tokens = heads[0].maps.query_tokens
+    if any(isinstance(medium, Image | Sound) for medium in tokens.media):
+        return None
+    return RowOfHeads.of(heads, tokens.unpadded.stop - 1, sets_apart)
+
+
+def first_sentence(
+    heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: LeftOutKeys | None, last_row: RowOfHeads | None = None
+) -> tuple[Phrase, ...]:
     """Returns the sentence on what stands out: the heads of each pattern, the clearest heads, the strongest weight.
 
-    The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
+    Of a causal text, whose last token's row is given, what this token looks at comes first and no other weight after
+    it. The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
     """
     from attnviz.metrics.patterns import BY_RARITY, clearest_first
     from attnviz.text.places import place_name
@@ -198,7 +330,7 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
             clauses.append(
                 [Phrase(f"clearest head{plural}: "), *[part for link in links for part in (Phrase(", "), link)][1:]]
             )
-    strongest = _strongest_weight(heads, frame, left_out)
+    strongest = None if last_row is not None else _strongest_weight(heads, frame, left_out)
     if strongest is not None:
         head, query, key, weight = strongest
         query_tokens, key_tokens = head.maps.query_tokens, head.maps.key_tokens
@@ -207,7 +339,10 @@ def first_sentence(heads: Sequence[ChosenHead], frame: "HeadFrame", left_out: Le
         text = f"{labels[0]} looks most at {labels[1]} (head {head.name}, {weight:.0%})"
         clauses.append([Phrase(text, f"head={head.name}&{address}")])
     separated = [part for clause in clauses for part in (Phrase("; "), *clause)][1:]
-    return (*separated, Phrase(".")) if separated else ()
+    patterns = (*separated, Phrase(".")) if separated else ()
+    if last_row is None:
+        return patterns
+    return (*last_row.sentence(), Phrase(" "), *patterns) if patterns else last_row.sentence()
 
 
 def turns_sentence(heads: Sequence[ChosenHead]) -> tuple[Phrase, ...]:

@@ -120,13 +120,13 @@ def test_a_chosen_head_shades_the_text_and_has_its_numbers_beside() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_last_word_stands_for_a_causal_head_and_for_others_the_mean_of_queries_that_see_the_key(
+def test_the_last_token_stands_for_a_causal_head_and_for_others_the_mean_of_queries_that_see_the_key(
     causal: bool,
 ) -> None:
     visible = np.tri(5, 7, k=0 if causal else 2, dtype=bool)  # of the others, the first query sees three keys
     weights = np.where(visible, dense_maps(0).weights, 0)
-    recording = Recording(maps=(replace(dense_maps(0), weights=weights, visible=visible),), model="a test")
-    row = Session(recording).standing_row(1, State().view)
+    maps = replace(dense_maps(0), weights=weights, visible=visible, kind="self")
+    row = Session(Recording(maps=(maps,), model="a test")).standing_row(1, State().view)
     for key in range(7):
         queries = [4] if causal else [query for query in range(5) if visible[query, key]]
         assert row.visible[key] == visible[queries, key].any()

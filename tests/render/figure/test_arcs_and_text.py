@@ -101,9 +101,9 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
     recording = recorded(1, ["it", "was", "it"], ["a", "b"])
     assert "“it” (2)" in report_of(recording, style="text").panels[0].title
     assert "“was” (1)" in report_of(recording, style="text", query="was").panels[0].title
-    first = report_of(recording, style="text", query="it")
-    assert "“it” (0)" in first.panels[0].title
-    assert "“it” is also at 2; query='@2' chooses the one at 2." in first.remarks
+    last = report_of(recording, style="text", query="it")
+    assert "“it” (2)" in last.panels[0].title
+    assert "“it” is also at 0; query='@0' chooses the one at 0." in last.remarks
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """The first answer about many heads: a screenful that finds what they do."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
 from attnviz.metrics.head_frame import HeadFrame
@@ -17,7 +19,7 @@ from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, HeadList, Report
-from attnviz.text.selection import Grouping
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 from tests.report.examples import drawn
@@ -42,8 +44,10 @@ def many_heads(text: str = SENTENCE, untrained: bool = False) -> Recording:
     return Recording(maps=tuple(maps), model="a model", untrained=untrained)
 
 
-def on_screen(recording: Recording, width: int = 80, height: int = 24, **options: object) -> Report:
-    look = Look(width=width, height=height, colors=2**24)
+def on_screen(
+    recording: Recording, width: int = 80, height: int = 24, look: Look | None = None, **options: object
+) -> Report:
+    look = look or Look(width=width, height=height, colors=2**24)
     return build_report(recording, ReportOptions(look=look, medium=medium_of(".txt", look), **options))  # type: ignore[arg-type]
 
 
@@ -194,7 +198,7 @@ def test_long_maps_are_measured_over_some_of_their_queries(monkeypatch: pytest.M
 
 def test_a_long_text_keeps_its_shape_before_what_explains_the_drawing() -> None:
     tokens = tokenize("so it goes on and on " * 60)
-    maps = random_maps(tokens, heads=20, causal=True)
+    maps = random_maps(tokens, heads=20)
     report = on_screen(Recording(maps=(maps,), model="a model", remarks=("A remark.", "Another.")))
     assert isinstance(report, DrawnReport)
     assert report.kind == "maps"
@@ -239,3 +243,51 @@ def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int
         assert len(report.panels) == 3 * heads
     whole = drawn(comparison_report(before, after, "--causal", replace(options, all=True)))
     assert len(whole.panels) == 3 * heads
+
+
+@pytest.mark.parametrize("count", [6, 21, 200, 1000])
+def test_a_causal_text_of_any_length_begins_with_what_its_last_token_looks_at(count: int) -> None:
+    tokens = tokenize(" ".join(f"w{number}" for number in range(count)))
+    maps = random_maps(tokens, heads=20, causal=True, peak=0.2)
+    weights = maps.weights.copy()
+    weights[:7, -1] = np.eye(count)[2]
+    recording = Recording(maps=(replace(maps, weights=weights),), model="a model")
+    for width in (40, 80, 120):
+        report = drawn(on_screen(recording, width, 24))
+        lines = ["".join(span.text for span in line) for line in report_lines(report)]
+        assert len(lines) < 24
+        first_lines = " ".join(lines[2:7])
+        assert first_lines.startswith(f"“w{count - 1}”, the last token")
+        assert "7 of 20 heads look most at “w2” (100% in 0.0, 100% in 0.1)" in first_lines
+        if report.kind == "text":
+            assert report.panels[0].heading.name == "mean of 20 heads"
+            assert any("w2" in panel.columns.labels for panel in report.panels)
+            assert f"showing what “w{count - 1}” ({count - 1}) looks at among {count} keys" in report.caption
+        else:
+            assert report.panels[0].values.shape == (count, count)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"all": True},
+        {"sort": "previous"},
+        {"selection": Selection(heads=(1,))},
+        {"selection": Selection(queries=(0, 9))},
+    ],
+)
+def test_what_a_user_chose_of_a_causal_text_is_drawn_as_chosen(options: dict[str, Any]) -> None:
+    maps = random_maps(tokenize("so it goes on and on " * 5), heads=20, causal=True)
+    report = drawn(on_screen(Recording(maps=(maps,), model="a model"), **options))
+    assert (report.answer, report.kind == "text") == ("", False)
+
+
+def test_a_query_of_many_heads_is_drawn_in_their_mean_and_in_those_that_tell_most() -> None:
+    report = drawn(on_screen(many_heads(), look=Look(width=80, height=40, colors=0, query="she")))
+    assert [panel.heading.head for panel in report.panels][:1] == ["mean of 72 heads"]
+    assert 2 <= len(report.panels) <= 5
+    windows = [cell_maps(maps).window(maps.heads, slice(7, 8), slice(0, 10)) for maps in many_heads().maps]
+    mean = np.mean([window.weights[:, 0] for window in windows], axis=(0, 1))
+    np.testing.assert_allclose(report.panels[0].values[0], mean, atol=1e-6)
+    assert not report.panels[0].visible[0, 0]  # the first token is set apart
+    assert report.answer.startswith("“she” puts ")

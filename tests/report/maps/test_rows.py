@@ -27,7 +27,8 @@ from attnviz.report.build import build_report as build_whole_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.comparison import comparison_report
-from attnviz.report.maps.rows import CONTEXT_TOKENS, MAX_KEYS, MAX_SCREEN_IMAGES, mass_mask
+from attnviz.report.maps.rows import MAX_SCREEN_IMAGES, mass_mask
+from attnviz.report.maps.text_rows import CONTEXT_TOKENS, MAX_KEYS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import query_box
@@ -126,7 +127,7 @@ def test_a_query_that_sees_nothing_says_so() -> None:
 
 
 def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.report.maps.rows.MAX_SCREEN_TOKENS", 60)
+    monkeypatch.setattr("attnviz.report.maps.text_rows.MAX_SCREEN_TOKENS", 60)
     maps, asked = factored(), []
     window = FactoredMaps.window
 

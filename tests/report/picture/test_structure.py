@@ -9,7 +9,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measured_heads import measured_frame
-from attnviz.report.picture.structure import first_sentence, left_out_keys
+from attnviz.report.picture.structure import first_sentence, left_out_keys, row_of_last_token
 from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
@@ -144,3 +144,72 @@ def test_the_first_sentence_names_no_patch_as_a_word_that_looks() -> None:
 def test_the_first_sentence_is_empty_where_nothing_stands_out() -> None:
     heads = chosen_heads(heads_with([0.2, 0.2, 0.2], key=0), Selection())
     assert first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None) == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "special", "said"),
+    [
+        (  # half of the weight on the sink; two heads at one word, one at another
+            [[0.5, 0, 0.5, 0, 0], [0.6, 0, 0.4, 0, 0], [0.4, 0.6, 0, 0, 0]],
+            (0,),
+            "“it”, the last token, puts 50% of its weight on [CLS] on average; beside that, 2 of 3 heads look most at "
+            "“fox” (50% in 0.0, 40% in 0.1), 1 at “the” (60% in 0.2).",
+        ),
+        ([[0, 1, 0, 0, 0]], (0,), "“it”, the last token: 1 of 1 heads looks most at “the” (100% in 0.0)."),
+        (
+            [[0.2] * 5, [0.2] * 5],
+            (),
+            "“it”, the last token, puts 20% of its weight on the first token on average; beside that, no head singles "
+            "out an earlier token.",
+        ),
+    ],
+    ids=["heads agree", "no sink", "even rows"],
+)
+def test_a_causal_text_is_told_of_by_its_last_token(
+    rows: list[list[float]], special: tuple[int, ...], said: str
+) -> None:
+    recording = heads_with([0.5] * len(rows), key=0, special=special, causal=True, count=5)
+    weights = dense(recording).weights.copy()
+    weights[:, -1] = rows
+    weights[:, -2, :4] = np.eye(4)[1]  # another row, which must not count
+    heads = chosen_heads(replace(recording, maps=(replace(dense(recording), weights=weights),)), Selection())
+    row = row_of_last_token(heads)
+    assert row is not None
+    assert row.text() == said
+    phrases = first_sentence(heads, measured_frame([(head.maps, head.head) for head in heads]), None, row)
+    assert "".join(phrase.text for phrase in phrases).startswith(said)
+    linked = {phrase.address for phrase in phrases if "query=" in phrase.address}
+    assert linked >= {"query=it"}
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        heads_with([0.5], key=0),
+        heads_with([0.5], key=0, causal=True, count=1),
+        heads_with([0.5], key=0, causal=True, count=2),
+        image_recording(),
+    ],
+    ids=["an encoder", "one token", "the first token and the last one", "a picture"],
+)
+def test_no_other_maps_begin_with_the_row_of_the_last_token(recording: Recording) -> None:
+    assert row_of_last_token(chosen_heads(recording, Selection())) is None
+
+
+def test_heads_that_see_other_keys_have_a_mean_row_that_sums_to_one() -> None:
+    recording = heads_with([0.5, 0.5], key=0, causal=True)
+    sliding = replace(
+        dense(recording), heads=(0,), weights=dense(recording).weights[:1], scores=dense(recording).scores[:1]
+    )
+    window = np.tri(6, dtype=bool) & ~np.tri(6, k=-3, dtype=bool)
+    sliding = replace(
+        sliding,
+        layer=1,
+        visible=window,
+        weights=np.where(window, 1 / window.sum(1, keepdims=True), 0)[None].astype(np.float32),
+    )
+    heads = chosen_heads(replace(recording, maps=(*recording.maps, sliding)), Selection())
+    row = row_of_last_token(heads)
+    assert row is not None
+    assert row.mean.sum() == pytest.approx(1)
+    np.testing.assert_allclose(row.mean[:4], [1 / 3, 1 / 15, 1 / 15, (0.2 + 1 / 3) / 3], atol=1e-6)

@@ -241,7 +241,7 @@ function textsShown() {
 /** The token that a text names, then those with the text in their label. @param {ReturnType<typeof textsShown>} texts @param {string} wanted @returns {Mark[]} */
 function matchesOf({ queries, keys, same }, wanted) {
   const places = (/** @type {import("./types.js").Text} */ text) => {
-    const [named, { labels }] = [placeNamed(text, wanted), text];
+    const [named, { labels }] = [placeNamed(text, wanted, "key"), text];
     const others = [...labels.keys()].filter((place) => place !== named && lower(labels[place]).includes(lower(wanted)));
     return [...(named === null ? [] : [named]), ...byNearness(labels, lower(wanted), others)];
   };

@@ -252,6 +252,6 @@ function pinOf(address, page, head) {
   if (page.survey || (!address.has("query") && !address.has("key"))) return null;
   /** @type {Axis[]} */
   const axes = ["query", "key"];
-  const [query, key] = axes.map((axis) => placeNamed(textOfAxis(page, head, axis), address.get(axis)));
+  const [query, key] = axes.map((axis) => placeNamed(textOfAxis(page, head, axis), address.get(axis), axis));
   return query === null && key === null ? null : { query, key };
 }

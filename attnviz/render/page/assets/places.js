@@ -1,6 +1,6 @@
 /** Places on an axis: the token that a name stands for and the name that finds it, by the rules of `attnviz/text/places.py`; and in a sound the seconds, the words said there and the kept interval. */
 
-/** @import { Text } from "./types.js" */
+/** @import { Axis, Text } from "./types.js" */
 
 const UNCLEAR_NAME = /^(@?\d+|@\d+,\d+|-.*|\s.*|.*\s)$/s;
 const PART_OF_CHARACTER = /^(.+) (\d+)\/\d+$/s; // the label of a token that is some of its bytes
@@ -8,20 +8,22 @@ const SIGNS = new Map([[" ", "␣"], ["\n", "⏎"], ["\t", "⇥"]]);
 const CHARACTERS = new Map([...SIGNS].map(([character, sign]) => [sign, character]));
 const DOTTED_CIRCLE = "◌"; // before a mark at the start of a label
 
-/** The place of the token with a name; null if there is none. @param {Text} text @param {string | null} name */
-export function placeNamed(text, name) {
+/** The place of the token with a name, of several the last one as a query, the first one as a key; null if there is none. @param {Text} text @param {string | null} name @param {Axis} [axis] */
+export function placeNamed(text, name, axis = "query") {
   if (name === null) return null;
+  const first = axis === "query" ? -1 : 0;
   const { labels, images = [] } = text;
   const [, x, y] = images.length ? (name.match(/^@(\d{1,6}),(\d{1,6})$/) ?? []) : [];
   if (y !== undefined) return patchAt(text, Number(x), Number(y));
   if (/^@\d{1,12}$/.test(name)) return placeOfNumber(text, Number(name.slice(1)));
-  const [labelled] = placesLabelled(labels, name);
+  const [whole, bared] = placesLabelled(labels, name);
+  const labelled = (whole.length ? whole : bared).at(first);
   if (labelled !== undefined) return labelled;
   const written = writtenTokens(text);
-  const exact = lastOfRun(written, name, "gu");
+  const exact = lastOfRun(written, name, "gu", first);
   if (exact !== null) return exact;
   if (/^\d{1,12}$/.test(name)) return placeOfNumber(text, Number(name));
-  return lastOfRun(written, name, "giu") ?? placeOfSpokenWord(text, name);
+  return lastOfRun(written, name, "giu", first) ?? placeOfSpokenWord(text, name, first);
 }
 
 /** A name of a token that `placeNamed` understands: a label that no other token has, else `@4`. @param {Text} text @param {number} place */
@@ -29,7 +31,7 @@ export function nameOfPlace(text, place) {
   const label = text.labels[place];
   const names = text.edges || text.cut ? [] : [bare(label), label];
   const known = names.find((name) => {
-    const [first, second] = placesLabelled(text.labels, name);
+    const [first, second] = placesLabelled(text.labels, name).flat();
     return name && !UNCLEAR_NAME.test(name) && first === place && second === undefined;
   });
   return known ?? `@${text.edges ? text.edges[place] : (text.first ?? 0) + place}`;
@@ -40,14 +42,14 @@ function bare(label) {
   return label.replace(/^[␣ ]+|[␣ ]+$/g, "");
 }
 
-/** The tokens with a label, those with the whole label first. @param {string[]} labels @param {string} name */
+/** The tokens with a label as a whole, then those with spaces around it. @param {string[]} labels @param {string} name */
 function placesLabelled(labels, name) {
   const signed = [...name].map((character) => SIGNS.get(character) ?? character).join("");
   const visible = /^\p{M}/u.test(signed) ? DOTTED_CIRCLE + signed : signed;
   const isExact = (/** @type {string} */ label) => label === name || label === visible;
   const places = [...labels.keys()];
   const exact = places.filter((place) => isExact(labels[place]));
-  return name.trim() ? [...exact, ...places.filter((place) => !isExact(labels[place]) && bare(labels[place]) === name)] : exact;
+  return [exact, name.trim() ? places.filter((place) => !isExact(labels[place]) && bare(labels[place]) === name) : []];
 }
 
 /** @param {Text} text @param {number} number */
@@ -65,10 +67,12 @@ function patchAt({ images = [] }, x, y) {
   return holding.length ? Math.min(...holding) : null;
 }
 
-/** The last token of a spoken word, whose tokens are frames of a sound. @param {Text} text @param {string} name */
-function placeOfSpokenWord({ seconds, words, labels }, name) {
-  const number = seconds && words ? words.labels.findIndex((label) => bare(label).toLowerCase() === name.toLowerCase()) : -1;
-  return words && number >= 0 ? (words.starts[number + 1] ?? labels.length) - 1 : null;
+/** The last token of a spoken word, whose tokens are frames of a sound. @param {Text} text @param {string} name @param {number} first */
+function placeOfSpokenWord({ seconds, words, labels }, name, first) {
+  if (!seconds || !words) return null;
+  const numbers = [...words.labels.keys()].filter((number) => bare(words.labels[number]).toLowerCase() === name.toLowerCase());
+  const number = numbers.at(first);
+  return number === undefined ? null : (words.starts[number + 1] ?? labels.length) - 1;
 }
 
 /** @typedef {{ text: string, spans: [number, number][] }} Written tokens, and the first and the end of the visible characters of each */
@@ -93,8 +97,8 @@ function writtenTokens({ labels, spaces }) {
   return { text, spans };
 }
 
-/** The last token of the first place where a name is written: as whole words, or else between borders of tokens. @param {Written} written @param {string} name @param {string} flags */
-function lastOfRun({ text, spans }, name, flags) {
+/** The last token of the first (0) or last (-1) place where a name is written: as whole words, or else between borders of tokens. @param {Written} written @param {string} name @param {string} flags @param {number} first */
+function lastOfRun({ text, spans }, name, flags, first) {
   const words = name.trim().split(/\s+/);
   if (!words[0]) return null;
   const pattern = new RegExp(words.map((word) => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("\\s+"), flags);
@@ -107,11 +111,9 @@ function lastOfRun({ text, spans }, name, flags) {
   const [starts, ends] = [0, 1].map((side) => new Set(spans.map((span) => span[side])));
   const wholeWords = found.filter(([start, end]) => isBorder(text, start) && isBorder(text, end));
   const wholeTokens = found.filter(([start, end]) => (starts.has(start) || isBorder(text, start)) && (ends.has(end) || isBorder(text, end)));
-  for (const [start, end] of wholeWords.length ? wholeWords : wholeTokens) {
-    const last = spans.map(([first, stop]) => first < Math.min(stop, end) && stop > start).lastIndexOf(true);
-    if (last >= 0) return last;
-  }
-  return null;
+  const runs = wholeWords.length ? wholeWords : wholeTokens;
+  const lasts = runs.map(([start, end]) => spans.map(([from, stop]) => from < Math.min(stop, end) && stop > start).lastIndexOf(true));
+  return lasts.filter((last) => last >= 0).at(first) ?? null;
 }
 
 /** True if no word goes on from the character before a place to the one after it. @param {string} text @param {number} at */

@@ -43,9 +43,10 @@ test("a token that is there twice, or is a number, is named by its place", () =>
 test("a token is named without the space before it, in other letters, or by its word, whose last token it is", () => {
   const places = placesOf({ ...SIX, queries: ["<s>", "␣Amer", "icans", "␣ask", "␣Ask"] });
   places.texts[0].spaces = "-----";
-  for (const [written, query] of [["Americans", 2], ["ask", 3], ["Ask", 4], ["ASK", 3], ["␣ask", 3], ["icans", 2]]) {
+  for (const [written, query] of [["Americans", 2], ["ask", 3], ["Ask", 4], ["ASK", 4], ["␣ask", 3], ["icans", 2]]) {
     assert.deepEqual(opened(`#query=${encodeURIComponent(written)}`, places).pin, { query, key: null });
   }
+  assert.deepEqual(opened("#query=ASK&key=ASK", { ...places, texts: [places.texts[0], places.texts[0]] }).pin, { query: 4, key: 3 });
   assert.equal(opened("#query=Amer+icans", places).pin, null);
 });
 
