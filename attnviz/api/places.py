@@ -1,7 +1,6 @@
 """Says by hand which part of a picture or sound each token stands for, for a module that `attnviz.record` records."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of, image_source, open_images
 from attnviz.media.sound import Sound, open_sound, sound_of
-from attnviz.models.reading.media_tokens import extra_labels, frame_tokens, image_tokens, with_pictures
+from attnviz.models.reading.media_tokens import extra_labels, frame_tokens, picture_tokens
 from attnviz.text.tokens import Tokens
 
 MILLISECONDS = 1000  # a second; the rate of a sound of which only the length is known
@@ -57,14 +56,8 @@ def patches(
     images = [image_of(picture, source.name) for picture, source in zip(pictures, sources, strict=True)]
     boxes = np.concatenate([_lattice(grid, picture.size, box) for picture in pictures])
     places = np.pad(boxes, ((extra, after), (0, 0)))
-    if len(images) == 1:
-        return image_tokens(images[0], places)
     owners = np.repeat(np.arange(len(images)), len(boxes) // len(images))
-    owners = np.pad(owners, (extra, after), constant_values=-1)
-    names = iter(extra_labels(extra + after, has_class_token=extra > 0))
-    labels = tuple("" if owner >= 0 else next(names) for owner in owners.tolist())
-    tokens = replace(Tokens.numbered(len(labels)), labels=labels, special=owners < 0)
-    return with_pictures(tokens, images, owners, places)
+    return picture_tokens(images, np.pad(owners, (extra, after), constant_values=-1), places)
 
 
 def _lattice(grid: tuple[int, int], size: tuple[int, int], box: tuple[float, float, float, float] | None) -> IntArray:

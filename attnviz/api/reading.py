@@ -164,6 +164,8 @@ def reading(
         example = Example(text, images=sources)
     elif len(sources) == 1:
         example = Example(image=sources[0])
+    elif sources and live.is_own:
+        example = Example(images=sources)
     elif sources:
         raise AttnvizError(f"there are {len(sources)} images without a text; give text, or one image")
     else:

@@ -82,6 +82,9 @@ SOUNDS = SourceRow(  # any other name, if the command was given a sound
     "attnviz.models.huggingface.sound_reader:SoundReader",
     ("attention", "device_map", "dense"),
 )
+OWN_MODULES = SourceRow(  # a module of the caller, with a function that makes its input
+    "a module", "attnviz.models.own_module:OwnModuleReader", ("attention", "dense")
+)
 MEDIA_ROWS = {"images": IMAGES, "labels": IMAGES, "pictures": PICTURES, "answers": PICTURES, "sounds": SOUNDS}  # by use
 SOURCES = (*BUILT_IN, PRETRAINED)
 
@@ -167,20 +170,33 @@ def refuse_unused_names(names: Iterable[str], model: str, row: SourceRow | None 
 
 @dataclass(frozen=True, eq=False)
 class LiveModel:
-    """A model of transformers that the caller has loaded, with its processor."""
+    """A model that the caller has loaded, with what makes its input."""
 
     model: Any  # the model
-    processor: Any  # its processor; a tokenizer is enough for texts, an image processor for images
+    # its processor; a tokenizer is enough for texts, an image processor for images, a function for other modules
+    processor: Any
 
     @property
     def name(self) -> str:
         """The name of the model's class."""
         return type(self.model).__name__
 
+    @property
+    def is_own(self) -> bool:
+        """True if it is no model of transformers with its processor: a function makes its input."""
+        has_own_function = callable(self.processor) and not hasattr(self.processor, "save_pretrained")
+        return has_own_function or not hasattr(self.model, "main_input_name")
+
     def reader(self, settings: ModelSettings, use: Use) -> Reader:
         """Returns the reader of the model for a use."""
-        if not hasattr(self.model, "main_input_name"):
-            raise AttnvizError(f"{self.name} is no model of transformers; record it with attnviz.record(model)")
+        if self.is_own:
+            if not callable(self.processor):
+                raise AttnvizError(
+                    f"{self.name} needs a function that turns a picture into its input, not "
+                    f"{type(self.processor).__name__}; or record it with attnviz.record(model)"
+                )
+            own_reader: Any = OWN_MODULES.load()
+            return cast("Reader", own_reader(settings, use=use, loaded=(self.model, self.processor)))
         row = MEDIA_ROWS.get(use, PRETRAINED)
         if row in (PRETRAINED, PICTURES) and not hasattr(self._tokenizer, "convert_ids_to_tokens"):
             raise AttnvizError(
@@ -206,8 +222,7 @@ class LiveModel:
             model = base_model if reads_input and not needs_labels else model
             processor = getattr(processor, "image_processor", processor)
         loaded_reader: Any = row.load()
-        reader: Reader = loaded_reader(settings, use=use, loaded=(model, processor))
-        return reader
+        return cast("Reader", loaded_reader(settings, use=use, loaded=(model, processor)))
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

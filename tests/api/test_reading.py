@@ -173,6 +173,18 @@ def test_what_cannot_be_read_is_refused(vit: Any, processor: Any, arguments: Any
         attnviz.reading(vit, processor, **arguments)
 
 
-def test_a_module_that_is_not_of_transformers_is_refused(processor: Any, pixels: Any) -> None:
-    with pytest.raises(AttnvizError, match=r"Linear is no model of transformers; record it with attnviz.record\(model"):
-        attnviz.reading(torch.nn.Linear(2, 2), processor, images=[pixels])
+@pytest.mark.parametrize(
+    ("module", "make", "text", "message"),
+    [
+        (torch.nn.Linear(2, 2), None, None, r"Linear needs a function that .*, not NoneType"),
+        (torch.nn.Linear(2, 2), lambda image: {"pixels": 1}, None, r"returns dict without a tensor that Linear takes"),
+        (torch.nn.Linear(2, 2), lambda image: (torch.ones(2), 3), None, r"Linear does not take 2 arguments by name"),
+        (torch.nn.Linear(2, 2), lambda image: torch.ones(1, 3), None, r"Linear fails on .*, input \(1, 3\): mat1"),
+        (torch.nn.Linear(2, 2), lambda image: torch.ones(2), "a text", r"Linear does not read text; give image"),
+    ],
+)  # fmt: skip
+def test_what_no_module_can_read_is_refused_in_a_line(
+    pixels: Any, module: Any, make: Any, text: str | None, message: str
+) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        attnviz.reading(module, make, text, images=[pixels])

@@ -19,7 +19,7 @@ from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.metrics import METRICS
-from attnviz.models.huggingface import image_places
+from attnviz.models.places import image_places
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings

@@ -6,9 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from attnviz.base.errors import AttnvizError, argument, did_you_mean, flag, number_ranges, option, or_list
+from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.media.image import Image
 from attnviz.models.huggingface.loading import (
     IMAGE_CLASSIFIERS,
@@ -19,7 +17,7 @@ from attnviz.models.huggingface.loading import (
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared
-from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens
+from attnviz.models.reading.media_tokens import CLASS_TOKEN, NUMBERED, OVERLAP, image_tokens
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER
@@ -33,16 +31,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnviz.base.arrays import IntArray
-    from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.models.places.image_places import PixelTokens
+    from attnviz.models.places.image_places import Coordinates, PixelTokens
+    from attnviz.models.places.picture_axes import PartChoice
 
-PROBE = "[probe]"
 MAX_LISTED_LABELS = 8
 PROMPT = "The prompt is one point in the middle of the picture."
-OVERLAP = "Patches overlap; each is drawn as the cell around its centre."
 WRITTEN_TOKENS = 20  # that a decoder writes about a picture by default
-NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
 READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
 
 
@@ -131,7 +126,7 @@ class ImageReader(MediaReader):
         self.refuse_parts(example)
         attention: Any = self.settings.attention
         if attention not in (None, *ATTENTION_PARTS):
-            raise self._unknown_attention(())
+            raise self._choice.refusal(())
         assert example.image is not None
         image_file = open_image(example.image)
         if self.labels:  # the metric is the logit of the most probable label
@@ -182,19 +177,12 @@ class ImageReader(MediaReader):
             remarks=(OVERLAP,) if self._measured_pixels[tuple(inputs["pixel_values"].shape)].overlap else (),
         )
 
-    def _unknown_attention(self, parts: Sequence[str]) -> AttnvizError:
-        """Returns the refusal of ``--attention``, of which the model has these parts; a single part needs no choice."""
-        from attnviz.models.places.picture_axes import DEFORMABLE
+    @property
+    def _choice(self) -> "PartChoice":
+        """The part of the attention that the settings choose."""
+        from attnviz.models.places.picture_axes import PartChoice
 
-        attention = self.settings.attention
-        if len(parts) < 2:
-            return AttnvizError(
-                f"{option('attention', attention)} does not apply to images in {self.name}; leave it out"
-            )
-        reason = ""
-        if any(DEFORMABLE.search(type(part).__name__) for part in self.module.modules()):
-            reason = ": its objects read samples between the patches (deformable attention), which are no map"
-        return AttnvizError(f"{self.name} has no {attention} attention{reason}; choose {or_list(parts)}")
+        return PartChoice(self.settings.attention, self.name, self.is_live, self.module)
 
     def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the module, with inputs whose output is read for objects; tokens are found after the run."""
@@ -216,9 +204,12 @@ class ImageReader(MediaReader):
         else how these look at it. If the places of patches are unknown, tokens are numbered, as a remark says.
         """
         from attnviz.media.image import image_of, open_image
+        from attnviz.models.places.image_places import measured_coordinates
         from attnviz.models.places.picture_axes import PictureAxes, prompt_tokens, with_objects
+        from attnviz.models.places.token_inputs import same_draws
 
-        recording = super().record(example, selection, values)
+        with same_draws():
+            recording = super().record(example, selection, values)
         assert example.image is not None
         prepared, picture = self._prepared, open_image(example.image)
         output = prepared.tokens if isinstance(prepared.tokens.canvas, Image) else None
@@ -229,51 +220,14 @@ class ImageReader(MediaReader):
         others = tuple(tokens for tokens in (objects, prompt, self.words) if tokens is not None)
         image = image_of(picture, example.image.name) if output is None else output.canvas
         assert isinstance(image, Image)
-        count = len(self.words or ())
-        stand_alone = any(len(each.query_tokens) == len(each.key_tokens) == count for each in recording.maps)
-        words = None if stand_alone else self.words
+
+        def measure() -> "dict[str, Coordinates]":
+            sizes = [(image.width, image.height)]
+            return measured_coordinates(lambda pictures: {"pixel_values": self._pixels_of(pictures[0])}, sizes)
+
+        axes = PictureAxes(self.module, prepared.inputs, measure, (image,), output, others, self.words)
         with self.reading(READ_TASK):
-            axes = PictureAxes(self.module, prepared.inputs, self._pixels_of, picture, image, output, others, words)
-            maps = [with_probe(axes.placed(layer_maps)) for layer_maps in recording.maps]
-        has_parts = self.words is not None or any(each.query_tokens is other for each in maps for other in others)
-        remarks = [remark for remark in recording.remarks if remark != OVERLAP]
-        maps, more_remarks = self._parts_of(maps) if has_parts else self._placed_of(maps, remarks)
-        if any(isinstance(layer_maps.key_tokens.canvas, Image) for layer_maps in maps):
-            remarks = [remark for remark in remarks if not remark.startswith(NUMBERED)]
-            overlaps = axes.overlap or OVERLAP in recording.remarks
-            remarks = [*((PROMPT,) if prompt else ()), *((OVERLAP,) if overlaps else ()), *remarks]
-        return replace(recording, maps=tuple(maps), remarks=(*remarks, *more_remarks))
-
-    def _placed_of(self, maps: "list[LayerMaps]", remarks: Sequence[str]) -> "tuple[list[LayerMaps], list[str]]":
-        """Returns the maps over patches, or all with numbered tokens if there are none; with a remark on the others."""
-        if self.settings.attention is not None:
-            raise self._unknown_attention(())
-        placed = [layer_maps for layer_maps in maps if isinstance(layer_maps.key_tokens.canvas, Image)]
-        if not placed:
-            reason = f"{NUMBERED} their places are unknown in these layers."
-            is_explained = any(remark.startswith(NUMBERED) for remark in remarks)
-            return list(map(numbered, maps)), [] if is_explained else [reason]
-        unplaced = {layer_maps.layer for layer_maps in maps} - {layer_maps.layer for layer_maps in placed}
-        remark = f"Left out, since places of their tokens are unknown: layers {number_ranges(unplaced)}."
-        return placed, [remark] if unplaced else []
-
-    def _parts_of(self, maps: "list[LayerMaps]") -> "tuple[list[LayerMaps], list[str]]":
-        """Returns the maps of the part that the settings choose, or of what looks at the picture; with a remark."""
-        from attnviz.models.places.picture_axes import attention_part
-
-        parts: dict[str, list[LayerMaps]] = {part: [] for part in ATTENTION_PARTS}
-        for layer_maps in maps:  # the names of heads need no part if only one is drawn
-            parts[attention_part(layer_maps)].append(replace(layer_maps, part=None))
-        existing = [part for part in ATTENTION_PARTS if parts[part]]
-        reads_picture_among_words = any(layer_maps.key_tokens.image_indices for layer_maps in parts["decoder"])
-        default = "cross" if parts["cross"] else "decoder" if reads_picture_among_words else existing[0]
-        chosen = self.settings.attention or default
-        if not parts[chosen]:
-            raise self._unknown_attention(existing)
-        write = argument if self.is_live else flag
-        others = [write("attention", part) for part in existing if part != chosen]
-        has_choice = bool(others) and self.settings.attention is None
-        return parts[chosen], [f"For the other attention: {or_list(others)}."] if has_choice else []
+            return self._choice.placed(recording, axes, (PROMPT,) if prompt else ())
 
     def _inputs_of(self, image: "PillowImage") -> "dict[str, torch.Tensor]":
         """Returns the module's keyword arguments for an image; a prompt is one point in the middle of the picture."""
@@ -316,23 +270,3 @@ class ImageReader(MediaReader):
 def reads_images(module: "nn.Module") -> bool:
     """True if a module of transformers says that pixels are its main input."""
     return getattr(module, "main_input_name", "") == "pixel_values"
-
-
-def numbered(maps: "LayerMaps") -> "LayerMaps":
-    """Returns maps with numbered tokens in place of those of an image."""
-    queries, keys = (
-        Tokens.numbered(len(tokens)) if isinstance(tokens.canvas, Image) else tokens
-        for tokens in (maps.query_tokens, maps.key_tokens)
-    )
-    return replace(maps, query_tokens=queries, key_tokens=keys)
-
-
-def with_probe(maps: "LayerMaps") -> "LayerMaps":
-    """Returns maps of one query outside the image with this query labelled ``[probe]``; other maps unchanged.
-
-    Such a query is the learned query of an attention pooling.
-    """
-    if len(maps.query_tokens) != 1 or isinstance(maps.query_tokens.canvas, Image):
-        return maps
-    probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
-    return replace(maps, query_tokens=replace(probe, medium=np.full(1, -1), places=np.zeros((1, 4), dtype=np.int64)))

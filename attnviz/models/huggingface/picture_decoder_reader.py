@@ -82,7 +82,7 @@ class PictureDecoderReader(ImageReader):
                 "attnviz show or heads"
             )
         if self.settings.attention not in (None, *ATTENTION_PARTS):
-            raise self._unknown_attention(ATTENTION_PARTS)
+            raise self._choice.refusal(ATTENTION_PARTS)
         picture = self._picture_of(example)
         with self.reading(READ_TASK):
             inputs = self._inputs_of(open_image(picture))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.base.reading import read_json
-from attnviz.models.huggingface.image_reader import OVERLAP, WRITTEN_TOKENS, with_probe
+from attnviz.models.huggingface.image_reader import WRITTEN_TOKENS
 from attnviz.models.huggingface.loading import (
     load_model,
     load_part,
@@ -29,7 +29,7 @@ from attnviz.models.huggingface.tokens import (
 )
 from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared
-from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens, with_pictures
+from attnviz.models.reading.media_tokens import CLASS_TOKEN, OVERLAP, image_tokens, with_pictures
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
@@ -307,6 +307,7 @@ class PictureTextReader(MediaReader):
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "tuple[list[LayerMaps], bool]":
         """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap."""
         from attnviz.media.image import image_of, open_images
+        from attnviz.models.places.picture_axes import with_probe
 
         pictures = open_images(example.images)
         with self.reading(READ_TASK):

@@ -1,16 +1,16 @@
 """Measures the rectangle of a picture from which a vision model computes each token.
 
-Two facts are measured and joined. *Colours are coordinates*: the image processor reads an image whose red says how far
-right a pixel is, and whose green says how far down, so that every number of its output tells its place in the original.
-*Token inputs*: which of these numbers each token is computed from.
+Two facts are measured and joined. *Grey values are coordinates*: the function that makes the model's input reads images
+that grow brighter to the right and downwards, so that every number of its output tells its place in the original, in
+whatever layout and number of colours. *Token inputs*: which of these numbers each token is computed from.
 
-An image may be read whole: the places of its pixels then lie on lines. The input of a vision-language model may be
-flattened patches, tiles and thumbnails of several pictures, so that each number has a place of its own.
+An image may be read whole: the places of its pixels then lie on lines. An input may also be flattened patches, tiles
+and thumbnails of several pictures, so that each number has a place of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -35,20 +35,86 @@ MAX_BEND = 0.02  # the largest deviation of the processor from a linear map, as 
 MIN_CONTRAST = 1e-6  # between white and black in a number of the processor's output; smaller ones are rounding
 MAX_BEND_PIXELS = 0.5  # its least allowed deviation: filters bend the line by half a pixel at the image's border
 STRAIGHT_SHARE = 0.95  # of pixels must lie near the line; filters of the processor bend it at the image's border
+SAME_NUMBERS = (
+    "the function for pictures gives the same numbers for a black and for a white one, as when it scales each by its "
+    "own mean"
+)
 WHITE = 255
-MIN_BLUE = 0.5  # a pixel with a smaller share of blue belongs to the padding
 COLOUR_STEPS = 128
+LATTICE_AXES, FLAT_AXES = 3, 2  # colours, rows and columns; patches and their numbers
 MAX_NEIGHBOUR_STEP = 1.5  # of the usual distance of two columns: farther ones have a gap between them
 SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their sides; thumbnails and tiles differ by more
 
 
 @dataclass(frozen=True, eq=False)
 class PixelTokens:
-    """The token of each pixel of a model's input."""
+    """The token of each number of a module's input."""
 
-    numbers: IntArray  # ``(rows, columns)``, the number of the token; -1 for none
+    numbers: IntArray  # the number of the token, in the shape of the input; -1 for none
     count: int  # the number of tokens
-    overlap: bool  # true if tokens overlap, so that these are the cells around their centres
+    overlap: bool  # true if tokens overlap, so that only their middles have a number
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Where each number of a module's input lies in its picture; each array has the shape of the input."""
+
+    across: Float64Array  # from the left, as a share of the width
+    down: Float64Array  # from the top, as a share of the height
+    pictures: IntArray  # the number of the picture; -1 for a number of none, such as padding
+    sizes: Sequence[tuple[int, int]]  # the width and the height of each picture
+
+    def of_shape(self, shape: tuple[int, ...]) -> "Coordinates":
+        """Returns the coordinates of the same numbers in an input with another axis of texts."""
+        across, down, pictures = self.across.reshape(shape), self.down.reshape(shape), self.pictures.reshape(shape)
+        return Coordinates(across, down, pictures, self.sizes)
+
+    @property
+    def lacks_texts(self) -> bool:
+        """True if the input has axes for colours, rows and columns, or for patches and their numbers, but no more."""
+        is_lattice = _lattice_lines(self, self.pictures == 0, self.sizes[0]) is not None
+        return self.across.ndim <= (LATTICE_AXES if is_lattice else FLAT_AXES)
+
+
+def measured_coordinates(
+    process: Callable[[Sequence["PillowImage"]], Mapping[str, Any]], sizes: Sequence[tuple[int, int]]
+) -> dict[str, Coordinates]:
+    """Measures where the numbers that a function computes from pictures of these sizes lie in them.
+
+    *Grey values are coordinates*: the function reads one picture that grows brighter to the right, and one that grows
+    brighter downwards, between those of black and white pictures. Costs three runs for each picture, and one.
+
+    Returns:
+        The coordinates of each tensor, by name, that the pictures set.
+    """
+    from PIL import Image as Pillow
+
+    def numbers(pictures: "Sequence[PillowImage]") -> dict[str, Float64Array]:
+        tensors = {name: value for name, value in process(pictures).items() if isinstance(value, torch.Tensor)}
+        return {name: tensor.detach().double().cpu().numpy() for name, tensor in tensors.items()}
+
+    black_pictures = [Pillow.new("RGB", size) for size in sizes]
+    black = numbers(black_pictures)
+    found: dict[str, Coordinates] = {}
+    largest: dict[str, Float64Array] = {}  # the contrast between white and black
+    for number, size in enumerate(sizes):
+        runs = [
+            numbers([*black_pictures[:number], picture, *black_pictures[number + 1 :]])
+            for picture in (Pillow.new("RGB", size, (WHITE,) * 3), grey_ramp(size, "across"), grey_ramp(size, "down"))
+        ]
+        for name, dark in black.items():
+            if any(name not in run or run[name].shape != dark.shape for run in runs):
+                raise UnknownPlacesError(f"the shape of {name} depends on what is in the picture, not on its size")
+            contrast = runs[0][name] - dark
+            is_inside = np.abs(contrast) > largest.setdefault(name, np.full(dark.shape, MIN_CONTRAST))
+            if not is_inside.any():
+                continue
+            if name not in found:
+                found[name] = Coordinates(np.zeros(dark.shape), np.zeros(dark.shape), np.full(dark.shape, -1), sizes)
+            for shares, run in ((found[name].across, runs[1]), (found[name].down, runs[2])):
+                shares[is_inside] = (run[name] - dark)[is_inside] / contrast[is_inside]
+            found[name].pictures[is_inside], largest[name][is_inside] = number, np.abs(contrast)[is_inside]
+    return found
 
 
 def measured_places(
@@ -57,13 +123,11 @@ def measured_places(
     process: Callable[["PillowImage"], "Tensor"],
     size: tuple[int, int],
     measured_pixels: dict[tuple[int, ...], PixelTokens] | None = None,
-    features_of: FeaturesOf | None = None,
 ) -> IntArray:
     """Returns left, top, right and bottom of each token, ``(tokens, 4)`` in pixels of the image; all 0 for no place.
 
-    The tokens are those of the module's output, or of other features that ``features_of`` computes from the pixels. The
-    place of a token that overlaps others is the cell around its centre. Costs about three forward passes, or six for
-    such tokens, and three runs of the image processor.
+    The tokens are those of the module's output. The place of a token that overlaps others is the cell around its
+    centre. Costs about three forward passes, or six for such tokens, and four runs of the image processor.
     """
     if pixels.dim() != 4 or pixels.shape[:2] != (1, 3):
         raise UnknownPlacesError(
@@ -73,41 +137,121 @@ def measured_places(
     results = {} if measured_pixels is None else measured_pixels
     shape = tuple(pixels.shape)
     if shape not in results:
-        results[shape] = token_of_pixel(module, pixels, features_of)
-    numbers, count = results[shape].numbers, results[shape].count
-
-    column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
-    boxes = lattice_boxes(np.where(is_inside, numbers, NO_TOKEN), count)  # in pixels of the model's input
-    has_place = boxes[:, RIGHT] > 0
-    if not has_place.any():
+        results[shape] = token_of_pixel(module, pixels, lambda leaf: _token_features(module, leaf)[0])
+    coordinates = measured_coordinates(lambda pictures: {"pixels": process(pictures[0])}, [size]).get("pixels")
+    if coordinates is None:
+        raise AttnvizError(
+            f"the image processor leaves nothing of an image of {size[0]} x {size[1]} pixels; give a larger image, or "
+            "correct the sizes in preprocessor_config.json"
+        )
+    _, places = token_places(results[shape], coordinates)
+    if not places.any():
         raise UnknownPlacesError("no token of the model's output belongs to a part of the image alone")
-    places = np.zeros((count, 4), dtype=np.int64)
-    width, height = size
-    for low, high, (first_edge, step), side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
-        measured_edges = first_edge + step * boxes[has_place][:, [low, high]]
-        # Near the image's border, filters of the processor bend the measured line.
-        margin = abs(step) / 2
-        moved_to_far_border = np.where(measured_edges > side - margin, side, measured_edges)
-        rounded_edges = np.rint(np.where(measured_edges < margin, 0, moved_to_far_border)).astype(np.int64)
-        places[has_place, low], places[has_place, high] = rounded_edges.T
-    _refuse_small_patches(places[has_place], size)
     return places
 
 
-def token_of_pixel(module: "nn.Module", pixels: "Tensor", features_of: FeaturesOf | None = None) -> PixelTokens:
-    """Returns the token of each pixel; of tokens that overlap, the one whose middle is nearest."""
-    features_of = features_of or (lambda leaf: _token_features(module, leaf)[0])
-    numbers, count, overlap = token_of_number(module, pixels, features_of)
-    middles = numbers[0].max(axis=0)  # of red, green and blue
-    if not overlap or (middles == NO_TOKEN).all():
-        return PixelTokens(middles, count, overlap)
-    nearest_row, nearest_column = (
-        places[np.abs(places - np.arange(size)[:, None]).argmin(axis=1)]
-        for places, size in zip(
-            (np.flatnonzero((middles != NO_TOKEN).any(axis=axis)) for axis in (1, 0)), middles.shape, strict=True
-        )
-    )
-    return PixelTokens(middles[np.ix_(nearest_row, nearest_column)], count, overlap)
+def token_of_pixel(module: "nn.Module", pixels: "Tensor", features_of: FeaturesOf) -> PixelTokens:
+    """Returns the token of each number of a module's input, of the tokens whose features a function computes."""
+    return PixelTokens(*token_of_number(module, pixels, features_of))
+
+
+def token_places(tokens: PixelTokens, coordinates: Coordinates) -> tuple[IntArray, IntArray]:
+    """Returns the picture of each token, ``(tokens,)``, -1 for none, and its rectangle there, ``(tokens, 4)``.
+
+    A rectangle is left, top, right and bottom in pixels of the picture; all 0 for a token without a picture.
+    """
+    owners, boxes = np.full(tokens.count, -1), np.zeros((tokens.count, 4), dtype=np.int64)
+    for number, size in enumerate(coordinates.sizes):
+        is_mine = coordinates.pictures == number
+        lines = _lattice_lines(coordinates, is_mine, size)
+        if lines is None:
+            found = _scattered_boxes(tokens, coordinates, is_mine, size)
+        else:
+            found = _lattice_places(tokens, lines, is_mine, size)
+        has_place = (found[:, RIGHT] > 0) & (owners < 0)
+        owners[has_place], boxes[has_place] = number, found[has_place]
+        _refuse_small_patches(boxes[has_place], size)
+    return owners, boxes
+
+
+@dataclass(frozen=True)
+class _Line:
+    """How an index along one axis of a module's input gives a pixel of the picture."""
+
+    axis: int
+    first: float  # the first edge of index 0
+    step: float  # pixels between neighbours
+
+
+def _lattice_lines(coordinates: Coordinates, is_mine: Any, size: tuple[int, int]) -> tuple[_Line, _Line] | None:
+    """Returns the line of rows and that of columns, if one axis of the input is rows and another is columns."""
+    if not is_mine.any():
+        return None
+    places = np.nonzero(is_mine)
+    lines: list[_Line] = []
+    for shares, side, default in ((coordinates.down, size[1], -2), (coordinates.across, size[0], -1)):
+        positions = shares[is_mine] * side
+        best, least = _Line(default % is_mine.ndim, -side / 2, float(side)), np.inf
+        for axis, indices in enumerate(places):
+            if not np.ptp(indices) or (lines and axis == lines[0].axis):
+                continue
+            step, first_centre = np.polyfit(indices, positions, 1)
+            deviation = np.quantile(np.abs(first_centre + step * indices - positions), STRAIGHT_SHARE)
+            if deviation < least and deviation <= max(MAX_BEND * side, MAX_BEND_PIXELS, abs(step)):
+                best, least = _Line(axis, float(first_centre - step / 2), float(step)), deviation
+        is_one_place = is_mine.shape[best.axis] == 1 if is_mine.ndim > 1 else False
+        if least == np.inf and not is_one_place:
+            return None
+        lines.append(best)
+    return (lines[0], lines[1]) if lines[0].axis != lines[1].axis else None
+
+
+def _lattice_places(tokens: PixelTokens, lines: tuple[_Line, _Line], is_mine: Any, size: tuple[int, int]) -> IntArray:
+    """Returns the rectangles of tokens that are computed from an input with rows and columns, ``(tokens, 4)``."""
+    axes = lines[0].axis, lines[1].axis
+    numbers = np.moveaxis(tokens.numbers, axes, (-2, -1))
+    if tokens.overlap:
+        numbers = nearest_middles(numbers)
+    numbers = np.where(np.moveaxis(is_mine, axes, (-2, -1)), numbers, NO_TOKEN)
+    boxes = lattice_boxes(numbers, tokens.count)  # in pixels of the module's input
+    has_place = boxes[:, RIGHT] > 0
+    places = np.zeros((tokens.count, 4), dtype=np.int64)
+    width, height = size
+    for low, high, line, side in ((LEFT, RIGHT, lines[1], width), (TOP, BOTTOM, lines[0], height)):
+        measured_edges = np.sort(line.first + line.step * boxes[has_place][:, [low, high]], axis=1)
+        # Near the image's border, filters of the processor bend the measured line.
+        margin = abs(line.step) / 2
+        moved_to_far_border = np.where(measured_edges > side - margin, side, measured_edges)
+        rounded_edges = np.rint(np.where(measured_edges < margin, 0, moved_to_far_border)).astype(np.int64)
+        places[has_place, low], places[has_place, high] = rounded_edges.T
+    return places
+
+
+def nearest_middles(numbers: IntArray) -> IntArray:
+    """Returns for each pixel, on the last two axes, the token whose middle is nearest."""
+    planes = numbers.reshape(-1, *numbers.shape[-2:]).max(axis=0)
+    if (planes == NO_TOKEN).all():
+        return numbers
+    for axis, other in ((-2, 1), (-1, 0)):
+        middles = np.flatnonzero((planes != NO_TOKEN).any(axis=other))
+        distances = np.abs(middles - np.arange(numbers.shape[axis])[:, None])
+        numbers = np.take(numbers, middles[distances.argmin(axis=1)], axis=axis)
+    return numbers
+
+
+def _scattered_boxes(tokens: PixelTokens, coordinates: Coordinates, is_mine: Any, size: tuple[int, int]) -> IntArray:
+    """Returns the rectangles of tokens that are computed from numbers in any layout, as of flattened patches."""
+    places = np.zeros((tokens.count, 4), dtype=np.int64)
+    has_token = is_mine & (tokens.numbers != NO_TOKEN)
+    owners = tokens.numbers[has_token]
+    if len(owners):
+        points = np.stack([coordinates.across[has_token], coordinates.down[has_token]], axis=1) * size
+        lows, highs = np.full((tokens.count, 2), np.inf), np.full((tokens.count, 2), -np.inf)
+        np.minimum.at(lows, owners, points)
+        np.maximum.at(highs, owners, points)
+        found = np.unique(owners)
+        places[found] = _adjacent_boxes(np.concatenate([lows, highs], axis=1)[found], size)
+    return places
 
 
 def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
@@ -126,34 +270,6 @@ def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
     return features
 
 
-def _pixel_lines(process: Any, size: tuple[int, int], input_shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Measures where the pixels of the model's input lie in the image."""
-    from PIL import Image as Pillow
-
-    black, white, ramp = (
-        process(image)[0].double().cpu().numpy()
-        for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (WHITE,) * 3), ramp_of(size))
-    )
-    shares = _shares_between(ramp, black, white)
-    is_inside = shares[2] > MIN_BLUE
-    if not is_inside.any():
-        raise AttnvizError(
-            f"the image processor leaves nothing of an image of {size[0]} x {size[1]} pixels; give a larger image, or "
-            "correct the sizes in preprocessor_config.json"
-        )
-    rows, columns = np.indices(input_shape)
-    lines = []
-    for places, positions, side in ((columns, shares[0], size[0]), (rows, shares[1], size[1])):
-        step, first_centre = side, 0.0  # if the image has one pixel along this axis
-        if np.ptp(places[is_inside]):
-            step, first_centre = np.polyfit(places[is_inside], positions[is_inside] * side, 1)
-        deviation = np.abs(first_centre + step * places - positions * side)[is_inside]
-        if np.quantile(deviation, STRAIGHT_SHARE) > max(MAX_BEND * side, MAX_BEND_PIXELS, abs(step)):
-            raise UnknownPlacesError("the image processor does more than resize, crop and pad, as when it cuts tiles")
-        lines.append((first_centre - step / 2, step))
-    return lines[0], lines[1], is_inside
-
-
 def picture_places(
     model: "nn.Module",
     module: "nn.Module",
@@ -165,46 +281,19 @@ def picture_places(
 
     A rectangle, of ``(tokens, 4)``, is left, top, right and bottom in pixels of the picture; all 0 for a token without
     a picture. Those of tokens that overlap are the cells around their centres. Costs one
-    forward and two backward passes of the tower, and two runs of the image processor plus one for each picture.
+    forward and two backward passes of the tower, and one run of the image processor plus three for each picture.
     """
-    from PIL import Image as Pillow
 
     def features_of(pixel_values: "Tensor") -> "Tensor":
         features = features_among(module_arguments(model, module, {**inputs, "pixel_values": pixel_values}))
         assert features is not None
         return features.flatten(0, -2)  # (tokens, features); the tiles follow one another
 
-    tokens, count, overlap = token_of_number(model, inputs["pixel_values"], features_of)
-    owners = _pixel_colours(tokens).max(axis=-1)
-
-    def pixel_values(pictures: "Sequence[PillowImage]") -> Float64Array:
-        return np.asarray(process(pictures).double().cpu().numpy())
-
-    black_pictures = [Pillow.new("RGB", size) for size in sizes]
-    black = pixel_values(black_pictures)
-    white = pixel_values([Pillow.new("RGB", size, (WHITE,) * 3) for size in sizes])
-    picture_numbers, boxes = np.full(count, -1), np.zeros((count, 4), dtype=np.int64)
-    for number, size in enumerate(sizes):
-        # The ramp replaces one picture, and the others are black, so that only the numbers of this one have blue.
-        ramp = pixel_values([*black_pictures[:number], ramp_of(size), *black_pictures[number + 1 :]])
-        colours = _pixel_colours(_shares_between(ramp, black, white))
-        is_inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
-        picture_tokens = np.unique(owners[is_inside])
-        if len(picture_tokens):
-            # Red and green are the place of a pixel, as shares of width and height.
-            pixels = [colours[is_inside & (owners == token)][:, :2] * size for token in picture_tokens]
-            extents = [np.concatenate([places.min(axis=0), places.max(axis=0)]) for places in pixels]
-            picture_numbers[picture_tokens] = number
-            boxes[picture_tokens] = _adjacent_boxes(np.array(extents), size)
-            _refuse_small_patches(boxes[picture_tokens], size)
-    return picture_numbers, boxes, overlap
-
-
-def _pixel_colours(numbers: Any) -> Any:
-    """Returns an array of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel."""
-    if numbers.ndim >= 4:
-        return np.moveaxis(numbers, -3, -1).reshape(-1, 3)
-    return np.moveaxis(numbers.reshape(*numbers.shape[:-1], 3, -1), -2, -1).reshape(-1, 3)
+    tokens = token_of_pixel(model, inputs["pixel_values"], features_of)
+    coordinates = measured_coordinates(lambda pictures: {"pixels": process(pictures)}, sizes)
+    if not coordinates:
+        raise UnknownPlacesError(SAME_NUMBERS)
+    return *token_places(tokens, coordinates["pixels"]), tokens.overlap
 
 
 def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
@@ -247,21 +336,14 @@ def _refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
         )
 
 
-def _shares_between(numbers: Float64Array, black: Float64Array, white: Float64Array) -> Float64Array:
-    """Returns the share of white in each number of an image processor's output; 0 where it is no colour."""
-    contrast = white - black
-    return np.divide(numbers - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
-
-
-def ramp_of(size: tuple[int, int]) -> "PillowImage":
-    """Returns an image whose red grows from left to right and green from top to bottom, with full blue everywhere."""
+def grey_ramp(size: tuple[int, int], direction: Literal["across", "down"]) -> "PillowImage":
+    """Returns an image that grows from black to white, to the right or downwards."""
     from PIL import Image as Pillow
 
-    width, height = size
-    colors = np.full((height, width, 3), WHITE, dtype=np.uint8)  # in bytes, since an image may have 100 megapixels
-    colors[..., 0] = np.rint((np.arange(width) + 0.5) / width * WHITE)
-    colors[..., 1] = np.rint((np.arange(height) + 0.5) / height * WHITE)[:, None]
-    return Pillow.fromarray(colors)
+    steps = size[0] if direction == "across" else size[1]
+    shades = np.rint((np.arange(steps) + 0.5) / steps * WHITE).astype(np.uint8)
+    line = Pillow.fromarray(shades[None] if direction == "across" else shades[:, None])
+    return line.resize(size, Pillow.Resampling.NEAREST).convert("RGB")
 
 
 def lattice_boxes(numbers: IntArray, count: int) -> Float64Array:
@@ -270,10 +352,11 @@ def lattice_boxes(numbers: IntArray, count: int) -> Float64Array:
     Neighbours meet in the middle of a gap between them: a number there belongs to no token alone, or has no gradient.
 
     Args:
-        numbers: ``(rows, columns)``, the token of each place of the lattice; -1 for none.
+        numbers: ``(…, rows, columns)``, the token of each place of the lattice; -1 for none.
     """
-    rows, columns = np.nonzero(numbers != NO_TOKEN)
-    tokens, places = numbers[rows, columns], np.stack([columns, rows], axis=1)
+    has_token = numbers != NO_TOKEN
+    *_, rows, columns = np.nonzero(has_token)
+    tokens, places = numbers[has_token], np.stack([columns, rows], axis=1)
     lows, highs = np.full((count, 2), max(numbers.shape)), np.zeros((count, 2), dtype=np.int64)
     np.minimum.at(lows, tokens, places)
     np.maximum.at(highs, tokens, places + 1)

@@ -5,25 +5,27 @@ which a detector asks what is in the picture; they have no place, and are labell
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnviz.base.arrays import IntArray
+from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.media.image import Image
-from attnviz.models.places.image_places import PixelTokens, measured_places
-from attnviz.models.places.token_inputs import UnknownPlacesError, features_at
-from attnviz.models.reading.media_tokens import CLASS_TOKEN, image_tokens, with_pictures
-from attnviz.text.selection import AttentionPart
+from attnviz.models.places.image_places import SAME_NUMBERS, Coordinates, token_of_pixel, token_places
+from attnviz.models.places.token_inputs import Axis, UnknownPlacesError, features_at, same_draws
+from attnviz.models.reading.media_tokens import CLASS_TOKEN, NUMBERED, OVERLAP, PROBE, picture_tokens, with_pictures
+from attnviz.text.selection import ATTENTION_PARTS, AttentionPart
 from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as PillowImage
     from torch import Tensor, nn
 
     from attnviz.maps.layer_maps import LayerMaps
+    from attnviz.maps.recording import Recording
 
 MIN_PROBABILITY = 0.5  # of an object that counts as found
 MAX_NAMED_OBJECTS = 6  # in a remark
@@ -32,48 +34,54 @@ DEFORMABLE = re.compile("deformable", re.IGNORECASE)  # in the class name of att
 
 @dataclass(eq=False)
 class PictureAxes:
-    """The tokens of the axes of maps, as one model computed them from one picture.
+    """The tokens of the axes of maps, as one module computed them from pictures.
 
     Attributes:
-        module: the model that was recorded.
+        module: the module that was recorded.
         inputs: its arguments.
-        process: returns the model's pixels of a picture.
-        picture: the picture that it read.
-        image: the same, as places refer to it.
-        output: the tokens of the model's output; ``None`` if none has a place.
+        measure: measures where the numbers of the arguments that the pictures set lie in them, by name.
+        images: the pictures that the module read.
+        output: the tokens of the module's output; ``None`` if none has a place, or they were not measured.
         others: tokens without a place, such as objects, one axis each.
         words: those of them that a decoder reads behind the patches in one sequence; ``None`` for none.
         overlap: true if patches overlap, so that each is drawn as the cell around its centre.
+        reason: why the places of an axis are unknown, of the first such axis; "" for none.
     """
 
     module: "nn.Module"
     inputs: Mapping[str, Any]
-    process: "Callable[[PillowImage], Tensor]"
-    picture: "PillowImage"
-    image: Image
-    output: Tokens | None
-    others: tuple[Tokens, ...]
+    measure: "Callable[[], Mapping[str, Coordinates]]"
+    images: tuple[Image, ...]
+    output: Tokens | None = None
+    others: tuple[Tokens, ...] = ()
     words: Tokens | None = None
     overlap: bool = False
+    reason: str = ""
     _measured: dict[tuple[object, ...], Tokens | None] = field(default_factory=dict)
+
+    @cached_property
+    def coordinates(self) -> Mapping[str, Coordinates]:
+        """Where the numbers of the arguments lie in the pictures."""
+        return self.measure()
 
     def placed(self, maps: "LayerMaps") -> "LayerMaps":
         """Returns maps with the tokens of both axes; an axis of which nothing is known stays as it is."""
-        keys = self._tokens(maps, maps.key_tokens)
+        keys = self._tokens(maps, "keys")
         if len(maps.query_tokens) != len(keys):
-            return replace(maps, query_tokens=self._tokens(maps, maps.query_tokens), key_tokens=keys)
+            return replace(maps, query_tokens=self._tokens(maps, "queries"), key_tokens=keys)
         is_shared = maps.kind == "self"  # else there are as many objects as patches
         return replace(maps, query_tokens=keys if is_shared else self._other(maps.query_tokens), key_tokens=keys)
 
-    def _tokens(self, maps: "LayerMaps", tokens: Tokens) -> Tokens:
+    def _tokens(self, maps: "LayerMaps", side: Axis) -> Tokens:
         """Returns the tokens of an axis: those that it has, those of the output, measured patches, or others."""
-        count = len(tokens)
-        is_square_or_pooling = len(maps.query_tokens) in (1, len(maps.key_tokens))  # else keys may be means of patches
-        if self.output is not None and count == len(self.output) and is_square_or_pooling:
+        tokens = maps.query_tokens if side == "queries" else maps.key_tokens
+        shape = len(maps.query_tokens), len(maps.key_tokens)
+        is_square_or_pooling = shape[0] in (1, shape[1])  # else keys may be means of patches
+        if self.output is not None and len(tokens) == len(self.output) and is_square_or_pooling:
             return self.output
-        key = count, re.sub(r"\d+", "#", maps.module)
+        key = side, shape, re.sub(r"\d+", "#", maps.module)
         if key not in self._measured:
-            self._measured[key] = self._patches(maps.module, count)
+            self._measured[key] = self._patches(maps.module, side, shape)
         return self._measured[key] or self._other(tokens)
 
     def _before_words(self, places: IntArray, words: Tokens) -> Tokens:
@@ -81,45 +89,148 @@ class PictureAxes:
         is_placed = places[:, 2] > 0
         labels = tuple("" if placed else CLASS_TOKEN for placed in is_placed.tolist())
         patches = replace(Tokens.labelled(labels), special=~is_placed, media=words.media)
-        return with_pictures(patches.joined(words), [self.image], np.where(is_placed, 0, -1), places)
+        return with_pictures(patches.joined(words), self.images, np.where(is_placed, 0, -1), places)
 
     def _other(self, tokens: Tokens) -> Tokens:
         """Returns the objects or the prompt that are as many as some tokens; these tokens without such."""
         return next((other for other in self.others if len(other) == len(tokens)), tokens)
 
-    def _patches(self, path: str, count: int) -> Tokens | None:
-        """Returns the patches that reach a part of the model as so many tokens; ``None`` for no patches."""
+    def _patches(self, path: str, side: Axis, shape: tuple[int, int]) -> Tokens | None:
+        """Returns the patches that are the queries or keys of attention in a part of the module; ``None`` for none."""
+        for name in self.coordinates:
+            try:
+                return self._patches_in(name, path, side, shape)
+            except UnknownPlacesError as error:
+                self.reason = self.reason or str(error)
+        self.reason = self.reason or SAME_NUMBERS
+        return None
+
+    def _patches_in(self, name: str, path: str, side: Axis, shape: tuple[int, int]) -> Tokens:
+        """Returns the patches, measured in one argument of the module."""
 
         def features_of(pixels: "Tensor") -> "Tensor":
-            features = features_at(self.module, path, {**self.inputs, "pixel_values": pixels}, count)
+            with same_draws():
+                features = features_at(self.module, path, {**self.inputs, name: pixels}, side, shape)
             if features is None:
-                raise UnknownPlacesError(f"no input of {path} has {count} tokens")
+                raise UnknownPlacesError(f"the {side} of {path or 'the module'} were not found among its tensors")
             return features
 
-        pixel_tokens: dict[tuple[int, ...], PixelTokens] = {}
-        try:
-            places = measured_places(
-                self.module, self.inputs["pixel_values"], self.process, self.picture.size, pixel_tokens, features_of
-            )
-        except UnknownPlacesError:
-            return None
-        [measured] = pixel_tokens.values()
-        self.overlap |= measured.overlap
-        has_pixels = np.isin(np.arange(count), measured.numbers)
-        first = count - len(self.words or ())
+        found = token_of_pixel(self.module, self.inputs[name], features_of)
+        owners, places = token_places(found, self.coordinates[name].of_shape(found.numbers.shape))
+        if not (owners >= 0).any():
+            raise UnknownPlacesError(f"no token among the {side} of {path} belongs to a part of the picture alone")
+        self.overlap |= found.overlap
+        first = found.count - len(self.words or ())
         if self.words is not None and first > 0 and not places[first:].any():
             return self._before_words(places[:first], self.words)
-        patches = image_tokens(self.image, places)
-        is_padding = has_pixels & (patches.medium < 0)  # around the picture
+        patches = picture_tokens(self.images, owners, places)
+        is_padding = np.isin(np.arange(found.count), found.numbers) & (owners < 0)  # around the picture
         labels = np.where(is_padding, PADDING_LABEL, np.array(patches.labels, dtype=object)).tolist()
         return replace(patches, labels=tuple(labels))
 
 
+def is_on_picture(tokens: Tokens) -> bool:
+    """True if tokens have places in pictures alone."""
+    return bool(tokens.image_indices) and not tokens.text
+
+
 def attention_part(maps: "LayerMaps") -> AttentionPart:
     """Returns what maps show: the picture itself (encoder), what looks at it (cross), or what does not (decoder)."""
-    if not isinstance(maps.key_tokens.canvas, Image):
+    if not is_on_picture(maps.key_tokens):
         return "decoder"
-    return "encoder" if isinstance(maps.query_tokens.canvas, Image) else "cross"
+    return "encoder" if is_on_picture(maps.query_tokens) else "cross"
+
+
+@dataclass(frozen=True)
+class PartChoice:
+    """Which attention of a model that reads pictures is drawn."""
+
+    attention: str | None  # the part that the user chose; ``None`` for the default
+    model: str  # its name in refusals
+    is_live: bool  # true if Python, not the command line, gave the choice
+    module: "nn.Module"
+
+    def refusal(self, parts: Sequence[str]) -> AttnvizError:
+        """Returns the refusal of a part, of a model that has these; a single part needs no choice."""
+        if len(parts) < 2:
+            return AttnvizError(
+                f"{option('attention', self.attention)} does not apply to images in {self.model}; leave it out"
+            )
+        reason = ""
+        if any(DEFORMABLE.search(type(part).__name__) for part in self.module.modules()):
+            reason = ": its objects read samples between the patches (deformable attention), which are no map"
+        return AttnvizError(f"{self.model} has no {self.attention} attention{reason}; choose {or_list(parts)}")
+
+    def placed(self, recording: "Recording", axes: PictureAxes, remarks: tuple[str, ...] = ()) -> "Recording":
+        """Returns a recording with the places of tokens; only the maps of the chosen part, and of known places.
+
+        Where objects, words, latents or a prompt look at the picture, the maps are how they do; else all over patches.
+        """
+        count = len(axes.words or ())
+        stand_alone = any(len(each.query_tokens) == len(each.key_tokens) == count for each in recording.maps)
+        axes = replace(axes, words=None) if stand_alone else axes
+        maps = [with_probe(axes.placed(layer_maps)) for layer_maps in recording.maps]
+        others = [maps_of.query_tokens is other for maps_of in maps for other in axes.others]
+        has_parts = stand_alone or axes.words is not None or any(others)
+        has_parts = has_parts or any(attention_part(layer_maps) == "cross" for layer_maps in maps)
+        given = [remark for remark in recording.remarks if remark != OVERLAP]
+        maps, more = self._part_of(maps) if has_parts else self._on_picture(maps, given, axes.reason)
+        if any(is_on_picture(layer_maps.key_tokens) for layer_maps in maps):
+            given = [remark for remark in given if not remark.startswith(NUMBERED)]
+            overlaps = axes.overlap or OVERLAP in recording.remarks
+            given = [*remarks, *((OVERLAP,) if overlaps else ()), *given]
+        return replace(recording, maps=tuple(maps), remarks=(*given, *more))
+
+    def _on_picture(
+        self, maps: "list[LayerMaps]", remarks: Sequence[str], reason: str
+    ) -> "tuple[list[LayerMaps], list[str]]":
+        """Returns the maps over patches, or all with numbered tokens if there are none; with a remark on the others."""
+        if self.attention is not None:
+            raise self.refusal(())
+        placed = [layer_maps for layer_maps in maps if is_on_picture(layer_maps.key_tokens)]
+        if not placed:
+            is_explained = any(remark.startswith(NUMBERED) for remark in remarks)
+            reason = reason or "their places are unknown in these layers"
+            return list(map(numbered, maps)), [] if is_explained else [f"{NUMBERED} {reason}."]
+        unplaced = {layer_maps.layer for layer_maps in maps} - {layer_maps.layer for layer_maps in placed}
+        remark = f"Left out, since places of their tokens are unknown: layers {number_ranges(unplaced)}."
+        return placed, [remark] if unplaced else []
+
+    def _part_of(self, maps: "list[LayerMaps]") -> "tuple[list[LayerMaps], list[str]]":
+        """Returns the maps of the chosen part, or of what looks at the picture; with a remark on the others."""
+        parts: dict[str, list[LayerMaps]] = {part: [] for part in ATTENTION_PARTS}
+        for layer_maps in maps:  # the names of heads need no part if only one is drawn
+            parts[attention_part(layer_maps)].append(replace(layer_maps, part=None))
+        existing = [part for part in ATTENTION_PARTS if parts[part]]
+        reads_picture_among_words = any(layer_maps.key_tokens.image_indices for layer_maps in parts["decoder"])
+        default = "cross" if parts["cross"] else "decoder" if reads_picture_among_words else existing[0]
+        chosen = self.attention or default
+        if not parts.get(chosen):
+            raise self.refusal(existing)
+        write = argument if self.is_live else flag
+        others = [write("attention", part) for part in existing if part != chosen]
+        has_choice = bool(others) and self.attention is None
+        return parts[chosen], [f"For the other attention: {or_list(others)}."] if has_choice else []
+
+
+def numbered(maps: "LayerMaps") -> "LayerMaps":
+    """Returns maps with numbered tokens in place of those of an image."""
+    queries, keys = (
+        Tokens.numbered(len(tokens)) if tokens.image_indices else tokens
+        for tokens in (maps.query_tokens, maps.key_tokens)
+    )
+    return replace(maps, query_tokens=queries, key_tokens=keys)
+
+
+def with_probe(maps: "LayerMaps") -> "LayerMaps":
+    """Returns maps of one query outside the image with this query labelled ``[probe]``; other maps unchanged.
+
+    Such a query is the learned query of an attention pooling.
+    """
+    if len(maps.query_tokens) != 1 or maps.query_tokens.image_indices:
+        return maps
+    probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
+    return replace(maps, query_tokens=replace(probe, medium=np.full(1, -1), places=np.zeros_like(probe.places)))
 
 
 def found_objects(output: Any, class_names: Mapping[int, str]) -> tuple[Tokens, str] | None:

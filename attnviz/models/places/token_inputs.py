@@ -7,10 +7,11 @@ of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a number have the ratio j
 
 import inspect
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,8 +23,11 @@ from attnviz.base.errors import AttnvizError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+Axis = Literal["queries", "keys"]
 FeaturesOf = Callable[["Tensor"], "Tensor"]  # of each token, ``(tokens, features)``, for an input
 NO_TOKEN = -1
+SDPA = ("query", "key")  # the first arguments of scaled_dot_product_attention
+PRODUCTS = ("matmul", "bmm", "__matmul__", "baddbmm")
 MIN_GRADIENT = 1e-3  # as a share of the largest gradient; smaller ones are noise of float32
 MAX_CODE_ERROR = 0.2  # the largest distance of a token's measured number from a whole number
 MAX_UNSURE = 0.05  # tokens overlap if a larger share of pixels has no whole number
@@ -56,6 +60,8 @@ class OwnValueAttention(TorchFunctionMode):
                 if query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
                     return value.new_zeros(*query.shape[:-1], value.shape[-1])
                 return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        if name == "multi_head_attention_forward":
+            return _own_values_of_torch_attention(*args, **arguments)
         if name == "softmax" and args and args[0].dim() >= 3:
             scores = args[0]
             query_count, key_count = scores.shape[-2:]
@@ -73,6 +79,85 @@ def _with_fixed_norms(func: Any, name: str, args: tuple[Any, ...], arguments: di
         # The gradient passes as if their statistics were constant; torch has wrong ones of batch_norm for some layouts.
         return result.detach() + args[0] - args[0].detach()
     return result
+
+
+def _own_values_of_torch_attention(query: "Tensor", key: "Tensor", value: "Tensor", *args: Any, **options: Any) -> Any:
+    """Returns what ``nn.MultiheadAttention`` computes if each query gets its own value, and nothing of other tokens.
+
+    The arguments are those of ``multi_head_attention_forward``; tokens come before texts.
+    """
+    names = list(inspect.signature(torch.nn.functional.multi_head_attention_forward).parameters)[3:]
+    arguments = dict(zip(names, args, strict=False)) | options
+    width, bias = arguments["embed_dim_to_check"], arguments["in_proj_bias"]
+    matrix = arguments.get("v_proj_weight") if arguments.get("use_separate_proj_weight") else None
+    matrix = arguments["in_proj_weight"][-width:] if matrix is None else matrix
+    values = torch.nn.functional.linear(value, matrix, None if bias is None else bias[-width:])
+    if len(query) != len(key):
+        values = values.new_zeros(*query.shape[:-1], width)
+    return torch.nn.functional.linear(values, arguments["out_proj_weight"], arguments["out_proj_bias"]), None
+
+
+class _CallOperands(TorchFunctionMode):
+    """Keeps the queries or keys of the attention calls that run while it is active, of one number of each.
+
+    Attributes:
+        is_active: true while the module runs whose calls are kept.
+        rows: the kept tensors, ``(tokens, features)``.
+    """
+
+    def __init__(self, side: Axis, shape: tuple[int, int]) -> None:
+        super().__init__()
+        self.side, self.shape = side, shape
+        self.is_active = False
+        self.rows: list[Tensor] = []
+        self._products: dict[tuple[int, ...], tuple[Any, Any]] = {}  # the operands of the last product of each shape
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns the result of a function of torch, unchanged."""
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if not self.is_active:
+            return result
+        if name == "scaled_dot_product_attention":
+            query, key = (args[place] if len(args) > place else (kwargs or {})[word] for place, word in enumerate(SDPA))
+            self._keep(query, key)
+        elif name == "softmax":
+            query, key = self._products.get(tuple(result.shape), (None, None))
+            if query is not None:
+                self._keep(query, key.transpose(-2, -1))
+        elif name in PRODUCTS and len(args) > 1 and isinstance(args[-1], torch.Tensor) and args[-1].dim() > 2:
+            self._products[tuple(result.shape)] = args[-2], args[-1]
+        elif name == "einsum" and len(args) == 3:  # an equation and two operands
+            self._keep_einsum(*args, tuple(result.shape))
+        return result
+
+    def _keep_einsum(self, equation: str, query: Any, key: Any, shape: tuple[int, ...]) -> None:
+        """Notes the operands of an einsum whose result ends with queries and keys, as those of a product."""
+        inputs, _, output = equation.replace(" ", "").partition("->")
+        letters = inputs.split(",")
+        if "." in equation or len(output) < 2 or len(letters) != 2:
+            return
+        if output[-2] not in letters[0] or output[-1] not in letters[1]:
+            return
+        rows = [
+            tensor.movedim(names.index(letter), -2)
+            for tensor, names, letter in ((query, letters[0], output[-2]), (key, letters[1], output[-1]))
+            if names.index(letter) < tensor.dim() - 1
+        ]
+        if len(rows) == 2:
+            self._products[shape] = rows[0], rows[1].transpose(-2, -1)
+
+    def _keep(self, query: "Tensor", key: "Tensor") -> None:
+        """Keeps the rows of a call if it is of one text and has the expected shape."""
+        if (query.shape[-2], key.shape[-2]) != self.shape or any(
+            each.dim() == 4 and each.shape[0] > 1 for each in (query, key)
+        ):
+            return
+        tensor = query if self.side == "queries" else key
+        if tensor.requires_grad:
+            self.rows.append(tensor.movedim(-2, 0).flatten(1))
 
 
 class _CentralTaps(OwnValueAttention):
@@ -224,6 +309,21 @@ def whole_token_numbers(
 
 
 @contextmanager
+def same_draws() -> Iterator[None]:
+    """Runs the block with the random numbers of one seed, so that a module that shuffles patches repeats its order."""
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
+@contextmanager
 def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
     """Converts weights and buffers of a lower precision to ``dtype``; restores each old dtype after the block.
 
@@ -272,31 +372,44 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
     )
 
 
-def features_at(model: "nn.Module", path: str, inputs: dict[str, Any], count: int) -> "Tensor | None":
-    """Returns the features of a number of tokens that reach a part of the model, ``(tokens, features)``.
+def features_at(
+    model: "nn.Module", path: str, inputs: dict[str, Any], side: Axis, shape: tuple[int, int]
+) -> "Tensor | None":
+    """Returns the features of the queries or keys of a part's attention, ``(tokens, features)``; ``None`` if unknown.
 
-    They are all arguments with so many tokens of the part, or else of the nearest part around it; ``None`` without any.
+    They are the operands of its attention calls of this shape, ``(queries, keys)``, with all arguments of the part that
+    have so many tokens. Without either, they are such arguments of the nearest part around it.
     """
-    found: list[Tensor] = []
-    target = model.get_submodule(path)
+    count = shape[0] if side == "queries" else shape[1]
+    nearest: list[Tensor] = []
+    own: list[Tensor] = []  # of the nearest part around the call, and of the part itself
+    target, operands = model.get_submodule(path), _CallOperands(side, shape)
 
     def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # torch calls this hook before the part
         tensors = [value for value in (*args, *kwargs.values()) if getattr(value, "requires_grad", False)]
-        found[:] = [rows for tensor in tensors if (rows := _token_rows(tensor, count)) is not None] or found
+        found = [rows for tensor in tensors if (rows := _token_rows(tensor, count)) is not None]
+        nearest[:] = found or nearest
         if module is target:
-            raise _ModuleReached({})
+            own[:], operands.is_active = found, True
 
-    names = path.split(".")
-    parts = [model.get_submodule(".".join(names[:length])) for length in range(1, len(names) + 1)]
-    hooks = [part.register_forward_pre_hook(keep, with_kwargs=True) for part in parts]
+    def stop(module: Any, args: Any, output: Any) -> None:
+        raise _ModuleReached({})
+
+    names = path.split(".") if path else []
+    parts = [model, *(model.get_submodule(".".join(names[:length])) for length in range(1, len(names) + 1))]
+    hooks = [part.register_forward_pre_hook(keep, with_kwargs=True) for part in parts[1:]]
+    hooks.append(target.register_forward_hook(stop))
+    operands.is_active = target is model
     try:
-        model(**inputs)
+        with operands:
+            model(**inputs)
     except _ModuleReached:
         pass
     finally:
         for hook in hooks:
             hook.remove()
+    found = [*own, *operands.rows] or nearest
     return torch.cat(found, dim=-1) if found else None
 
 

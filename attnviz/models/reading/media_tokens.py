@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from attnviz.media.image import Image
     from attnviz.media.sound import Sound
 
-CLASS_TOKEN = "[CLS]"
+CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
+OVERLAP = "Patches overlap; each is drawn as the cell around its centre."
+NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
 RECTANGLE_NUMBERS = 4  # left, top, right and bottom
 MAX_SIZE_RATIO = 1.5  # of parts whose rows and columns are counted together; a thumbnail is about twice as wide
 
@@ -83,6 +85,22 @@ def image_tokens(image: "Image", places: "IntArray") -> Tokens:
         medium=np.where(has_place, 0, -1),
         places=places,
         groups={},
+    )
+
+
+def picture_tokens(images: "Sequence[Image]", owners: "IntArray", places: "IntArray") -> Tokens:
+    """Returns the tokens of one image or of several; those without a place are labelled as in `image_tokens`.
+
+    Args:
+        owners: ``(tokens,)``, the number of each token's image; -1 for a token without a place.
+        places: ``(tokens, 4)``, its rectangle there.
+    """
+    if len(images) == 1:
+        return image_tokens(images[0], places)
+    names = iter(extra_labels(int((owners < 0).sum()), has_class_token=bool(owners[0] < 0)))
+    labels = tuple("" if owner >= 0 else next(names) for owner in owners.tolist())
+    return with_pictures(
+        replace(Tokens.numbered(len(labels)), labels=labels, special=owners < 0), images, owners, places
     )
 
 

@@ -115,7 +115,7 @@ def test_windows_are_in_their_places_before_and_after_merging(tmp_path: Path, ph
         assert sees.sum() == 16  # r0c0 sees the patches of its window
 
 
-def test_layers_without_known_places_are_left_out_or_numbered_and_the_reason_is_said(
+def test_patches_that_overlap_are_cells_around_their_centres_and_keys_that_join_patches_are_larger(
     tmp_path: Path, photo: Path
 ) -> None:
     model = t.SegformerModel(
@@ -123,28 +123,14 @@ def test_layers_without_known_places_are_left_out_or_numbered_and_the_reason_is_
     )
     folder = folder_of(tmp_path, model, t.SegformerImageProcessor(size={"height": 64, "width": 96}))
     recording = recorded(folder, photo)
-    assert {maps.layer for maps in recording.maps} == {3}
-    assert "Left out, since places of their tokens are unknown: layers 0-2." in recording.remarks
-    numbered = recorded(folder, photo, layers=(2,))
-    assert any(remark.startswith("Tokens are numbered, not placed on the image, since") for remark in numbered.remarks)
-
-
-def test_patches_that_overlap_are_cells_around_their_centres_as_a_remark_says(tmp_path: Path, photo: Path) -> None:
-    model = t.SegformerModel(
-        t.SegformerConfig(hidden_sizes=[8, 16, 24, 32], depths=[1] * 4, num_attention_heads=[1, 2, 2, 4])
-    )
-    folder = folder_of(tmp_path, model, t.SegformerImageProcessor(size={"height": 64, "width": 96}))
-    recording = recorded(folder, photo)
-    [maps] = recording.maps
-    assert maps.layer == 3
-    assert maps.key_tokens.labels == ("r0c0", "r0c1", "r0c2", "r1c0", "r1c1", "r1c2")
+    assert "Patches overlap; each is drawn as the cell around its centre." in recording.remarks
+    assert [len(maps.query_tokens) for maps in recording.maps] == [384, 96, 24, 6]
+    for maps in recording.maps:
+        assert maps.key_tokens.labels == ("r0c0", "r0c1", "r0c2", "r1c0", "r1c1", "r1c2")
     # the picture has the size of the model's input, in which the middle of r1c1 is pixel (32, 32)
-    assert maps.key_tokens.places[4].tolist() == [17, 17, 49, 64]
-    overlap = "Patches overlap; each is drawn as the cell around its centre."
-    assert overlap in recording.remarks
-    numbered = recorded(folder, photo, layers=(2,))  # whose 6 keys are means of other patches, though the output has 6
-    assert numbered.maps[0].key_tokens.labels == ("0", "1", "2", "3", "4", "5")
-    assert overlap not in numbered.remarks
+    assert recording.maps[3].key_tokens.places[4].tolist() == [17, 17, 49, 64]
+    # keys of the first layer are 8 x 8 patches with strides of 4 pixels
+    np.testing.assert_allclose(recording.maps[0].key_tokens.places[4], [32, 32, 64, 64], atol=1)
 
 
 def test_refuses_a_processor_that_makes_huge_images(tmp_path: Path, photo: Path) -> None:
