@@ -99,9 +99,7 @@ def picture_tokens(images: "Sequence[Image]", owners: "IntArray", places: "IntAr
         return image_tokens(images[0], places)
     names = iter(extra_labels(int((owners < 0).sum()), has_class_token=bool(owners[0] < 0)))
     labels = tuple("" if owner >= 0 else next(names) for owner in owners.tolist())
-    return with_pictures(
-        replace(Tokens.numbered(len(labels)), labels=labels, special=owners < 0), images, owners, places
-    )
+    return with_pictures(replace(Tokens.labelled(labels), special=owners < 0), images, owners, places)
 
 
 def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
