@@ -131,7 +131,11 @@ class EditingMode(TorchFunctionMode):
             edit = self.edits.get(self.calls.next_product())
             if edit is not None:
                 args, keywords = edit(name, args, keywords)
-        return func(*args, **keywords)
+        return self.compute(name, func, args, keywords)
+
+    def compute(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Calls a function and returns its result."""
+        return func(*args, **kwargs)
 
 
 class _EffectsThread(local):

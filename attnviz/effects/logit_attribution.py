@@ -247,7 +247,7 @@ def attributed_run(
     """
     refuse_opaque(model)
     name = type(model).__name__
-    token_count = _token_count(args, kwargs)
+    token_count = count_tokens(args, kwargs)
     if not -token_count <= position < token_count:
         raise AttnvizError(
             f"no position {position} among {token_count} tokens; choose {-token_count} to {token_count - 1}"
@@ -345,7 +345,7 @@ def _named_part(leaf: PathLeaf, finder: PathFinder) -> LogitPart:
     return LogitPart(f"{layer}.mlp", "mlp", leaf.amount, layer)
 
 
-def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+def count_tokens(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Returns the number of tokens in the input; for an encoder-decoder, in the decoder's input."""
     ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))
