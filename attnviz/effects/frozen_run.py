@@ -27,12 +27,10 @@ from attnviz.capture.assembly.output_path import (
     NEGATIONS,
     FrozenNorm,
 )
-from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection, added_bias, operand_places
-from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
-from attnviz.capture.capture_block import refuse_opaque
+from attnviz.capture.assembly.output_projection import added_bias, operand_places
 from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.products import PRODUCTS, contraction
-from attnviz.capture.flow.sites import CallSite, ModuleIndex, is_within
+from attnviz.capture.flow.sites import ModuleIndex, is_within
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
 from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.head_sites import (
@@ -40,12 +38,10 @@ from attnviz.effects.head_sites import (
     EditingMode,
     Key,
     ModuleCalls,
-    SiteFinder,
     record_calls,
     restore_afterwards,
-    run_observed,
 )
-from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES, count_tokens
+from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES, AttributedRun, HeadsOnPath, attributed_run
 from attnviz.effects.measures import logits_in
 from attnviz.effects.routes import Edge, Routes
 from attnviz.effects.text_run import replaced
@@ -60,64 +56,24 @@ TOLERANCE = 1e-2  # relative to the logit; a larger difference is refused
 
 
 @dataclass(eq=False)
-class _HeadsOfSite:
-    """The heads of an attention call whose outputs a product projects, with all their queries."""
+class _Edges:
+    """The edges of the heads whose outputs are the operand of a product."""
 
-    site: CallSite
-    first_head: int
-    is_left: bool  # True if the heads' outputs are the left operand of the product
-    columns: Tensor  # ``(heads, features of a head)``, the indices of each head's features in the operand
-    weights: Tensor  # ``(heads, queries, keys)``
-    values: Tensor  # ``(heads, keys, features of a head)``
-    factors: Tensor | None  # ``(heads, queries, features of a head)``, of gates and norms; ``None`` for 1
-    norm: FrozenNorm | None  # the norm that subtracts a mean from the heads' outputs
-    sums: Tensor | None = None  # ``(heads, queries, keys)``, what each edge adds, once it is known
+    heads: HeadsOnPath
+    is_cross: bool
     place: int = -1  # the number of constants that entered before the product
     is_followed: bool = True  # True if the values are followed further back
+    # ``(heads, queries, keys)``, what each edge adds; ``None`` if the logit does not depend on the heads
+    sums: Tensor | None = None
 
     def receive(self, gradient: Tensor) -> None:
         """Computes what each edge adds from the gradient at the product's operand, ``(queries, columns)``."""
-        columns = gradient.T.to(self.values)  # (columns, queries)
-        if self.norm is not None:
-            columns = self.norm.pull_back(columns)
-        head_gradients = columns[self.columns].mT  # (heads, queries, features of a head)
-        if self.factors is not None:
-            head_gradients = head_gradients * self.factors.to(head_gradients)
-        sums = self.weights * (head_gradients @ self.values.mT)
+        sums = self.heads.edge_sums(gradient, slice(None))
         self.sums = sums if self.sums is None else self.sums + sums
 
     def numbers(self) -> Float64Array:
         """Returns what each edge adds, ``(heads, queries, keys)``; zeros if the logit does not depend on the heads."""
-        return np.zeros(self.weights.shape) if self.sums is None else self.sums.double().cpu().numpy()
-
-
-class _HeadCollector(SiteFinder):
-    """A site finder that keeps the heads of each product with their weights and values."""
-
-    tokens: int
-    found: dict[Key, list[_HeadsOfSite]]
-
-    def _add_site(
-        self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
-    ) -> None:
-        """Keeps the heads of an attention call whose queries are the text's tokens."""
-        is_in_encoder = site.kind == "self" and site.part == "encoder" and "encoder" in site.module.lower()
-        if call.values is None or call.shape[2] != self.tokens or is_in_encoder:
-            return
-        heads = range(call.shape[1])
-        weights = call.value_weights(heads, slice(None))[0]
-        self.found.setdefault(self.site_observer.key, []).append(
-            _HeadsOfSite(
-                site=site,
-                first_head=first_head,
-                is_left=place.operand is self.site_observer.left,
-                columns=projection.columns,
-                weights=weights,
-                values=pick_heads(call.values, heads, len(heads))[0].to(weights),
-                factors=None if projection.factors is None else projection.factors[0],
-                norm=projection.norm,
-            )
-        )
+        return np.zeros(self.heads.call.shape[1:]) if self.sums is None else self.sums.cpu().numpy()
 
 
 @dataclass(eq=False)
@@ -340,22 +296,38 @@ def routes(
     Voita 2024, "Information Flow Routes".
     """
     args, kwargs = arguments_of(inputs)
-    refuse_opaque(model)
-    tokens = count_tokens(args, kwargs)
     with restore_afterwards(model):
-        collector = _HeadCollector(model, None)
-        collector.tokens, collector.found = tokens, {}
-        run_observed(collector, args, kwargs)
-        sites = [heads for found in collector.found.values() for heads in found]
-        if not sites:
-            raise AttnvizError(f"no heads of {type(model).__name__} add to its logits; use attnviz ablate")
-        with _without_gradients(model):
-            mode = FrozenMode(ModuleCalls(), {}, model, tokens)
-            mode.edits = {key: _edit(found, mode) for key, found in collector.found.items()}
-            with record_calls(mode.calls), mode:
-                output = model(*args, **kwargs)
-            logit = _pull_back(output, mode, token, versus, position % tokens)
-    return _routes(sites, mode, logit, position % tokens, share)
+        run = attributed_run(model, args, kwargs, position)
+        return routes_of(run, model, args, kwargs, token, versus, share)
+
+
+def routes_of(
+    run: AttributedRun,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    token: int,
+    versus: int | None = None,
+    share: float = SHARE,
+) -> Routes:
+    """Computes the routes to a logit that an attributed run has computed, by another run of the same inputs.
+
+    The caller restores the model with `restore_afterwards`.
+    """
+    path = run.finder.path
+    edges_by_key: dict[Key, list[_Edges]] = defaultdict(list)
+    for heads in (heads for found in run.finder.heads.values() for heads in found):
+        is_in_encoder = heads.site.part == "encoder" and "encoder" in heads.site.module.lower()
+        if not is_in_encoder:  # of an encoder-decoder, whose text may have as many tokens
+            edges_by_key[heads.key].append(_Edges(heads, heads.site.kind == "cross"))
+    with _without_gradients(model):
+        mode = FrozenMode(ModuleCalls(), {}, model, path.tokens)
+        mode.edits = {key: _edit(edges, mode) for key, edges in edges_by_key.items()}
+        with record_calls(mode.calls), mode:
+            output = model(*args, **kwargs)
+        logit = _pull_back(output, mode, token, versus, path.position)
+    all_edges = [edges for found in edges_by_key.values() for edges in found]
+    return _routes(all_edges, mode, logit, path.position, share)
 
 
 @contextmanager
@@ -370,19 +342,24 @@ def _without_gradients(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad = flag
 
 
-def _edit(found: list[_HeadsOfSite], mode: FrozenMode) -> Edit:
+def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
     """Returns the edit that follows the operand of a product, and hands its gradient to the heads in it."""
 
     def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         product = contraction(name, args, kwargs)
         assert product is not None
-        operand = product.left if found[0].is_left else product.right
+        operand = product.left if found[0].heads.is_left else product.right
         place = next(place for place in operand_places(name, args, kwargs) if place.operand is operand)
         is_followed = operand.requires_grad
         followed = operand if is_followed else operand.detach().requires_grad_()
-        for heads in found:
-            heads.place, heads.is_followed = len(mode.constants), is_followed
-            followed.register_hook(lambda gradient, heads=heads: heads.receive(place.matrix(gradient)))  # type: ignore[no-untyped-call]
+        for edges in found:
+            edges.place, edges.is_followed = len(mode.constants), is_followed
+
+        def receive(gradient: Tensor) -> None:
+            for edges in found:
+                edges.receive(place.matrix(gradient))
+
+        followed.register_hook(receive)  # type: ignore[no-untyped-call]
         return replaced(args, operand, followed), replaced(kwargs, operand, followed)
 
     return edit
@@ -413,9 +390,9 @@ def _pull_back(output: Any, mode: FrozenMode, token: int, versus: int | None, po
     return logit
 
 
-def _routes(sites: list[_HeadsOfSite], mode: FrozenMode, logit: float, position: int, share: float) -> Routes:
+def _routes(all_edges: list[_Edges], mode: FrozenMode, logit: float, position: int, share: float) -> Routes:
     """Returns the routes of what edges and constants add."""
-    amounts = _Amounts.of(sites, mode, position)
+    amounts = _Amounts.of(all_edges, mode, position)
     stays = np.zeros_like(amounts.read)
     stream = [amounts.embedding]
     for row in range(len(amounts.layers)):
@@ -423,17 +400,18 @@ def _routes(sites: list[_HeadsOfSite], mode: FrozenMode, logit: float, position:
         entering = sum((source[row] for source in amounts.sources.values()), np.zeros(mode.tokens))
         stream.append(stays[row] + amounts.incoming[row] + entering - amounts.read[row])
 
-    edges: list[Edge] = []
+    largest_edges: list[Edge] = []
     kept = total = 0.0
-    has_parts = len({heads.site.part for heads in sites}) > 1
-    for heads in sites:
-        sums, site = heads.numbers(), heads.site
+    has_parts = len({edges.heads.site.part for edges in all_edges}) > 1
+    for edges in all_edges:
+        sums, site = edges.numbers(), edges.heads.site
         total += float(np.abs(sums).sum())
         for head, query, key in zip(*np.nonzero(np.abs(sums) >= max(share * abs(logit), LEAST)), strict=True):
-            adds, number = float(sums[head, query, key]), heads.first_head + int(head)
+            adds, number = float(sums[head, query, key]), edges.heads.first_head + int(head)
             name = f"{site.part} {site.layer}.{number}" if has_parts else f"{site.layer}.{number}"
-            is_cross = site.kind == "cross"
-            edges.append(Edge(name, site.layer, number, int(query), int(key), adds, site.module, is_cross))
+            largest_edges.append(
+                Edge(name, site.layer, number, int(query), int(key), adds, site.module, edges.is_cross)
+            )
             kept += abs(adds)
     found = Routes(
         position=position,
@@ -442,7 +420,7 @@ def _routes(sites: list[_HeadsOfSite], mode: FrozenMode, logit: float, position:
         stream=np.stack(stream),
         stays=stays,
         sources=amounts.sources,
-        edges=tuple(sorted(edges, key=lambda edge: -abs(edge.adds))),
+        edges=tuple(sorted(largest_edges, key=lambda edge: -abs(edge.adds))),
         share=share,
         kept=kept / total if total else 1.0,
     )
@@ -466,15 +444,15 @@ class _Amounts:
     outgoing: Float64Array  # what self-attention takes from a key
 
     @classmethod
-    def of(cls, sites: list[_HeadsOfSite], mode: FrozenMode, position: int) -> "_Amounts":
+    def of(cls, all_edges: list[_Edges], mode: FrozenMode, position: int) -> "_Amounts":
         """Adds up what edges and constants add, by layer and token."""
         blocks: dict[str, int] = {}  # the layers of blocks, by path
-        for heads in sites:
-            caller = mode.modules.modules.get(heads.site.module)
-            block = "" if caller is None else mode.modules.block_of(heads.site.module, type(caller)).path
+        for site in (edges.heads.site for edges in all_edges):
+            caller = mode.modules.modules.get(site.module)
+            block = "" if caller is None else mode.modules.block_of(site.module, type(caller)).path
             if block:
-                blocks[block] = heads.site.layer
-        first_places = {heads.site.layer: heads.place for heads in reversed(sites)}
+                blocks[block] = site.layer
+        first_places = {edges.heads.site.layer: edges.place for edges in reversed(all_edges)}
 
         def layer_of(place: str) -> int | None:
             match = LAYER.search(place)
@@ -497,15 +475,15 @@ class _Amounts:
                 read[row] += amounts
 
         incoming, outgoing = np.zeros(shape), np.zeros(shape)
-        for heads in sites:
-            row, sums = layers.index(heads.site.layer), heads.numbers()
+        for edges in all_edges:
+            row, sums = layers.index(edges.heads.site.layer), edges.numbers()
             to_queries, from_keys = sums.sum((0, 2)), sums.sum((0, 1))[: mode.tokens]
-            if heads.site.kind == "cross":
+            if edges.is_cross:
                 sources["context"][row] += to_queries
                 continue
             incoming[row] += to_queries
             outgoing[row] += from_keys
-            if not heads.is_followed:
+            if not edges.is_followed:
                 sources["values"][row] += from_keys
                 read[row] += from_keys
         return cls(tuple(layers), embedding, dict(sources), read, incoming, outgoing)

@@ -32,43 +32,58 @@ MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent|temporal", re.
 
 
 @dataclass(eq=False)
-class _HeadsOnPath:
-    """The heads whose outputs make up a value of the path.
+class HeadsOnPath:
+    """The heads of an attention call whose outputs are the operand of a product, and so make up a value of the path.
 
     Attributes:
-        site: the attention call.
+        site: the place of the attention call.
+        call: the attention call, of one text.
         first_head: the number of its first head.
+        key: identifies the product in every run.
+        is_left: True if the heads' outputs are the left operand of the product.
         columns: ``(heads, features of a head)``, the indices of each head's features in the value.
-        weights: ``(heads, keys)``, the factors of the values in the heads' outputs.
-        values: ``(heads, keys, features of a head)``.
-        factors: ``(heads, features of a head)``, what gates and norms multiply the outputs by; ``None`` for 1.
+        factors: ``(heads, queries, features of a head)``, what gates and norms multiply the outputs by; ``None`` for 1.
         norm: the norm whose mean is subtracted from the heads' outputs; ``None`` if none is.
     """
 
     site: CallSite
+    call: AttentionCall
     first_head: int
+    key: Key
+    is_left: bool
     columns: Tensor
-    weights: Tensor
-    values: Tensor
     factors: Tensor | None
     norm: FrozenNorm | None
 
-    def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
+    def edge_sums(self, gradient: Tensor, queries: slice) -> Tensor:
+        """Returns what each head moves from each key to some queries adds to a number, ``(heads, queries, keys)``.
+
+        Args:
+            gradient: ``(queries, features)``, the gradient of the number with respect to the value.
+        """
+        head_count = self.call.shape[1]
+        weights = self.call.value_weights(range(head_count), queries)[0].double()
+        assert self.call.values is not None
+        values = pick_heads(self.call.values, range(head_count), head_count)[0].double()
+        features = gradient.T.to(values)  # (features, queries)
+        features = features if self.norm is None else self.norm.pull_back(features)
+        head_gradients = features[self.columns].mT  # (heads, queries, features of a head)
+        if self.factors is not None:
+            head_gradients = head_gradients * self.factors[:, queries].to(head_gradients)
+        return weights * (head_gradients @ values.mT)
+
+    def parts(self, leaf: PathLeaf, position: int) -> Iterable[LogitPart]:
         """Yields a part of the logit for each head, with the term of each key, and one for the bias of a norm.
 
-        ``leaf`` holds the heads' outputs.
+        ``leaf`` holds the heads' outputs at the token with index ``position``.
         """
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
         if self.norm is not None and self.norm.bias is not None:
             bias = self.norm.bias.double().repeat(len(gradient) // self.norm.width)
             yield LogitPart(f"{self.site.layer}.bias", "bias", float(gradient @ bias), self.site.layer)
-        gradient = gradient if self.norm is None else self.norm.pull_back(gradient)
+        key_terms = self.edge_sums(gradient[None], slice(position, position + 1))[:, 0]
         for index, columns in enumerate(self.columns):
-            head_gradient = gradient[columns]
-            if self.factors is not None:
-                head_gradient = head_gradient * self.factors[index].double()
-            key_terms = self.weights[index].double() * (self.values[index].double() @ head_gradient)
-            adds = key_terms.sum() if self.factors is not None else head_gradient @ row[columns]
+            adds = key_terms[index].sum() if self.factors is not None else gradient[columns] @ row[columns]
             head = self.first_head + index
             yield LogitPart(
                 name=f"{self.site.layer}.{head}",
@@ -76,7 +91,7 @@ class _HeadsOnPath:
                 adds=float(adds),
                 layer=self.site.layer,
                 head=head,
-                keys=key_terms.float().cpu().numpy(),
+                keys=key_terms[index].float().cpu().numpy(),
                 module=self.site.module,
             )
 
@@ -108,7 +123,7 @@ class PathFinder(SiteFinder):
     observer_kind = _PathObserver
 
     path: LinearPath  # which records the run
-    heads: dict[PathValue, list[_HeadsOnPath]]
+    heads: dict[PathValue, list[HeadsOnPath]]
     attention: list[AttentionPlace]
 
     def _keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
@@ -124,15 +139,14 @@ class PathFinder(SiteFinder):
         super()._add_site(site, first_head, call, projection, place)
         if call.values is None or call.shape[2] != self.path.tokens:
             return
-        head_count = call.shape[1]
-        query = slice(self.path.position, self.path.position + 1)
-        heads = _HeadsOnPath(
+        heads = HeadsOnPath(
             site=site,
+            call=call,
             first_head=first_head,
+            key=self.site_observer.key,
+            is_left=place.operand is self.site_observer.left,
             columns=projection.columns,
-            weights=call.value_weights(range(head_count), query)[0, :, 0],  # the only text, and the only query
-            values=pick_heads(call.values, range(head_count), head_count)[0],
-            factors=None if projection.factors is None else projection.factors[0, :, self.path.position],
+            factors=None if projection.factors is None else projection.factors[0],
             norm=projection.norm,
         )
         path_value = self.path.value(place.operand)
@@ -294,7 +308,9 @@ def _parts_of_leaves(finder: PathFinder, leaves: list[PathLeaf]) -> tuple[LogitP
         leaf_parts = [] if leaf.value in finder.heads else [_named_part(leaf, finder)]
         for call_heads in finder.heads.get(leaf.value, ()):
             prefix = f"{call_heads.site.part} " if len(attention_kinds) > 1 else ""
-            leaf_parts += [replace(part, name=f"{prefix}{part.name}") for part in call_heads.parts(leaf)]
+            leaf_parts += [
+                replace(part, name=f"{prefix}{part.name}") for part in call_heads.parts(leaf, finder.path.position)
+            ]
         for part in leaf_parts:
             earlier = parts.get((part.name, part.kind))
             if earlier is not None:

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.frozen_run import routes
+from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.effects.routes import Routes
 from attnviz.models.trained import load_model, start_tokens
-from tests.effects.examples import HEADS, LAYERS, SIZE, TOKENS, WIDTH
-from tests.effects.test_logit_attribution import IDS, MODELS, TOKEN, Handmade, States, model_of
+from tests.effects.examples import HEADS, IDS, LAYERS, MODELS, SIZE, TOKEN, TOKENS, WIDTH, Handmade, States, model_of
 
 LAST = TOKENS - 1
 
@@ -103,7 +102,7 @@ def written(layer: Layer, values: Tensor, head: int, query: int, key: int, befor
         all_features = scaled_by(layer.mixed_norm, all_features, layer.mixed[0, query])
     moved = layer.out.weight @ all_features
     if layer.kind != "norms after":
-        return moved  # type: ignore[no-any-return]
+        return moved
     attended = layer.out((layer.weights @ layer.values).transpose(1, 2).flatten(2))[0, query]
     return scaled_by(layer.norms[1], moved, attended)
 
@@ -154,7 +153,7 @@ def test_edges_equal_the_sum_over_all_paths_of_two_layers(kind: str) -> None:
 def test_what_crosses_any_level_of_any_model_is_its_logit(name: str) -> None:
     model = model_of(name, MODELS[name])
     inputs = {"input_ids": IDS, "use_cache": False}
-    found, direct = routes(model, inputs, TOKEN, share=0), attnviz.logit_attribution(model, inputs, TOKEN)
+    found, direct = routes(model, inputs, TOKEN, share=0), logit_attribution(model, inputs, TOKEN)
     np.testing.assert_allclose(found.crossing, direct.logit, atol=1e-5)
     assert found.layers == tuple(range(LAYERS))
     last_layer = {(edge.name, edge.key): edge.adds for edge in found.edges if edge.layer == LAYERS - 1}

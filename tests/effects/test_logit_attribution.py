@@ -5,39 +5,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.models.trained import held_out_repeats, load_model
-from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH
-from tests.small_models import GROUPED, SMALL
-
-TOKEN, POSITION = 7, 5
-IDS = torch.arange(TOKENS)[None] * 7 % 47 + 3
-MODELS: dict[str, dict[str, Any]] = {
-    "GPT2LMHeadModel": GPT2,
-    "LlamaForCausalLM": GROUPED,
-    "Qwen2ForCausalLM": GROUPED,
-    "GemmaForCausalLM": GROUPED,
-    "Gemma2ForCausalLM": GROUPED,  # norms after attention, and a soft cap of the logits
-    "GPTNeoXForCausalLM": SMALL,
-    "OPTForCausalLM": OPT,
-    "MixtralForCausalLM": MIXTRAL,
-    "CohereForCausalLM": GROUPED,  # attention and feed-forward side by side, logits scaled
-}
-
-
-def model_of(name: str, config: dict[str, Any]) -> nn.Module:
-    torch.manual_seed(0)
-    kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel").removesuffix("ForMaskedLM")
-    model: nn.Module = getattr(transformers, name)(getattr(transformers, f"{kind}Config")(**config))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn(weight.shape) * 0.1)
-    return model.eval()
+from tests.effects.examples import (
+    GPT2,
+    HEADS,
+    IDS,
+    LAYERS,
+    MODELS,
+    POSITION,
+    SIZE,
+    TOKEN,
+    TOKENS,
+    WIDTH,
+    Handmade,
+    States,
+    model_of,
+)
+from tests.small_models import SMALL
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -105,36 +94,6 @@ def test_heads_and_their_keys_add_what_plain_tensors_say() -> None:
             np.testing.assert_allclose(part.keys, expected[part.name].numpy(), atol=1e-5)
     assert found.frozen == ("transformer.ln_f",)
     assert found.difference < 1e-5
-
-
-class Handmade(nn.Module):
-    """A language model written by hand, which unembeds its last token alone, with a norm written out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(50, WIDTH)
-        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-        self.scale = nn.Parameter(torch.rand(WIDTH))
-        self.out = nn.Linear(WIDTH, 50)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        features = self.embedding(ids)
-        features += self.attention(features, features, features, need_weights=False)[0]
-        centred = torch.sub(features, other=features.mean(-1, keepdim=True))
-        normed = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * self.scale
-        logits: Tensor = self.out(normed[:, [-1], :])
-        return logits
-
-
-class States(nn.Embedding):
-    """An embedding with states beside it that are written token by token into one tensor, and gated."""
-
-    def forward(self, ids: Tensor) -> Tensor:
-        features: Tensor = super().forward(ids)
-        states = torch.zeros_like(features)
-        for token in range(ids.shape[1]):
-            states[:, token] = features[:, token].tanh()
-        return features + states * features.sigmoid()
 
 
 @pytest.mark.parametrize("embedding", [nn.Embedding, States])
