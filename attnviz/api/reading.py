@@ -16,14 +16,14 @@ from attnviz.models.reading.example import Example, Prepared
 from attnviz.models.reading.reader import PREDICTING
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
-from attnviz.text.selection import Grouping, Selection
+from attnviz.text.selection import Selection
 from attnviz.text.server_answer import ServerAnswer
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnviz.effects.unit_effects import UnitEffects
     from attnviz.effects.why import Why
-    from attnviz.metrics.unit_shares import UnitChecks
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.reader import Use
 
@@ -79,26 +79,27 @@ class Reading(DrawableRecording):
             reader = self.live.reader(self.model_settings, PREDICTING.get(self.use, self.use))
             return reader.why(self.example, token, versus, position, checks=checks)
 
-    def check(self, by: str, count: int = 3, *, layers: str | None = None, heads: str | None = None) -> "UnitChecks":
-        """Returns the attention of the answer, the last unit, on each earlier unit, and what it loses without the unit.
+    def why_units(self, by: str, *, layers: str | None = None, heads: str | None = None) -> "UnitEffects":
+        """Returns what each unit of the text, such as a sentence, rests on, as ``attnviz why --by`` shows it.
 
-        ``attnviz show --check`` prints the same numbers. The model runs again for each hidden unit.
+        The model runs once more than there are units, and twice more with passages.
 
         Args:
-            by: the units: ``turns``, ``sentences`` or any other name of ``--by``.
-            count: the number of units to hide, one at a time, those with the largest share first.
+            by: the units: ``turns``, ``sentences``, ``passages`` or any other name of ``--by``.
             layers: layers as ``0-3,7``.
-            heads: heads as ``4.11,9.6``; without layers and heads, the head in which a unit stands out most.
+            heads: heads as ``4.11,9.6``; without layers and heads, receiver heads.
 
         Raises:
             AttnvizError: if the text has fewer than two such units, or the model predicts no tokens or takes no mask.
+
+        Source: Bogdan et al. 2025, "Thought Anchors" (arXiv 2506.19143): receiver heads, and hidden sentences.
         """
-        from attnviz.api.unit_checks import unit_checks
+        from attnviz.api.unit_effects import unit_effects
 
         selection = Selection.parse(layers=layers, heads=heads)
         with self.live.unchanged():
-            reader = self.live.reader(self.model_settings, "predictions")
-            return unit_checks(reader, self.example, selection, Grouping(by=by), count)[1]
+            reader = self.live.reader(self.model_settings, PREDICTING.get(self.use, self.use))
+            return unit_effects(reader, self.example, selection, by)[1]
 
 
 def reading(

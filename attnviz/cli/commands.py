@@ -122,7 +122,7 @@ def show(
     )
     if check is not None:
         other = "logits" if logits is not None else "batch" if batch is not None else None
-        _show_check(check, input, settings, options, output, other)
+        _show_check(input, settings, options, output, other)
         return
     if logits is not None:
         _show_logits(logits, input, settings, options, output, batch)
@@ -203,17 +203,17 @@ def _save_recording(
 
 
 def _show_check(
-    count: int, input: Input, settings: ModelSettings, options: ReportOptions, output: Output, other: str | None
+    input: Input, settings: ModelSettings, options: ReportOptions, output: Output, other: str | None
 ) -> None:
-    """Lists what the answer loses without each of ``count`` units; ``other`` is a typed option that does not apply."""
-    from attnviz.cli.runs import checked_units, read_input
+    """Lists what each unit rests on; ``other`` is a typed option that does not apply."""
+    from attnviz.cli.runs import effects_of_units, read_input
 
     if other is not None:
         raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
-    recording, checks = checked_units(count, read_input(input, settings, options.grouping), settings, options)
-    from attnviz.report.decoding import units_report
+    recording, effects = effects_of_units(read_input(input, settings, options.grouping), settings, options)
+    from attnviz.report.unit_effects import unit_effects_report
 
-    deliver(units_report(recording, checks, fit_options(options, output)), output)
+    deliver(unit_effects_report(recording, effects, fit_options(options, output)), output)
 
 
 def _show_logits(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.logit_parts import LogitParts
+    from attnviz.effects.unit_effects import UnitEffects
     from attnviz.maps.recording import Recording
-    from attnviz.metrics.unit_shares import UnitChecks
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.settings import ModelSettings
@@ -427,21 +427,20 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     )
 
 
-def checked_units(
-    count: int, subject: Subject, settings: "ModelSettings", options: ReportOptions
-) -> "tuple[Recording, UnitChecks]":
-    """Returns the recording of a text, and what its answer loses without each of ``count`` units."""
+def effects_of_units(
+    subject: Subject, settings: "ModelSettings", options: ReportOptions
+) -> "tuple[Recording, UnitEffects]":
+    """Returns the recording of a text, and what each of its units rests on."""
     from attnviz.models.sources import open_reader, refuse_untrained
 
     refuse_changed(CHECK, options)
-    from attnviz.api.unit_checks import refuse_single_tokens, unit_checks
+    from attnviz.api.unit_effects import unit_effects
 
-    refuse_single_tokens(options.grouping)
     refusal = f"{option('check')} runs the model, and a saved file holds none; give a text"
     example = subject.example(settings, refusal, media=())
     refuse_untrained(settings.model)
     reader = open_reader(settings, "predictions", options.selection.tower)
-    return unit_checks(reader, example, options.selection, options.grouping, count)
+    return unit_effects(reader, example, options.selection, options.grouping.units)
 
 
 def ablation_effects(

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,11 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.effects.effect_table import LOGIT_PREFIX
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from attnviz.base.arrays import Float64Array, IntArray
 
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
 ID_ARGUMENTS = ("input_ids", "ids", "labels")  # names of arguments that hold token ids
@@ -226,27 +220,3 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     if not is_measured.any():
         raise AttnvizError("no token follows the measured positions but padding; give earlier positions")
     return logits[is_measured].float(), next_tokens.to(logits.device)[is_measured]
-
-
-def answer_log_probabilities(
-    model: "nn.Module", inputs: Mapping[str, Any], ids: "IntArray", answer_tokens: "IntArray"
-) -> "Float64Array":
-    """Returns the log-probability of each of an answer's tokens, ``(answer tokens,)``, in nats.
-
-    Args:
-        ids: ``(tokens,)``, the ids of the text.
-    """
-    import torch
-
-    with torch.inference_mode():
-        logits = logits_in(model(**inputs))
-        if logits is None or logits.dim() != 3:
-            raise AttnvizError(f"the model has no logits of tokens for {option('check')}; use a language model")
-        rows = logits[0, torch.from_numpy(answer_tokens - 1).to(logits.device)].double().log_softmax(-1)
-        answer_logprobs = rows.gather(-1, torch.from_numpy(ids[answer_tokens])[:, None].to(rows.device))
-    if answer_logprobs.isnan().any():
-        raise AttnvizError(
-            "the log-probability of the answer is not a number, which happens if a token sees no token; "
-            f"leave {option('check')} out"
-        )
-    return np.asarray(answer_logprobs[:, 0].cpu().numpy())

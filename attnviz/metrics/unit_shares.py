@@ -28,7 +28,6 @@ MAX_UNIT_COLUMNS = 24  # units with a column in a table of heads; of more, those
 RETRIEVAL, LIFT, LOOKBACK = "retrieval", "lift", "lookback"
 
 NumberedUnit = tuple[int, str]  # the number of a unit on the axis of the keys, and its label
-STRONGEST_TOKENS = 8
 DEVIATIONS = 2.0  # below the mean, from which on a token's calibrated score is left out
 
 
@@ -329,41 +328,6 @@ def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArra
         for columns in (~in_last, in_last)
     )
     return np.asarray(_quotients(weight_before, weight_before + weight_within).mean(axis=1))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class UnitChecks:
-    """The weight of an answer on each unit before it, and what the answer loses without the unit."""
-
-    by: str  # the name of the units
-    heads: tuple[str, ...]  # the heads as ``layer.head``, over which numbers are means
-    last: str  # the label of the answer
-    units: tuple[str, ...]  # the labels of the units before it
-    tokens: IntArray  # ``(units,)``, the number of tokens of each, without the sink
-    shares: Float64Array  # ``(units,)``, the weight of the answer's rows on each
-    lifts: Float64Array  # ``(units,)``, each share divided by what uniform weights would give
-    # ``(units,)``, the sum of the 8 largest weights of a row on tokens of the unit, mean over the rows
-    strongest: Float64Array
-    # ``(units,)``, the weight of the question's rows less that of a question without content (QRHead); NaN after the
-    # question; ``None`` without a question
-    calibrated: Float64Array | None
-    # ``(units,)``, the share if the units are read in the reverse order; ``None`` if they have a fixed one
-    reversed: Float64Array | None
-    # ``(units,)``, what the answer's log-probability loses if no later token sees the unit; NaN if not asked
-    lost: Float64Array
-    log_probability: float  # of the answer, in nats, with all units
-    written: int  # the number of tokens of the answer
-
-
-def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) -> float:
-    """Returns the sum of a row's `STRONGEST_TOKENS` largest weights on some keys, as a mean over rows.
-
-    Source: the average of the top K of AttnTrace.
-    """
-    rows, columns = slice(int(queries[0]), int(queries[-1]) + 1), slice(int(keys[0]), int(keys[-1]) + 1)
-    weights = maps.window((head,), rows, columns).weights[0][np.ix_(queries - rows.start, keys - columns.start)]
-    largest_weights = np.sort(weights, axis=1)[:, -STRONGEST_TOKENS:]
-    return float(largest_weights.sum(axis=1, dtype=np.float64).mean())
 
 
 def question_scores(heads: Sequence[tuple[CellMaps, int]], question: IntArray) -> Float64Array:

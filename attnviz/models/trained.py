@@ -6,7 +6,7 @@ was trained on random token ids, so that ids have no meaning: words, characters 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -64,18 +64,18 @@ class TrainedReader(StackReader):
         """Returns a start token, then the tokens of a text."""
         return start_tokens(text, self.settings.tokenizer)
 
-    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids of a text, and a causal mask that also hides some tokens as keys.
-
-        Args:
-            hidden: ``(tokens,)``, true for the tokens that no query sees.
-        """
+    def hiding(self, prepared_input: Prepared) -> "Callable[[BoolArray], dict[str, Any]]":
+        """Returns the function that adds a causal mask that also hides some tokens as keys."""
         import torch
 
-        count = len(hidden)
+        count = len(prepared_input.tokens)
         causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()
-        visible = (causal & torch.from_numpy(~hidden).to(self.device))[None, None]  # (batch, heads, queries, keys)
-        return self.inputs_of(self.tensor(tokens.ids[None])) | {"visible": visible}
+
+        def inputs_without(hidden: "BoolArray") -> dict[str, Any]:
+            visible = causal & torch.from_numpy(~hidden).to(self.device)
+            return prepared_input.inputs | {"visible": visible[None, None]}  # (batch, heads, queries, keys)
+
+        return inputs_without
 
     def built_in_example(self) -> Prepared:
         """Returns held-out texts for commands without a text: each is a segment of bytes, repeated once.

@@ -12,7 +12,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
 from attnviz.attention.mask import Mask
-from attnviz.effects.measures import answer_log_probabilities
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.unit_shares import (
@@ -20,7 +19,6 @@ from attnviz.metrics.unit_shares import (
     calibrated_score,
     most_distinct_heads,
     question_scores,
-    strongest_sum,
     strongest_unit,
     unit_frame,
     unit_shares,
@@ -257,31 +255,3 @@ def test_lookback_is_that_of_the_published_code_while_the_model_generates(
         found = unit_shares(recording.maps[layer], "generated")
         assert found is not None
         np.testing.assert_allclose(found.lookback, torch.stack(ratios).mean(0).numpy(), atol=1e-5)
-
-
-def test_strongest_tokens_are_the_largest_weights_of_each_row(model: LlamaForCausalLM, ids: torch.Tensor) -> None:
-    with attnviz.record(model) as recording, torch.no_grad():
-        model(ids)
-    rows = attentions(model, ids)[1, 2, QUESTION, 9:24]
-    expected = float(rows.topk(8).values.sum(-1).mean())
-    queries = np.arange(QUESTION.start, QUESTION.stop)
-    assert strongest_sum(cell_maps(recording.maps[1]), 2, queries, UNITS[1]) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_hidden_unit_is_one_that_no_later_token_sees(model: LlamaForCausalLM, ids: torch.Tensor) -> None:
-    hidden = np.zeros(PROMPT, dtype=bool)
-    hidden[UNITS[1]] = True
-    mask = torch.from_numpy(~hidden)[None].long()
-    found = answer_log_probabilities(
-        model, {"input_ids": ids, "attention_mask": mask}, ids[0].numpy(), np.arange(QUESTION.start, QUESTION.stop)
-    ).sum()
-    seen = torch.ones(PROMPT, PROMPT, dtype=torch.bool).tril()
-    seen[:, torch.from_numpy(hidden)] = False
-    seen |= torch.eye(PROMPT, dtype=torch.bool)  # a hidden token sees itself here, which no later token notices
-    added = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
-    with torch.no_grad():
-        logits = model(ids, attention_mask=added).logits[0].double().log_softmax(-1)
-    places = torch.arange(QUESTION.start, QUESTION.stop)
-    assert found == pytest.approx(float(logits[places - 1, ids[0, places]].sum()), abs=1e-3)
-    whole = answer_log_probabilities(model, {"input_ids": ids}, ids[0].numpy(), places.numpy()).sum()
-    assert abs(whole - found) > 0.01

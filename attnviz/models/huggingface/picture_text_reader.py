@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-    from attnviz.base.arrays import IntArray
+    from attnviz.base.arrays import BoolArray, IntArray
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
 
@@ -192,7 +192,8 @@ class PictureTextReader(MediaReader):
             picture_numbers, places, overlap = self._places(self.cross_module or decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
             text_tokens = tokens_of_ids(self._tokenizer, prompt, ids)
-            new_ids = self._generate(inputs) if self.settings.generate and self.writer is None else []
+            writes = self.settings.generate > 0 and self.writer is None
+            new_ids = (list(example.generated_ids) or self._generate(inputs)) if writes else []
             if new_ids:
                 all_tokens = with_generated(self._tokenizer, text_tokens, new_ids)
                 text_tokens = with_generated_from(all_tokens, len(ids))
@@ -213,7 +214,14 @@ class PictureTextReader(MediaReader):
             with self.reading(READ_TASK):
                 context, (inputs, tokens, remark) = tokens, self._written(inputs)
             remarks = (remark, *remarks)
-        prepared_input = Prepared(inputs, tokens, context=context, title=f"{example.text} ({title})", remarks=remarks)
+        prepared_input = Prepared(
+            inputs,
+            tokens,
+            context=context,
+            title=f"{example.text} ({title})",
+            remarks=remarks,
+            generated_ids=tuple(new_ids),
+        )
         if self.use != "answers":
             return prepared_input
 
@@ -287,6 +295,15 @@ class PictureTextReader(MediaReader):
         with torch.inference_mode():
             arguments = module_arguments(self.module, part, prepared_input.inputs)
         return part, replace(prepared_input, inputs=arguments)
+
+    def hiding(self, prepared_input: Prepared) -> "Callable[[BoolArray], dict[str, Any]]":
+        """Returns the function that adds a mask of tokens, and the positions that tokens have with all others."""
+        if self.cross_module is not None or self.is_encoder_decoder:
+            return super().hiding(prepared_input)
+        # Some models count positions by the mask, so that they are those of the whole text.
+        _, recorded = self.recorded_part(prepared_input)
+        inputs = prepared_input.inputs | {"position_ids": recorded.inputs.get("position_ids")}
+        return lambda hidden: inputs | {"attention_mask": self.tensor((~hidden)[None].astype("int64"))}
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
         """Returns the recording with only the maps of selected layers; all of the maps without a selection."""

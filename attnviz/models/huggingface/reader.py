@@ -1,7 +1,7 @@
 """Reads texts with Hugging Face transformers, from a folder or the hub's cache; media readers share its base."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -370,14 +370,14 @@ class HuggingFaceReader(FolderReader):
             inputs["use_cache"] = False
         return inputs
 
-    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids, a mask of the visible tokens, and the positions of all tokens if the module takes them."""
+    def hiding(self, prepared_input: Prepared) -> "Callable[[BoolArray], dict[str, Any]]":
+        """Returns the function that adds a mask of tokens, and the positions of all tokens if the module takes them."""
         if "attention_mask" not in self.parameters or self.text_model.config.is_encoder_decoder:
-            return super().inputs_without(tokens, hidden)
-        inputs = self.inputs_of(self.tensor(tokens.ids[None]), self.tensor((~hidden)[None].astype(np.int64)))
+            return super().hiding(prepared_input)
+        inputs = dict(prepared_input.inputs)
         if "position_ids" in self.parameters:
-            inputs["position_ids"] = self.tensor(np.arange(len(tokens))[None])
-        return inputs
+            inputs["position_ids"] = self.tensor(np.arange(len(prepared_input.tokens))[None])
+        return lambda hidden: inputs | {"attention_mask": self.tensor((~hidden)[None].astype(np.int64))}
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Splits each text into windows of tokens.

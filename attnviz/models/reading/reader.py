@@ -6,7 +6,7 @@ work by the same capture.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -141,13 +141,12 @@ class Reader(ABC):
         """Returns the model's built-in example, for commands without a text."""
         raise AttnvizError(f"{self.settings.model} needs a text; see attnviz info samples")
 
-    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the module's keyword arguments for one text in which some tokens are hidden from later tokens.
+    def hiding(self, prepared_input: "Prepared") -> "Callable[[BoolArray], dict[str, Any]]":
+        """Returns the function that returns the module's keyword arguments with some tokens hidden from later ones.
 
-        Args:
-            hidden: ``(tokens,)``, true for the tokens that no later one sees; their places stay the same.
+        It takes true for each token, ``(tokens,)``, that no later one sees; places of tokens stay the same.
         """
-        raise AttnvizError(f"{self.name} takes no mask of keys, so {option('check')} cannot hide a unit; leave it out")
+        raise AttnvizError(f"{self.name} takes no mask of keys, so {option('by')} cannot hide a unit; leave it out")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Returns a list of windows of tokens for each text; the list of a text that does not fit is empty.
