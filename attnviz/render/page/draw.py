@@ -20,6 +20,7 @@ from attnviz.render.page.packing import (
     report_in_percent,
 )
 from attnviz.render.page.scripts import bundle
+from attnviz.render.page.why_data import about_why
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
 from attnviz.report.picture.options import GREY
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report, SurveyedHeads
@@ -65,7 +66,8 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     report = report_in_percent(report)
     plan = plan_page(report.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.heads, plan)
-    by_turns, turn_heads = report.by_turns, list[PackedHead]()
+    by_turns = report.by_turns if report.answered is None else None  # an answer is about tokens
+    turn_heads = list[PackedHead]()
     if by_turns is not None:
         turns_plan = plan_page(by_turns.heads, report.look.max_bytes)
         turn_heads, _ = pack_heads(by_turns.heads, turns_plan)
@@ -100,7 +102,8 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
         rows = ("".join(f"<td>{html.escape(text)}</td>" for text in texts) for texts in report.summary.rows)
         table = table_html(name, report.summary.header, rows)
         summary = f'<details class="summary"><summary>{name}</summary>{table}</details>'
-    file.write(opening(report, "page", "attention", data["remarks"], data, summary))
+    name = "page" if report.answered is None else "why_page"
+    file.write(opening(report, name, "attention", data["remarks"], data, summary))
     write_data(file, "worker", bundle("worker.js").encode())
     if contributions is not None:
         write_data(file, "moved", contributions[0])
@@ -148,6 +151,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         cell_remarks.append(masked_remark(GREY))
     if has_nan:
         cell_remarks.append("Some weights are NaN (not a number); they have a separate colour.")
+    answered = report.answered
     return {
         "title": report.title,
         "caption": report.caption,
@@ -155,7 +159,8 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "remarks": list(map(report.look.format_options, cell_remarks)),
         "leftOut": None if report.left_out is None else report.left_out.sentence,
         "view": report.view,
-        "overview": report.overview,
+        "overview": report.overview if answered is None else "why",
+        "why": None if answered is None else about_why(answered.why, report.heads, texts),
         "query": report.query,
         "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
         "limits": "head" if look.color_limits == "head" else "shared",

@@ -23,7 +23,13 @@ POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-STYLES = {"page": (), "survey": ("survey.css",), "changes": ()}  # style sheets of each frame, besides the common one
+# The frame of each kind of page, and its style sheets besides the common one; its script has the kind's name.
+KINDS = {
+    "page": ("page.html", ()),
+    "why_page": ("page.html", ("why.css",)),
+    "survey": ("survey.html", ("survey.css",)),
+    "changes": ("changes.html", ()),
+}
 STATIC_POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
 STATIC_STYLE = """:root { color-scheme: light dark; --paper: #fff; --ink: #1d2027; --dim: #5c6370; --line: #d9dce3;
   --card: #f6f7f9 }
@@ -55,7 +61,8 @@ def opening(
     frame_html: str = "",
 ) -> bytes:
     """Returns the HTML of a page up to the packed numbers, so that a browser can draw it before it has read these."""
-    sheets = "\n".join(map(read_asset, ("page.css", *STYLES[name])))
+    frame_name, own_sheets = KINDS[name]
+    sheets = "\n".join(map(read_asset, ("page.css", *own_sheets)))
     style, script = themed(sheets, report.look), bundle(f"{name}.js")
     # No text in the data can end a script element or begin a comment.
     json_text = (
@@ -70,6 +77,10 @@ def opening(
         answer = _sentence(of_turns, "answer of-turns") + _sentence(
             of_tokens, "answer of-tokens" if of_turns else "answer"
         )
+        if report.answered is not None:
+            names = [part.name for part in report.answered.why.leading_heads]
+            sentences = (_linked(sentence, names) for sentence in report.answered.sentences)
+            answer = "".join(_sentence(phrases, "answer why-answer") for phrases in sentences)
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": escape(report.title),
@@ -83,7 +94,7 @@ def opening(
         "data": json_text,
         "script": script,
     }
-    frame = read_asset("start.html") + read_asset(f"{name}.html")
+    frame = read_asset("start.html") + read_asset(frame_name)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], frame).encode()
 
 
@@ -94,6 +105,13 @@ def _sentence(phrases: Sequence[Phrase], css_class: str) -> str:
         for phrase in phrases
     )
     return f'<p class="{css_class}">{"".join(words)}</p>' if phrases else ""
+
+
+def _linked(sentence: str, names: Iterable[str]) -> tuple[Phrase, ...]:
+    """Returns a sentence in which the names of heads lead to them."""
+    pattern = "|".join(rf"(?<![\w.+-]){re.escape(name)}(?!\w)" for name in names)
+    texts = re.split(f"({pattern})", sentence) if pattern else [sentence]
+    return tuple(Phrase(text, f"head={text}" if place % 2 else "") for place, text in enumerate(texts) if text)
 
 
 def themed(style: str, look: Look) -> str:

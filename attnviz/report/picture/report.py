@@ -19,6 +19,7 @@ from attnviz.streaming.overview import bands_of_queries
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray
+    from attnviz.effects.why import Why
     from attnviz.metrics.head_frame import HeadFrame
     from attnviz.text.tokens import Tokens
 
@@ -176,6 +177,14 @@ class HeadList(_Described):
     summary: Summary  # the numbers to show, formatted
 
 
+@dataclass(frozen=True, eq=False)
+class WhyAnswer:
+    """Why a model predicts a token, as a page says it before all heads."""
+
+    why: "Why"
+    sentences: tuple[str, ...]  # the most important first
+
+
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExactNumbers(_Described):
@@ -196,6 +205,7 @@ class ExactNumbers(_Described):
     left_out: LeftOutKeys | None = None  # the keys that the small maps of a page leave out at first
     first_sentence: tuple[Phrase, ...] = ()  # what stands out among the heads, which a page says first
     overview: Literal["maps", "lens"] = "maps"  # how a page shows all heads at first: "lens" is one token in each
+    answered: WhyAnswer | None = None  # for a page, why the model predicts a token, with which it begins
     # the same heads over the turns of a chat, with which a page opens if there are several; ``None`` without turns
     by_turns: "ExactNumbers | None" = None
     summary: Summary | None = None  # a table beside the numbers, or ``None``

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 Place = Literal["both", "page", "browse"]
 Group = Literal[
-    "place", "shown", "look", "figure"
-]  # what is open, what is shown of it, how that looks, how it is saved
+    "place", "shown", "look", "part", "figure"
+]  # what is open, what is shown of it, how that looks, how much a part of it shows, how it is saved
 
 # What a row may need, and what a reader is told who wants it where it does not hold.
 FACTS = {
@@ -21,6 +21,8 @@ FACTS = {
     "two heads": "a difference is of two heads: Space chooses one",
     "few heads": "two to four heads lie over each other",
     "survey": "that is for a survey",
+    "prediction": "no prediction is explained here: attnviz why explains one",
+    "routes": "no routes are drawn here",
     "tokens": "a survey has no tokens of its own",
     "two runs": "there is one run here: attnviz compare shows two",
     "contributions": "contributions are not recorded: attnviz show --of contributions records them",
@@ -90,8 +92,9 @@ class Action(NamedTuple):
 CHOICES = (
     Choice("list", "place", "All heads",
            (Value("maps", "Maps", "1"), Value("numbers", "Numbers", "2"), Value("lens", "One token", "3", ("tokens",)),
-            Value("points", "Points", "3", ("survey",))),
-           "all heads: maps, numbers, one token; of a survey points", ("all heads",), address="view", where="page"),
+            Value("points", "Points", "3", ("survey",)), Value("why", "Why", "4", ("prediction",))),
+           "all heads: maps, numbers, one token; of a survey points; why a prediction", ("all heads",), address="view",
+           where="page"),
     Choice("view", "place", "View",
            (Value("matrix", "Matrix", "1"), Value("arcs", "Arcs", "2"), Value("text", "Text", "3"),
             Value("table", "Table", "4")),
@@ -125,6 +128,9 @@ CHOICES = (
            "one colour scale, or one per head", ("several scales",), "c"),
     Choice("pool", "look", "What a pixel shows", (Value("mean", "Mean"), Value("max", "Largest")),
            "pool by mean or maximum", ("pooled",), "p"),
+    Choice("share", "part", "Routes that hold so much of what heads move",
+           (Value("50", "50%"), Value("70", "70%"), Value("90", "90%"), Value("all", "all")),
+           "share of the routes that is kept", ("routes",), where="page"),
     Choice("size", "figure", "Size of a saved figure",
            (Value("", "as here"), Value("column", "column"), Value("page", "page"), Value("slide", "slide")),
            "size of a saved figure", where="page"),

@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.render.page.scripts import ScriptModule, bundle, read_asset
 
-ENTRIES = ("page.js", "worker.js", "survey.js", "changes.js")
+ENTRIES = ("page.js", "why_page.js", "worker.js", "survey.js", "changes.js")
 ASSETS = sorted(file.name for file in (files("attnviz.render.page") / "assets").iterdir() if file.name.endswith(".js"))
 
 

@@ -11,6 +11,7 @@ VALUES = {choice.name: {value.word for value in choice.values} for choice in CHO
 SHARED = {
     "1": {"list", "view"}, "2": {"list", "view"}, "3": {"list", "view"},
     "d": {"together", "side"},  # a difference: of two heads, or of two runs
+    "4": {"list", "view"},
     "r": {"direction", "reverse"},  # turned round: a token's direction, or the order of heads
     "Shift+ArrowLeft": {"keep seconds", "move far"}, "Shift+ArrowRight": {"keep seconds", "move far"},
 }  # fmt: skip

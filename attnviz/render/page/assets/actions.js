@@ -61,7 +61,7 @@ export function pin(mark) {
 /** Keeps a token, or none. @param {Mark | null} kept */
 export function keepToken(kept) {
   if (state.head !== null || state.together) return set({ pin: kept, mark: null });
-  const list = kept ? "lens" : state.list === "lens" ? "maps" : state.list;
+  const list = state.list === "why" ? "why" : kept ? "lens" : state.list === "lens" ? "maps" : state.list;
   const { direction } = state; // which no button shows in maps: what was chosen elsewhere does not turn the token here
   return set({ pin: kept, mark: null, list, direction }, { step: list !== state.list });
 }

@@ -66,7 +66,8 @@ function listParts(state, begun) {
   /** @type {[string, string][]} */
   const parts = [];
   const other = begun.together !== null && !state.pin; // an address without a word shows heads together
-  if ((other || state.list !== begun.list) && !(state.list === "lens" && state.pin)) parts.push(["view", state.list]);
+  const isOther = other || state.list !== begun.list || (state.list === "why" && state.pin); // a token alone is shown in all heads
+  if (isOther && !(state.list === "lens" && state.pin)) parts.push(["view", state.list]);
   if (state.filter) parts.push(["filter", state.filter]);
   if (state.sort !== begun.sort) parts.push(["sort", state.sort]);
   return parts;

@@ -25,7 +25,7 @@ const isOpen = computed(() => state.head !== null || state.together !== null);
 export function followBar() {
   const [filter, sort] = [one("filter-label"), one("sort-label")];
   effect(() => {
-    const isList = !isOpen.value && page.heads.length > 1;
+    const isList = !isOpen.value && page.heads.length > 1 && state.list !== "why";
     filter.hidden = sort.hidden = !isList;
     if (isList) fillOrders();
     fill("bar", [...placeButtons(), filter, sort, ...shownButtons(), one("look-narrow")]);
@@ -107,7 +107,7 @@ export function drawHint() {
   const count = state.chosen.length;
   const touches = matchMedia("(hover: none)").matches;
   const click = touches ? "Touch" : "Click";
-  hint.hidden = isOpen.value || page.heads.length === 1 || state.list === "lens";
+  hint.hidden = isOpen.value || page.heads.length === 1 || ["lens", "why"].includes(state.list);
   hint.textContent =
     count === 1 ? `1 head is chosen: ${touches ? "touch another to compare both, or hold it to choose more." : "choose another one to show both together. Esc lets go."}`
     : count > 1 ? `${count} heads are chosen: the buttons below show them together.${touches ? "" : " Esc lets go."}`

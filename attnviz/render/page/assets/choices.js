@@ -26,13 +26,13 @@ export function isOfMaps({ head, together, list }) {
 }
 
 /** True if tokens on which most of the weight rests are left out where nothing was chosen: of overviews. @param {Readonly<State>} state @param {Places} page */
-export function leavesOut({ head, together, of }, page) {
-  return Boolean(page.leftOut) && of === "weight" && head === null && !together;
+export function leavesOut({ head, together, of, list }, page) {
+  return Boolean(page.leftOut) && of === "weight" && head === null && !together && list !== "why";
 }
 
 /** True if something is drawn in colours of weights. @param {Readonly<State>} state */
 function hasColours({ head, view, together, list, scores }) {
-  return scores === "hidden" && (head !== null ? view !== "table" : together !== null || list !== "numbers");
+  return scores === "hidden" && (head !== null ? view !== "table" : together !== null || !["numbers", "why"].includes(list));
 }
 
 /** True if a thumbnail has fewer cells than its head has tokens. @param {Places} page */
@@ -49,6 +49,7 @@ const PAGE_FACTS = {
   "two runs": ({ sides, quantity }) => sides.length > 1 && quantity !== "implicit",
   contributions: ({ moved }) => Boolean(moved),
   turns: ({ turns }) => Boolean(turns),
+  prediction: ({ why }) => Boolean(why),
 };
 
 /** @type {Record<string, (state: Readonly<State>, page: Places) => boolean>} */
@@ -58,6 +59,7 @@ const FACTS = {
   "several heads": (state) => headsTogether(state).length > 1,
   "two heads": (state) => headsTogether(state).length === 2,
   "few heads": (state) => headsTogether(state).length <= MAX_OVERLAID,
+  routes: ({ head, together, list }, { why }) => Boolean(why?.routes) && head === null && !together && list === "why",
   token: ({ pin, mark }) => Boolean(pin ?? mark),
   directions: (state, page) => {
     const { head, together, list, view } = state;

@@ -81,6 +81,12 @@ function tickText(value, scale, digits = 2) {
   return `${sign}${Number(percent.toFixed(decimals))}%`;
 }
 
+/** An amount with its sign, in two decimals. @param {number} value @param {boolean} signed */
+export function amountText(value, signed = true) {
+  const text = value.toFixed(2).replace(/^-(0\.00)$/, "$1");
+  return signed && Number(text) > 0 ? `+${text}` : withMinus(text);
+}
+
 /** A token's position, or those of its block. @param {Text} text @param {number} place */
 export function positionOf(text, place) {
   if (!text.edges) return String((text.first ?? 0) + place);

@@ -24,7 +24,7 @@ const MIN_BESIDE_BAR = 480; // pixels of a file in which the name of the quantit
 /** True if a palette shows what is shown now. */
 export function hasPalette() {
   if (state.head !== null) return state.view === "matrix";
-  return state.together !== null || state.list !== "numbers";
+  return state.together !== null || !["numbers", "why"].includes(state.list);
 }
 
 /** The scale of what is shown now. */

@@ -114,6 +114,7 @@ export function captionOf({ title, number }) {
 export function titleOfView() {
   const cells = showsScores() ? ", scores" : "";
   if (state.together) return titleOfHeads(state.chosen, state.together) + cells;
+  if (state.head === null && state.list === "why") return page.why?.title ?? "";
   if (state.head === null) return state.list === "lens" && state.pin ? `${tokenSaid(state.pin)} in all heads` : "";
   const note = noteOf(state.head);
   return `${headTitle(state.head)}${cells}${note && ` · ${note}`}`;

@@ -34,6 +34,7 @@ const begun = {
   limits: page.limits,
   steps: page.steps ?? (page.texts.some(({ labels }) => labels.length > MANY_TOKENS) ? "sqrt" : "linear"),
   size: "",
+  share: "70",
   list: page.survey ? "points" : page.overview,
   chosen: few,
   together: few.length ? "side" : null,
@@ -128,7 +129,7 @@ export function set(changes, { step = false, written = true } = {}) {
 }
 
 /** The drawn objects of the state. @type {Scene} */
-export const scene = { shown: null, current: null, strip: null, pointed: null, asked: null };
+export const scene = { shown: null, current: null, strip: null, pointed: null, asked: null, drawWhy: null };
 
 const framed = window.parent !== window;
 

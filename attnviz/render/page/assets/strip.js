@@ -86,8 +86,9 @@ export class TextView {
       const change = shown?.scale.change ?? state.side === "change";
       const summed = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
       const row = summed && hasShares(summed) ? summed : null;
-      words.shade({ ...shadingOf(values, change), colors: shades.colors, row });
+      words.shade({ ...(shades.scale ? { values, scale: shades.scale } : shadingOf(values, change)), colors: shades.colors, row });
     }
+    if (shades.note) return patch(this.note, h("p", {}, ...shades.note).children);
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
     const seen = withoutHidden(line, text);

@@ -6,8 +6,8 @@
  * @typedef {"matrix" | "arcs" | "text" | "table"} ViewName
  * @typedef {"" | "A" | "B" | "change"} SideName which run of a comparison is shown; "" where there is one run
  * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
- * @typedef {"maps" | "numbers" | "lens" | "points"} ListName how all heads are shown: thumbnails, a table, one token's
- *   rows, or points of two numbers
+ * @typedef {"maps" | "numbers" | "lens" | "points" | "why"} ListName how all heads are shown: thumbnails, a table, one
+ *   token's rows, points of two numbers, or why the model predicts a token
  * @typedef {"text" | "image" | "sound"} MediumName what tokens have their places in; "image" where some are in images
  * @typedef {"side" | "overlay" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "max"} Pool
@@ -63,7 +63,8 @@
  * @property {Note[]} notes
  * @property {SurveyData} [survey] what the page of a survey has besides
  * @property {Table} table
- * @property {"maps" | "lens"} overview how all heads are shown at first
+ * @property {"maps" | "lens" | "why"} overview how all heads are shown at first
+ * @property {WhyData | null} why what explains a prediction
  * @property {Partial<Page>} [turns] what is other than here where rows and columns are the turns of a chat
  */
 
@@ -78,9 +79,9 @@
  *
  * @typedef {{ needs: string[] }} Row
  * @typedef {Row & { word: string, label: string, key: string, clears: [string, string][], written: string }} ChoiceValue
- * @typedef {Row & { name: ChoiceName, group: "place" | "shown" | "look" | "figure", title: string, values: ChoiceValue[],
+ * @typedef {Row & { name: ChoiceName, group: "place" | "shown" | "look" | "part" | "figure", title: string, values: ChoiceValue[],
  *   does: string, key: string, switch: string, address: string }} Choice
- * @typedef {"list" | "view" | "together" | "direction" | "by" | "special" | "scores" | "side" | "of" | "steps" | "limits" | "pool" | "size"} ChoiceName
+ * @typedef {"list" | "view" | "together" | "direction" | "by" | "special" | "scores" | "side" | "of" | "steps" | "limits" | "pool" | "share" | "size"} ChoiceName
  * @typedef {Row & { name: string, keys: string[], names: string[], does: string }} Action
  */
 
@@ -119,9 +120,49 @@
  */
 
 /**
- * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string, colors?: string[],
- *   heads?: (place: number) => { number: number, value: number }[] }} Shades by the axis that is shaded; in colours of their
- *   own where several heads shade, and with those of the heads that look most at a place
+ * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string, colors?: string[], note?: Child[],
+ *   heads?: (place: number) => { number: number, value: number }[], scale?: Scale }} Shades by the axis that is shaded; in
+ *   colours of their own where several heads shade, with those of the heads that look most at a place, and a scale and
+ *   words of their own where these are no weights
+ */
+
+/**
+ * Why the model predicts a token: numbers in units of its logit. Heads are places in the list of all heads' names.
+ *
+ * @typedef {object} WhyData
+ * @property {string} title
+ * @property {number} position the token after which it predicts
+ * @property {number} head the page's head whose texts are the sources
+ * @property {[string, number][]} candidates labels and probabilities
+ * @property {[string, number][]} heads names, and the page's numbers of them; -1 for a head that the page has not
+ * @property {[string, number, number][]} bars labels, amounts, and heads, -1 for other parts; together they are the logit
+ * @property {number} logit
+ * @property {WhySources[]} axes of self-attention, and of cross-attention if there is any
+ * @property {{ label: string, lost: number, controls: number[] }[]} checks
+ * @property {RoutesData | null} routes
+ * @property {UnitsData | null} units
+ *
+ * @typedef {object} WhySources
+ * @property {number} text which of the page's texts
+ * @property {number[]} adds what each token adds through all heads
+ * @property {number[]} sinks
+ * @property {[number, number][][]} heads those that bring most of each token, and what they bring
+ *
+ * @typedef {object} RoutesData
+ * @property {number[]} layers
+ * @property {number[]} tokens that routes touch, in the order of the text
+ * @property {number} position
+ * @property {number} kept the share of what heads move that the edges hold
+ * @property {RouteEdge[]} edges the largest first
+ * @property {number[][]} stays by layer and token
+ * @property {number[][]} sources what enters, by layer and token; the first row is the embedding's
+ *
+ * @typedef {{ name: string, number: number, layer: number, query: number, key: number, adds: number }} RouteEdge
+ *
+ * @typedef {object} UnitsData
+ * @property {string[]} labels
+ * @property {[number, number][]} spans the first token of each unit, and its end
+ * @property {{ title: string, values: (number | null)[][], isChange: boolean }[]} maps later units by earlier ones
  */
 
 /** @typedef {{ place: string, text: string }} Note a place as the page's address writes it, and what is said there */
@@ -414,6 +455,7 @@
  * @property {Limits} limits
  * @property {Steps} steps
  * @property {FigureSize} size of a saved figure
+ * @property {"50" | "70" | "90" | "all"} share of what heads move that the drawn routes hold
  * @property {ListName} list how all heads are shown where none is open
  * @property {number[]} chosen heads that are shown together
  * @property {Together | null} together
@@ -447,9 +489,10 @@
  * @property {View | null} strip the text on top
  * @property {Shown | null} asked the token that all heads are seen from where nothing is chosen, if there is one
  * @property {Shown | null} pointed the head whose thumbnail is pointed at
+ * @property {((parent: HTMLElement) => View) | null} drawWhy what draws the answer to why, on a page that has one
  */
 
-/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey" | "block" | "table" | "leftOut" | "turns">} Places what an address may name */
+/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey" | "block" | "table" | "leftOut" | "turns" | "why">} Places what an address may name */
 
 /**
  * The data of the page of a survey besides what every page says; heads and metrics are in the order of all arrays.

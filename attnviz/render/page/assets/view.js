@@ -95,7 +95,8 @@ export async function draw(zoom = null) {
   const mapBefore = scene.current?.stage?.cellsInWindow;
   const thumbBefore = thumbOf(state.head)?.getBoundingClientRect();
   scene.pointed = null;
-  const first = state.head ?? (state.together ? state.chosen[0] : null) ?? listedHeads()[0] ?? 0; // its text stands on top
+  const whole = isOfWhy() ? page.why?.head : undefined; // whose text has all sources
+  const first = state.head ?? (state.together ? state.chosen[0] : null) ?? whole ?? listedHeads()[0] ?? 0; // its text stands on top
   drawStrip(first); // before all else, since it measures: there is little to lay out yet
   drawFrame();
   if (state.together) await drawTogether(id);
@@ -158,6 +159,7 @@ function drawFrame() {
   const frame = document.querySelector(".page");
   frame?.classList.toggle("open", open);
   frame?.classList.toggle("turns", level.name === "turns");
+  frame?.classList.toggle("of-why", isOfWhy());
   document.title = `${titleOfView() || "All heads"} · ${page.title}`;
   one("legend").hidden = !hasPalette();
   drawOverview(open);
@@ -246,6 +248,11 @@ function redrawStages(picture) {
   set({ pooled: Boolean(scene.current?.stage?.picture.pooled) });
 }
 
+/** True if the answer to why the model predicts a token is shown. */
+function isOfWhy() {
+  return state.head === null && !state.together && state.list === "why";
+}
+
 /** Draws all heads: their thumbnails, their numbers, or one token of each. */
 function drawList() {
   const parent = one("view");
@@ -253,6 +260,7 @@ function drawList() {
   parent.replaceChildren();
   const stageBefore = scene.current?.stage ?? null;
   scene.shown = scene.current = null;
+  if (isOfWhy()) return void (scene.current = scene.drawWhy?.(parent) ?? null);
   if (state.list === "numbers") {
     const heads = listedHeads();
     const caption = `What ${heads.length} of ${page.heads.length} heads do: a number opens its head, a metric’s name sorts by it`;

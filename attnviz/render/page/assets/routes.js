@@ -1,0 +1,120 @@
+/** The routes by which tokens reach a prediction, as a graph: tokens across, layers up, and a line for what a head moves. */
+
+import { FAINT, fitText, short, textAt, textWidth } from "./figure.js";
+import { amountText } from "./formatting.js";
+import { h } from "./tree.js";
+
+/** @import { RouteEdge, RoutesData, Text } from "./types.js" */
+/** @import { Tree } from "./tree.js" */
+
+const LAYER_ROW = 19; // pixels from layer to layer, of few layers
+const MAX_GRAPH = 340;
+const GRAPH_LEFT = 34; // pixels of the numbers of layers
+const GRAPH_TOP = 22;
+const TURNED_LABEL = 92; // pixels of a label that is turned
+const TURN = -38; // degrees
+const WIDEST_ROUTE = 9; // pixels of the strongest line
+const LARGEST_SOURCE = 6; // pixels of the radius of the strongest source
+const HIT_WIDTH = 10; // pixels around a line in which a pointer finds it
+const NAMED_ROUTES = 8; // the strongest lines, which have the names of their heads beside them
+const LEAST_COLUMN = 16; // pixels from label to label
+
+/** The edges that hold a share of what heads move, the largest first; all that are known where they hold less. @param {RoutesData} routes @param {string} share @returns {RouteEdge[]} */
+export function keptEdges({ edges, kept }, share) {
+  const total = edges.reduce((sum, { adds }) => sum + Math.abs(adds), 0) / (kept || 1);
+  const goal = share === "all" ? Infinity : (Number(share) / 100) * total;
+  let held = 0;
+  return edges.filter(({ adds }) => {
+    const isNeeded = held < goal;
+    held += Math.abs(adds);
+    return isNeeded;
+  });
+}
+
+/** The columns of the tokens that some edges touch, and of the one that predicts, in the order of the text. @param {RoutesData} routes @param {RouteEdge[]} edges @returns {number[]} */
+function columnsOf({ position }, edges) {
+  return [...new Set([position, ...edges.flatMap(({ query, key }) => [query, key])])].sort((one, two) => one - two);
+}
+
+/** A number's part of the strongest edge, 0 to 1. @param {number} adds @param {RouteEdge[]} edges */
+function partOfStrongest(adds, edges) {
+  return Math.min(1, Math.abs(adds) / Math.abs(edges[0]?.adds || 1));
+}
+
+/** @param {number} adds */
+function signColour(adds) {
+  return `var(--${adds < 0 ? "less" : "more"})`;
+}
+
+/**
+ * The graph of some edges in so many pixels. Each line of a head is a link to its cell.
+ *
+ * @param {object} about
+ * @param {RoutesData} about.routes
+ * @param {RouteEdge[]} about.edges
+ * @param {Text} about.text
+ * @param {string} about.target what is predicted
+ * @param {number} about.width
+ * @param {(edge: RouteEdge) => string | null} about.linkOf an edge's head at its cell; null for a head that the page has not
+ * @param {(edge: RouteEdge | null) => void} [about.point]
+ */
+export function routesFigure({ routes, edges, text, target, width, linkOf, point = () => {} }) {
+  const columns = columnsOf(routes, edges);
+  const step = Math.max(LEAST_COLUMN, (width - GRAPH_LEFT - 12) / columns.length);
+  const layers = routes.layers.length;
+  const row = Math.min(LAYER_ROW, MAX_GRAPH / layers);
+  const bottom = GRAPH_TOP + layers * row;
+  const x = (/** @type {number} */ token) => GRAPH_LEFT + (columns.indexOf(token) + 0.5) * step;
+  const y = (/** @type {number} */ level) => bottom - level * row;
+  const widest = Math.max(...columns.map((token) => textWidth(text.labels[token], FAINT.size)));
+  const isTurned = widest > step - 6;
+  const least = Math.abs(edges.at(-1)?.adds ?? 0);
+  const size = { ...FAINT, color: "var(--ink)" };
+
+  const every = Math.ceil(11 / row);
+  const numbers = routes.layers.map((layer, level) => level % every === 0 && textAt(String(layer), GRAPH_LEFT - 10, y(level + 0.5), { ...FAINT, align: "end" }));
+  const known = columns.map((token) => routes.tokens.indexOf(token));
+  /** @type {Tree[]} */
+  const stays = [];
+  /** @type {Tree[]} */
+  const sources = [];
+  columns.forEach((token, column) => {
+    for (let level = 0; level <= layers; level++) {
+      const stay = routes.stays[level]?.[known[column]] ?? 0;
+      if (Math.abs(stay) >= least) {
+        stays.push(h("line", { x1: x(token), x2: x(token), y1: y(level), y2: y(level + 1), stroke: signColour(stay), "stroke-opacity": 0.25, "stroke-width": 1 + (WIDEST_ROUTE - 1) * partOfStrongest(stay, edges) }));
+      }
+      const source = routes.sources[level]?.[known[column]] ?? 0;
+      if (source && Math.abs(source) >= least) {
+        const what = level ? `MLP and biases of layer ${routes.layers[level - 1]}` : "embedding";
+        const title = h("title", {}, `${what} at ${text.labels[token]}: ${amountText(source)}`);
+        sources.push(h("circle", { cx: x(token), cy: y(level), r: LARGEST_SOURCE * Math.sqrt(partOfStrongest(source, edges)), fill: signColour(source), "fill-opacity": 0.55 }, title));
+      }
+    }
+  });
+  const lines = [...edges].reverse().map((edge) => {
+    const [from, to, level] = [x(edge.key), x(edge.query), routes.layers.indexOf(edge.layer)];
+    const [low, high] = [y(level), y(level + 1)];
+    const path = `M${short(from)} ${short(low)}C${short(from)} ${short((low + high) / 2)} ${short(to)} ${short((low + high) / 2)} ${short(to)} ${short(high)}`;
+    const part = partOfStrongest(edge.adds, edges);
+    const said = `head ${edge.name} from ${text.labels[edge.key]} to ${text.labels[edge.query]}: ${amountText(edge.adds)}`;
+    const line = { d: path, fill: "none", stroke: signColour(edge.adds) };
+    const listeners = { onpointerenter: () => point(edge), onpointerleave: () => point(null), onfocus: () => point(edge), onblur: () => point(null) };
+    return h("a", { href: linkOf(edge), class: "route", "aria-label": said, ...listeners },
+      h("title", {}, said),
+      h("path", { ...line, "stroke-width": HIT_WIDTH, "stroke-opacity": 0 }),
+      edges.indexOf(edge) < NAMED_ROUTES && textAt(edge.name, from + (to - from) * 0.72, (low + high) / 2 - 6, { ...FAINT, align: "middle" }),
+      h("path", { ...line, "stroke-width": 1 + (WIDEST_ROUTE - 1) * part, "stroke-opacity": 0.35 + 0.6 * part }),
+    );
+  });
+  const names = columns.map((token) => {
+    const label = fitText(text.labels[token], FAINT.size, isTurned ? TURNED_LABEL : step);
+    return isTurned ? textAt(label, x(token) + 4, bottom + 10, { ...size, align: "end", turned: TURN }) : textAt(label, x(token), bottom + 12, { ...size, align: "middle" });
+  });
+  const gaps = columns.slice(1).map((token, place) => token > columns[place] + 1 && textAt("⋯", x(token) - step / 2, bottom + 12, { ...FAINT, align: "middle" }));
+  const end = columns.indexOf(routes.position) > columns.length / 2 ? "end" : "start";
+  const predicted = textAt(target, x(routes.position) + (end === "end" ? 6 : -6), GRAPH_TOP - 12, { ...size, align: end, weight: 650 });
+  const foot = isTurned ? 18 + Math.min(TURNED_LABEL, widest) * Math.sin((-TURN * Math.PI) / 180) : 24;
+  const tree = [...numbers, textAt("layer", 0, GRAPH_TOP - 12, FAINT), ...stays, ...lines, ...sources, predicted, ...names, ...gaps];
+  return { tree: [h("g", {}, ...tree)], width: Math.max(width, GRAPH_LEFT + columns.length * step), height: bottom + foot };
+}

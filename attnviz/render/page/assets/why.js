@@ -1,0 +1,283 @@
+/** Why the model predicts a token: bars that sum to its logit, what is lost without its parts, the routes that bring it, and what units rest on. */
+
+import { choiceOf } from "./choices.js";
+import { page, textOf } from "./data.js";
+import { linkOf } from "./elements.js";
+import { fitText, moved, rectangle, textAt } from "./figure.js";
+import { amountText, quoted } from "./formatting.js";
+import { heldGrid } from "./grids.js";
+import { choiceButtons } from "./keys.js";
+import { MatrixPicture } from "./matrix.js";
+import { nameOfPlace } from "./places.js";
+import { keptEdges, routesFigure } from "./routes.js";
+import { PictureStage } from "./stage.js";
+import { scene, set, state } from "./state.js";
+import { elementOf, h, patch, textIn } from "./tree.js";
+import { ABSENT, kept } from "./values.js";
+
+/** @import { Figure, Mark, Scale, Shades, Shown, UnitsData, View, WhyData, WhySources } from "./types.js" */
+/** @import { Child, Given } from "./tree.js" */
+
+const BAR_ROW = 20; // pixels of a bar in a file
+const MAX_STAGE = 300; // pixels of a map of units
+
+/** @typedef {{ label: string, adds: number, text: string, start?: number, kind?: string, href?: string | null, title?: string }} Bar */
+
+/** The place of a token that is pointed at or kept, on one of the axes; null without one. @param {Mark | null} mark @returns {{ axis: WhySources, place: number } | null} */
+function sourceOf(mark) {
+  const [own, context] = whyOf().axes;
+  if (!mark || (mark.query !== null && mark.key !== null && !context)) return null;
+  if (mark.key !== null) return { axis: context ?? own, place: mark.key };
+  return mark.query === null ? null : { axis: own, place: mark.query };
+}
+
+function whyOf() {
+  return /** @type {WhyData} */ (page.why);
+}
+
+/** @param {WhySources} axis */
+function textOfSources({ text }) {
+  return page.texts[text];
+}
+
+/** The link to a head with the row of the token that predicts, and a source of it; null for a head that the page has not. @param {number} place among all heads @param {{ axis: WhySources, place: number } | null} source */
+function linkToHead(place, source) {
+  const why = whyOf();
+  const [, number] = why.heads[place] ?? ["", -1];
+  if (number < 0) return null;
+  return linkToCell(number, why.position, source && source.place);
+}
+
+/** @param {number} number @param {number} query @param {number | null} key */
+function linkToCell(number, query, key) {
+  /** @type {[string, string][]} */
+  const parts = [["head", page.heads[number].name], ["query", nameOfPlace(textOf(number, "query"), query)]];
+  return linkOf(key === null ? parts : [...parts, ["key", nameOfPlace(textOf(number, "key"), key)]]);
+}
+
+/** The bars of all parts, each where the sum before it ends; or of the heads that bring a token. @param {ReturnType<typeof sourceOf>} source @returns {Bar[]} */
+function barsOf(source) {
+  const why = whyOf();
+  /** @type {[string, number, number][]} */
+  let parts = why.bars;
+  if (source) {
+    const named = source.axis.heads[source.place];
+    const rest = source.axis.adds[source.place] - named.reduce((sum, [, adds]) => sum + adds, 0);
+    parts = [...named.map(([head, adds]) => /** @type {[string, number, number]} */ ([why.heads[head][0], adds, head])), [`${why.heads.length - named.length} other heads`, rest, -1]];
+  }
+  let sum = 0;
+  const bars = parts.map(([label, adds, head]) => {
+    const start = sum;
+    sum += adds;
+    return { label, adds, start, text: amountText(adds), href: head < 0 ? null : linkToHead(head, source) };
+  });
+  const total = source ? source.axis.adds[source.place] : why.logit;
+  return [...bars, { label: source ? "together" : "logit", adds: total, start: 0, text: amountText(total, source !== null), kind: "sum" }];
+}
+
+/** Rows of a label, a bar and a number. @param {Bar[]} bars */
+function barList(bars) {
+  const { low, span } = reachOf(bars);
+  const rows = bars.map(({ label, adds, start = 0, text, kind = adds < 0 ? "less" : "more", href, title }) => {
+    const bar = h("b", { class: kind, style: `margin-left: ${(100 * (Math.min(start, start + adds) - low)) / span}%; width: ${(100 * Math.abs(adds)) / span}%` });
+    return h("li", {}, h(href ? "a" : "div", { class: `row ${kind}`, href, title }, h("bdi", {}, label), h("i", {}, bar), h("span", {}, text)));
+  });
+  return h("ul", { class: "list bars" }, ...rows);
+}
+
+/** The numbers between which bars lie. @param {Bar[]} bars */
+function reachOf(bars) {
+  const ends = bars.flatMap(({ start = 0, adds }) => [start, start + adds]);
+  const low = Math.min(0, ...ends);
+  return { low, span: Math.max(0, ...ends) - low || 1 };
+}
+
+/** @returns {Bar[]} */
+function candidateBars() {
+  return [...whyOf().candidates.map(([label, part]) => ({ label, adds: part, text: `${(100 * part).toFixed(1)}%`, kind: "even" }))];
+}
+
+/** What is lost without parts, each above its control. @returns {Bar[]} */
+function checkBars() {
+  return whyOf().checks.flatMap(({ label, lost, controls }) => {
+    const mean = controls.reduce((sum, one) => sum + one, 0) / (controls.length || 1);
+    const range = `${amountText(-Math.max(...controls))} to ${amountText(-Math.min(...controls))}`;
+    const control = { label: `as many at random, ${controls.length} draws`, adds: mean, text: amountText(-mean), kind: "control", title: range };
+    return [{ label, adds: lost, text: amountText(-lost), kind: "even" }, ...(controls.length ? [control] : [])];
+  });
+}
+
+/** @param {string} title @param {...Given} content */
+function panel(title, ...content) {
+  return h("section", {}, h("h3", {}, title), ...content);
+}
+
+/** @param {Mark | null} mark */
+function partsPanel(mark) {
+  const source = sourceOf(mark);
+  return panel(source ? `what ${quoted(textOfSources(source.axis), source.place)} adds, by head` : "what the logit is the sum of", barList(barsOf(source)));
+}
+
+/** The graph of the routes in so many pixels. @param {number} width @param {boolean} [isLive] */
+function routesIn(width, isLive = true) {
+  const why = whyOf();
+  const routes = /** @type {NonNullable<WhyData["routes"]>} */ (why.routes);
+  return routesFigure({
+    routes, width, text: textOfSources(why.axes[0]), target: why.title.replace(/^Why /, ""), edges: keptEdges(routes, state.share),
+    linkOf: ({ number, query, key }) => (number < 0 ? null : linkToCell(number, query, key)),
+    point: isLive ? (edge) => set({ mark: edge && { query: edge.query, key: edge.key } }) : undefined,
+  });
+}
+
+/** Draws the answer; the text above it is shaded by what each token adds. @param {HTMLElement} parent @returns {View} */
+export function drawWhy(parent) {
+  const why = whyOf();
+  const parts = elementOf(h("div", { class: "why-parts" }));
+  const routes = elementOf(h("div", { class: "why-routes" }));
+  const units = elementOf(h("div", { class: "why-units" }));
+  const left = h("div", {}, panel("most probable next tokens", barList(candidateBars())), parts);
+  const checks = why.checks.length > 0 && panel("change of the log-probability, in nats", barList(checkBars()));
+  parent.append(elementOf(h("div", { class: "why-view" }, left, h("div", {}, checks, routes), units)));
+  const stages = why.units ? unitStages(units, why.units) : [];
+  scene.shown = whyShown();
+
+  const drawOver = () => {
+    patch(parts, [partsPanel(state.mark ?? state.pin)]);
+    for (const stage of stages) stage.drawOver();
+  };
+  const fit = () => {
+    for (const stage of stages) stage.fit();
+    if (!why.routes) return;
+    const { tree, width, height } = routesIn(routes.clientWidth || 300);
+    const graph = h("svg", { width, height, role: "group", "aria-label": "Routes: tokens across, layers up; each line is a head at a cell" }, ...tree);
+    patch(routes, [panel("routes through layers, by what they add", choiceButtons(choiceOf("share", page)), h("div", { class: "graph" }, graph))]);
+  };
+  drawOver();
+  fit();
+  return { drawOver, fit, reveal() {}, stages: stages.length ? stages : undefined, figure: whyFigure };
+}
+
+/** The text, the bars and the routes in a file. @param {number} width @returns {Figure} */
+function whyFigure(width) {
+  const text = scene.strip?.figure?.(width) ?? { tree: [], height: 0 };
+  const across = whyOf().routes ? 0.42 * width : width;
+  const { tree, height } = barsFigure(barsOf(sourceOf(state.mark ?? state.pin)), across - 16);
+  const routes = whyOf().routes ? routesIn(width - across, false) : { tree: [], height: 0 };
+  const top = text.height + 12;
+  return { tree: [...text.tree, moved(0, top, ...tree), moved(across, top, ...routes.tree)], width, height: top + Math.max(height, routes.height) };
+}
+
+/** @param {Bar[]} bars @param {number} width @returns {Figure} */
+function barsFigure(bars, width) {
+  const { low, span } = reachOf(bars);
+  const [left, right] = [0.36 * width, 0.84 * width];
+  const x = (/** @type {number} */ value) => left + ((value - low) / span) * (right - left);
+  const tree = bars.flatMap(({ label, adds, start = 0, text, kind }, place) => {
+    const y = BAR_ROW * place;
+    const weight = kind === "sum" ? 650 : 400;
+    const colour = kind === "sum" ? "var(--soft)" : `var(--${adds < 0 ? "less" : "more"})`;
+    return [
+      textAt(fitText(label, 12, left - 8), 0, y + BAR_ROW / 2, { weight }),
+      rectangle(x(Math.min(start, start + adds)), y + 6, x(Math.abs(adds)) - x(0), BAR_ROW - 12, colour),
+      textAt(text, width, y + BAR_ROW / 2, { align: "end", weight }),
+    ];
+  });
+  return { tree, width, height: BAR_ROW * bars.length };
+}
+
+/** @type {WeakMap<WhySources, Float32Array>} */
+const shadesOfSources = new WeakMap();
+
+/** What tokens add, without sinks, which draw weight whatever they say. @param {WhySources} axis */
+function shadesIn(axis) {
+  return kept(shadesOfSources, axis, () => Float32Array.from(axis.adds, (adds, place) => (axis.sinks.includes(place) ? ABSENT : adds)));
+}
+
+/** The answer as what is shown: it shades the text, and arrows go from token to token. @returns {Shown} */
+function whyShown() {
+  const why = whyOf();
+  const [own, context] = why.axes;
+  const sizes = why.axes.flatMap((axis) => [...shadesIn(axis)]).filter((value) => value !== ABSENT);
+  /** @type {Scale} */
+  const scale = { low: 0, high: Math.max(...sizes.map(Math.abs)) || 1, palette: page.diverging, steps: "linear", change: true };
+  const { same } = page.heads[why.head];
+  const about = { number: why.head, title: why.title, queries: textOf(why.head, "query"), keys: textOf(why.head, "key"), same, scale, seen: () => 1 };
+  /** @param {Mark | null} mark @returns {Shades} */
+  const shades = (mark) => {
+    const marked = mark && why.units ? unitsOfMark(why.units, mark) : null;
+    const note = noteOn(mark);
+    if (marked) return { query: null, key: marked.values, colors: marked.colors, said: "", scale: { ...scale, high: 1 }, note };
+    return { query: context || !same ? shadesIn(own) : null, key: shadesIn(context ?? own), said: "", scale, note };
+  };
+  return heldGrid(about, new Float32Array(0), {
+    shades,
+    at: () => ABSENT,
+    said: (mark) => noteOn(mark).map(textIn),
+    moved: (mark, down, right) => {
+      const place = Math.min((context ?? own).adds.length - 1, Math.max(0, (sourceOf(mark)?.place ?? why.position) + (right || down)));
+      return context ? { query: null, key: place } : { query: place, key: null };
+    },
+  });
+}
+
+/** What is said of a token that is pointed at: what it adds, and through which heads. @param {Mark | null} mark @returns {Child[]} */
+function noteOn(mark) {
+  const why = whyOf();
+  const source = sourceOf(mark);
+  if (source) {
+    const { axis, place } = source;
+    const isSink = axis.sinks.includes(place);
+    const heads = barsOf(source).slice(0, -1).flatMap(({ label, text, href }, number) => [number ? ", " : "", href ? h("a", { href }, label) : label, ` ${text}`]);
+    return [`${quoted(textOfSources(axis), place)}${isSink ? ", a sink," : ""} adds ${amountText(axis.adds[place])}: `, ...heads];
+  }
+  if (mark && mark.query !== null && mark.key !== null) {
+    const moves = (why.routes?.edges ?? []).filter(({ query, key }) => query === mark.query && key === mark.key);
+    const text = textOfSources(why.axes[0]);
+    const heads = moves.flatMap(({ name, number, adds }, place) => [place ? ", " : ": ", number < 0 ? name : h("a", { href: linkToCell(number, mark.query ?? 0, mark.key) }, name), ` ${amountText(adds)}`]);
+    return [`${quoted(text, mark.key)} → ${quoted(text, mark.query)}`, ...heads];
+  }
+  return ["Shaded: what each token adds through all heads, red more and blue less; sinks are grey. Point at a token for the heads that bring it; click to keep it."];
+}
+
+/** Units of a pair: the earlier one in one colour, the later one in another; null for a token alone. @param {UnitsData} units @param {Mark} mark */
+function unitsOfMark({ spans }, { query, key }) {
+  if (query === null || key === null) return null;
+  const [later, earlier] = [query, key].map((token) => spans.find(([first, end]) => token >= first && token < end));
+  const length = whyOf().axes[0].adds.length;
+  const isIn = (/** @type {[number, number] | undefined} */ span, /** @type {number} */ token) => span !== undefined && token >= span[0] && token < span[1];
+  const tokens = [...Array(length).keys()];
+  return {
+    values: Float32Array.from(tokens, (token) => (isIn(later, token) || isIn(earlier, token) ? 0.5 : 0)),
+    colors: tokens.map((token) => (isIn(earlier, token) ? "var(--arc)" : "var(--accent)")),
+  };
+}
+
+/** Maps of units side by side: what each rests on, by attention and by what it loses. @param {HTMLElement} parent @param {UnitsData} units @returns {PictureStage[]} */
+function unitStages(parent, units) {
+  const text = { labels: units.labels, spaces: " ".repeat(units.labels.length) };
+  return units.maps.map(({ title, values, isChange }) => {
+    const numbers = Float32Array.from(values.flat(), (value) => value ?? ABSENT);
+    const known = [...numbers].filter((value) => value !== ABSENT);
+    const high = Math.max(...known.map(Math.abs)) || 1;
+    /** @type {Scale} */
+    const scale = { low: 0, high, palette: isChange ? page.diverging : page.sequential, steps: "linear", change: isChange, scores: isChange };
+    const unitOf = (/** @type {number | null} */ token) => (token === null ? null : units.spans.findIndex(([first, end]) => token >= first && token < end));
+    const tokenOf = (/** @type {number | null} */ unit) => (unit === null ? null : units.spans[unit][0]);
+    const about = { number: whyOf().head, title, queries: text, keys: text, same: false, scale, seen: () => 1 };
+    const grid = heldGrid(about, numbers, {
+      cellOf: ({ query, key }) => ({ query: unitOf(query), key: unitOf(key) }),
+      markOf: ({ query, key }) => ({ query: tokenOf(query), key: tokenOf(key) }),
+      said: (mark) => {
+        const [row, column] = [unitOf(mark.query), unitOf(mark.key)];
+        if (row === null || column === null) return [];
+        const value = numbers[row * units.labels.length + column];
+        return [`${units.labels[row]} → ${units.labels[column]}`, value === ABSENT ? "none" : isChange ? `${amountText(value)} nats` : `${(100 * value).toFixed(1)}%`];
+      },
+    });
+    const box = elementOf(h("div", { class: "beside" }));
+    parent.append(elementOf(h("figure", {}, h("figcaption", {}, title), box)));
+    const stage = new PictureStage(box, new MatrixPicture(grid), `${title}. Arrows move.`);
+    stage.most = MAX_STAGE;
+    return stage;
+  });
+}
