@@ -91,6 +91,7 @@ def unit_effects(
     return recording, UnitEffects(
         by=by,
         units=units.labels,
+        spans=tuple(zip(units.starts.tolist(), units.stops.tolist(), strict=True)),
         sizes=units.sizes,
         answer=answer,
         heads=tuple(head_name(maps, head) for maps, head in chosen_heads),

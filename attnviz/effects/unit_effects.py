@@ -18,6 +18,7 @@ class UnitEffects:
     Attributes:
         by: the name of the units.
         units: the label of each unit, in the order of the text.
+        spans: the first token of each unit, and the one after its last.
         sizes: ``(units,)``, the number of tokens of each unit, without the sink.
         answer: the number of the first unit of the answer, which all units after it belong to.
         heads: the heads as ``layer.head`` over which attention is a mean.
@@ -39,6 +40,7 @@ class UnitEffects:
 
     by: str
     units: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
     sizes: IntArray
     answer: int
     heads: tuple[str, ...]

@@ -15,6 +15,7 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.routes import Routes
+from attnviz.effects.unit_effects import UnitEffects
 from attnviz.text.tokens import Tokens
 
 MAX_LEADING = 4  # heads, or source tokens, that a sentence names
@@ -101,7 +102,7 @@ class Why:
     context_tokens: Tokens | None = None
     checks: tuple[Check, ...] = ()
     routes: Routes | None = None
-    units: object | None = None
+    units: UnitEffects | None = None
     model: str = ""
     title: str = ""
     remarks: tuple[str, ...] = ()

@@ -220,6 +220,7 @@ def _json(effects: UnitEffects, model: str) -> dict[str, Any]:
         "model": model,
         "by": effects.by,
         "units": list(effects.units),
+        "spans": [list(span) for span in effects.spans],
         "sizes": effects.sizes.tolist(),
         "answer": effects.answer,
         "heads": list(effects.heads),

@@ -30,6 +30,7 @@ def effects(attention: list[list[float]], lost: list[list[float]]) -> UnitEffect
     return UnitEffects(
         by="sentences",
         units=tuple(f"Sentence {'abcdefgh'[number % 8]}." for number in range(count)),
+        spans=tuple((4 * number, 4 * number + 4) for number in range(count)),
         sizes=np.full(count, 4),
         answer=count - 1,
         heads=("0.1", "1.3"),
