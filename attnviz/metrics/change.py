@@ -29,10 +29,8 @@ COMPARISON_MEASURES = (  # columns in files; queries that see no key in either r
     Measure("variation_max", "max variation", "share", "maximum total variation between A and B"),
     Measure("divergence_mean", "divergence", "bits", CHANGE_MEASURES[1].meaning),
     Measure("divergence_max", "max divergence", "bits", "maximum Jensen-Shannon divergence of A and B"),
-    Measure(
-        "entropy_a", "entropy before", "bits", "mean entropy of a row of A, over queries that see two keys or more"
-    ),
-    Measure("entropy_b", "after", "bits", "mean entropy of a row of B, over queries that see two keys or more"),
+    Measure("entropy_a", "entropy A", "bits", "mean entropy of a row of A, over queries that see two keys or more"),
+    Measure("entropy_b", "entropy B", "bits", "mean entropy of a row of B, over queries that see two keys or more"),
 )
 BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long maps are never in memory as a whole
 

@@ -46,6 +46,7 @@ class SeededReader(StackReader):
         """Keeps the settings, and the seeded reader whose weights are copied; builds no model yet."""
         super().__init__(settings, built_in, use)
         self.weights_from = weights_from
+        self.known_text = ""  # whose words have numbers before those of the next example
         self.stack: AttentionStack | None = None
 
     @property
@@ -87,10 +88,12 @@ class SeededReader(StackReader):
             self.refuse_parts(example)
         texts, context = [example.text for example in examples], examples[0].context
         all_text = "\n".join(texts if context is None else [*texts, context])
-        queries = [tokenize(text, self.settings.tokenizer, all_text) for text in texts]
+        known_text = "" if self.weights_from is None else self.weights_from.known_text  # so a word keeps its number
+        self.known_text = f"{known_text}\n{all_text}"
+        queries = [tokenize(text, self.settings.tokenizer, all_text, known_text) for text in texts]
         if context is None:
             return queries, queries
-        return queries, [tokenize(context, self.settings.tokenizer, all_text)] * len(texts)
+        return queries, [tokenize(context, self.settings.tokenizer, all_text, known_text)] * len(texts)
 
     def _computation(self, runs: "list[LayerRun]", batch: PaddedBatch) -> "Computation":
         return runs[-1].computation(
@@ -181,8 +184,12 @@ class SeededReader(StackReader):
             if self.weights_from is not None and self.weights_from.stack is not None:
                 weights = self.weights_from.stack.state_dict()
                 for name, weight in self.stack.state_dict().items():  # which shares its memory with the model
-                    if name in weights and weights[name].shape == weight.shape:
-                        weight.copy_(weights[name])
+                    known = weights.get(name)
+                    if known is not None and name.startswith("embedding.") and known.shape[1] == weight.shape[1]:
+                        rows = min(len(weight), len(known))  # one for each word; those of new words stay
+                        weight[:rows] = known[:rows]
+                    elif known is not None and known.shape == weight.shape:
+                        weight.copy_(known)
             self.stack.to(device, getattr(torch, settings.dtype))
             yield
 

@@ -265,11 +265,14 @@ class Tokens:
         return self.groups[name] if name in self.groups else Groups(self.group_numbers(name))
 
 
-def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = None) -> Tokens:
-    """Returns the tokens of a text."""
+def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = None, known_text: str = "") -> Tokens:
+    """Returns the tokens of a text.
+
+    Words are numbered in the order of their letters, those of ``known_text`` first.
+    """
     refuse_surrogates(text)
     refuse_long(text if vocabulary_text is None else vocabulary_text, tokenizer)
-    encoder = _encoder(text if vocabulary_text is None else vocabulary_text, tokenizer)
+    encoder = _encoder(text if vocabulary_text is None else vocabulary_text, tokenizer, known_text)
     refuse_large([text])
     encoding = encoder.encode(text)
     if not encoding.ids:
@@ -414,7 +417,7 @@ def _visible_character(piece: str, index: int) -> str:
     return character
 
 
-def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
+def _encoder(text: str, tokenizer: str, known_text: str) -> "tokenizers.Tokenizer":
     """Returns the encoder of a tokenizer: one of ``TOKENIZERS``, or the path of a ``tokenizer.json``."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -437,7 +440,8 @@ def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
     piece_pattern = Regex(r"\w+|\X" if tokenizer == "word" else r"\X")
     spaces = [pre_tokenizers.WhitespaceSplit()] if tokenizer == "word" else []
     splitter = pre_tokenizers.Sequence([*spaces, pre_tokenizers.Split(piece_pattern, "isolated")])
-    pieces = sorted({piece for piece, _ in splitter.pre_tokenize_str(text)})
+    known, own = ({piece for piece, _ in splitter.pre_tokenize_str(each)} for each in (known_text, text))
+    pieces = [*sorted(known), *sorted(own - known)]
     encoder = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token=""))
     encoder.pre_tokenizer = splitter
     return encoder

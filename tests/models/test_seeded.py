@@ -87,6 +87,21 @@ def test_weights_are_shared_where_shapes_agree_though_the_vocabulary_differs() -
     theirs, ours = before.module.state_dict(), after.module.state_dict()
     assert theirs["embedding.weight"].shape != ours["embedding.weight"].shape
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs if name != "embedding.weight")
+    assert torch.equal(theirs["embedding.weight"][:2], ours["embedding.weight"])
+
+
+def test_a_word_keeps_its_number_in_the_text_that_another_is_compared_with() -> None:
+    before = SeededReader(SETTINGS)
+    one = before.record(Example("Life is short"), Selection())
+    assert np.array_equal(weights(one), weights(SeededReader(SETTINGS).record(Example("Life is short"), Selection())))
+    assert np.array_equal(one.maps[0].query_tokens.ids, [0, 1, 2])
+    for text, ids in (("Time is money", [3, 1, 4]), ("short is Life", [2, 1, 0]), ("Life is short", [0, 1, 2])):
+        other = SeededReader(SETTINGS, weights_from=before).record(Example(text), Selection())
+        assert np.array_equal(other.maps[0].query_tokens.ids, ids)
+        assert np.allclose(weights(other), weights(one)) == (ids == [0, 1, 2])
+    order = np.ix_(range(len(weights(one))), [2, 1, 0], [2, 1, 0])
+    turned = SeededReader(SETTINGS, weights_from=before).record(Example("short is Life"), Selection())
+    np.testing.assert_allclose(weights(turned), weights(one)[order], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
