@@ -71,7 +71,7 @@ def browse(
     refuse_missing_units(recording.maps, grouping)
     unit_name, begins_joined = grouping.units, grouping.units != TOKENS
     if not begins_joined:
-        is_chat = has_few_turns(recording.maps, least=2)
+        is_chat = grouping.by is None and has_few_turns(recording.maps, least=2)
         unit_name = TURNS if is_chat else WORDS
         # A chat opens by turns, as its page does, unless the user names a part of it or a place, which are of tokens.
         opens_whole = selection.queries == selection.keys == (None, None) and not address

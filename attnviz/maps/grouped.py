@@ -45,7 +45,7 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping) -> R
     scores. Remarks on the grouping come before those of the recording. The recording is returned unchanged if
     ``grouping`` changes nothing, or if none of its layers is selected.
     """
-    if grouping in (Grouping(), Grouping(special=True)):
+    if grouping.keeps_tokens:
         return recording
     layers = selection.chosen_layers or recording.layers
     selected_maps = [maps for maps in recording.maps if maps.layer in layers]
@@ -155,12 +155,12 @@ def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
 
     Tokens and words are never refused, since every text has them.
     """
-    if grouping.by is None or grouping.units == WORDS:
+    if grouping.units in (TOKENS, WORDS):
         return
     axes = dict.fromkeys(tokens for layer_maps in maps for tokens in (layer_maps.query_tokens, layer_maps.key_tokens))
     if any(named_groups(tokens, grouping.units) is not None for tokens in axes):
         return
-    refuse_absent_units(grouping.by)
+    refuse_absent_units(grouping.units)
     stored_names = [name for tokens in axes for name in tokens.groups]
     present_names = [
         name

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
+from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
@@ -15,8 +17,7 @@ from attnviz.report.picture.structure import RowOfHeads, row_of_last_token
 from attnviz.report.words.captions import Notes
 from attnviz.report.words.notes import names_of
 from attnviz.text.characters import WORDS
-from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS, singular
-from attnviz.text.selection import Grouping
+from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS, TURNS, singular
 
 ALL = (None, None)  # queries or keys
 MAX_LEGIBLE_TOKENS = 12  # of a text whose clearest heads are drawn as maps where a screen does not hold all heads
@@ -53,10 +54,11 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
     refuse_tables_of_surveys(options)
     refuse_for_implicit(recording, options)
     original = recording
+    opens_by_turns = _opens_by_turns(recording, options)
+    if opens_by_turns:
+        options = replace(options, grouping=replace(options.grouping, by=TURNS))
     answer, answering_heads = _strongest_unit(recording, options)
-    if options.grouping != Grouping():
-        from attnviz.maps.grouped import regroup
-
+    if not options.grouping.keeps_tokens:
         recording = regroup(recording, options.selection, options.grouping)
     if options.reduce is None:
         report = report_of_heads(recording, options, original, answering_heads)
@@ -74,6 +76,9 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
     if options.reduce is None and options.medium.sorts_heads and units != TOKENS:
         # A page, which holds no smaller units.
         way_back = f"Rows and columns are {units}; without {option('by', units)} the page has single tokens."
+        report = replace(report, remarks=(way_back, *report.remarks))
+    if opens_by_turns:
+        way_back = f"Rows and columns are turns; {option('by', TOKENS)} draws single tokens."
         report = replace(report, remarks=(way_back, *report.remarks))
     if options.look.notes is None or isinstance(report, ExactNumbers):
         return report
@@ -160,14 +165,28 @@ def _maps_or_last_row(
 
 def _last_row(recording: Recording, heads: Sequence[ChosenHead], options: ReportOptions) -> RowOfHeads | None:
     """Returns the row of the last token in all heads if a picture of all of a causal text begins with it."""
-    look, selection = options.look, options.selection
-    is_of_all_heads = not (options.all or options.chooses_heads or recording.untrained)
-    is_in_order = (options.sort, options.top, options.filter) == (None, None, None)
-    is_whole = (selection.queries, selection.keys) == (ALL, ALL) and options.grouping.units in (TOKENS, WORDS)
-    is_plain = (look.style, look.mark, look.notes, look.annotate) == (None, None, None, False)
-    if not (is_of_all_heads and is_in_order and is_whole and is_plain):
+    if not _chooses_nothing(options) or recording.untrained or options.grouping.units not in (TOKENS, WORDS):
         return None
     return row_of_last_token(heads, sets_apart=not options.chooses_keys)
+
+
+def _opens_by_turns(recording: Recording, options: ReportOptions) -> bool:
+    """True if a chat opens turn by turn: on a screen, if the user named no tokens, as on its page."""
+    is_first_view = options.medium.fits is not None and _chooses_nothing(options) and options.look.query is None
+    if not is_first_view or not options.grouping.keeps_tokens or options.grouping.by is not None:
+        return False
+    has_weights = all(isinstance(maps, CellMaps) and maps.quantity == "weight" for maps in recording.maps)
+    return has_weights and has_few_turns(recording.maps, least=2)
+
+
+def _chooses_nothing(options: ReportOptions) -> bool:
+    """True if the user chose neither heads nor a part of the text nor a way of drawing, so that we choose them."""
+    look, selection = options.look, options.selection
+    is_of_all_heads = not (options.all or options.chooses_heads)
+    is_in_order = (options.sort, options.top, options.filter, options.reduce) == (None, None, None, None)
+    is_whole = (selection.queries, selection.keys) == (ALL, ALL)
+    is_plain = (options.table, look.style, look.mark, look.notes, look.annotate) == (None, None, None, None, False)
+    return is_of_all_heads and is_in_order and is_whole and is_plain
 
 
 def _title_notes(

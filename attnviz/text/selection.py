@@ -225,7 +225,8 @@ class Grouping:
     """The user's choice of the units that rows and columns stand for, and of hiding special tokens.
 
     Attributes:
-        by: the name of the groups in the plural, or a regular expression; ``None`` for single tokens.
+        by: the name of the groups in the plural, or a regular expression; ``tokens`` for single tokens, and ``None``
+            for the turns of a chat where a view opens with them, else also for single tokens.
         words: if true, tokens are joined to words.
         special: if false, special tokens are hidden; ``None`` hides them as keys of overviews that they would dominate.
         renormalize: if true, each row is divided by its sum.
@@ -253,7 +254,7 @@ class Grouping:
     def __post_init__(self) -> None:
         if self.by is None:
             return
-        from attnviz.text.named_groups import NAMES, TOKENS, compile_mark, plural
+        from attnviz.text.named_groups import NAMES, compile_mark, plural
 
         not_blank("by", self.by)
         name = plural(self.by)
@@ -261,12 +262,17 @@ class Grouping:
             raise AttnvizError(f"{option('by', self.by)} and words=True join different tokens; choose one of them")
         if name not in NAMES:
             compile_mark(name, "by")  # raises if it is not a regular expression
-        object.__setattr__(self, "by", None if name == TOKENS else name)
+        object.__setattr__(self, "by", name)
 
     @property
     def units(self) -> str:
         """The name of the groups that rows and columns stand for, as in `named_groups`; ``tokens`` for no groups."""
         return "words" if self.words else self.by or "tokens"
+
+    @property
+    def keeps_tokens(self) -> bool:
+        """True if rows and columns are all single tokens, with the weights that they have."""
+        return self.units == "tokens" and not (self.hides_special or self.renormalize)
 
     @property
     def hides_special(self) -> bool:

@@ -130,6 +130,22 @@ def test_the_row_of_the_answer_is_drawn_in_the_head_that_the_caption_names(saved
     assert re.search(r"^ *7 answer +\d", shown, re.MULTILINE)
 
 
+def test_a_chat_opens_by_turns_in_a_terminal_unless_its_tokens_are_named(saved: str, shell: Streams) -> None:
+    way_back = "Rows and columns are turns; --by tokens draws single tokens.\n"
+    opened = shell.run("show", saved)
+    assert way_back in opened
+    assert opened.splitlines()[2].startswith("7 answer looked most at ")
+    assert re.search(r"^ *7 answer +\d", opened, re.MULTILINE)
+    for given in (
+        ["--by", "tokens"],
+        ["--all"],
+        ["--heads", "1.1"],
+        ["--queries", "3:9"],
+        ["--style", "text", "--query", "Be"],
+    ):
+        assert "7 answer  " not in shell.run("show", saved, *given), given
+
+
 def test_sentences_of_a_chat_are_those_that_the_whole_answer_looked_at(saved: str, shell: Streams) -> None:
     assert "7 answer looked " in shell.words("show", saved, "--by", "sentences", "--heads", "1.1")
     values = shell.json("heads", saved, "--by", "sentences")["heads"]

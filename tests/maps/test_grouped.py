@@ -131,7 +131,9 @@ def test_words_are_a_short_form() -> None:
 
 
 def test_tokens_are_joined_to_nothing_else_by_their_name() -> None:
-    assert Grouping(by="tokens") == Grouping(by="token") == Grouping()
+    assert Grouping(by="tokens") == Grouping(by="token")
+    assert Grouping(by="tokens").keeps_tokens
+    assert not Grouping(by="tokens", special=False).keeps_tokens
 
 
 def test_refuses_words_and_others_together() -> None:

@@ -78,10 +78,8 @@ def _by_turns(
         (head.queries, head.keys) == (head.maps.query_tokens.unpadded, head.maps.key_tokens.unpadded) for head in heads
     )
     has_cells = len(heads_with_cells(heads)) == len(heads)
-    is_plain = (
-        options.grouping in (Grouping(), Grouping(special=True)) and options.of == "weights" and are_whole and has_cells
-    )
-    if not is_plain or not has_few_turns(maps_by_id.values()):
+    is_plain = options.grouping.keeps_tokens and options.of == "weights" and are_whole and has_cells
+    if not is_plain or options.grouping.by is not None or not has_few_turns(maps_by_id.values()):
         return None
     grouping = Grouping(by=TURNS)
     grouped = regroup(replace(recording, maps=tuple(maps_by_id.values())), Selection(), grouping)
