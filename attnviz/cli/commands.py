@@ -36,7 +36,6 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import (
     CONTRIBUTIONS,
-    LOGITS,
     All,
     Axes,
     Of,
@@ -45,7 +44,6 @@ from attnviz.report.picture.options import (
     ReportOptions,
     Table,
     look_of,
-    refuse_changed,
     refuse_unread_of,
 )
 from attnviz.text.selection import Grouping, Selection
@@ -83,7 +81,6 @@ def show(
     table: Table = None,
     all: All = False,
     of: Of = "weights",
-    logits: declared.Logits = None,
     axes: Axes = None,
     metric: declared.OwnMetrics = None,
     check: declared.Check = None,
@@ -121,11 +118,7 @@ def show(
         look=look,
     )
     if check is not None:
-        other = "logits" if logits is not None else "batch" if batch is not None else None
-        _show_check(input, settings, options, output, other)
-        return
-    if logits is not None:
-        _show_logits(logits, input, settings, options, output, batch)
+        _show_check(input, settings, options, output, "batch" if batch is not None else None)
         return
     subject = read_input(input, settings, grouping) if batch is None else None
     if subject is not None and subject.survey is not None:
@@ -178,9 +171,8 @@ def _save_recording(
     path = output.file
     if path is None:
         raise AttnvizError(f"a recording is written to a file; use -o run{RECORDING}")
-    for name in ("logits", "check"):
-        if name in TYPED.get():
-            raise AttnvizError(f"{option(name)} needs a model, and {str(path)!r} would save maps alone; leave one out")
+    if "check" in TYPED.get():
+        raise AttnvizError(f"{option('check')} needs a model, and {str(path)!r} would save maps alone; leave one out")
     refuse_typed(
         (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS),
         f"changes nothing in a recording, which holds all numbers of its heads; give it to attnviz show {path}",
@@ -214,26 +206,6 @@ def _show_check(
     from attnviz.report.unit_effects import unit_effects_report
 
     deliver(unit_effects_report(recording, effects, fit_options(options, output)), output)
-
-
-def _show_logits(
-    token: str,
-    input: Input,
-    settings: ModelSettings,
-    options: ReportOptions,
-    output: Output,
-    batch: Path | None,
-) -> None:
-    """Draws the parts of a token's logit at the last selected query."""
-    from attnviz.cli.runs import logit_parts, read_input
-
-    refuse_changed(LOGITS, options)
-    if batch is not None:
-        raise AttnvizError(f"{option('batch')} does not apply to {LOGITS}, which draws no maps; leave it out")
-    parts = logit_parts(read_input(input, settings), settings, options.selection, token)
-    from attnviz.report.heads.results import logit_report
-
-    deliver(logit_report(parts, fit_options(options, output)), output)
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
@@ -487,6 +459,35 @@ def steps(
     if subject.survey is not None:
         raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
+
+
+@command()
+@expand_options
+def why(
+    *,
+    input: Input,
+    settings: ModelSettings,
+    selection: Annotated[Selection, ("queries",)],
+    look: Annotated[Look, look_of("an explained prediction")],
+    output: Output,
+    token: declared.Token = None,
+    versus: declared.Versus = None,
+    all: All = False,
+) -> None:
+    """Explain what a prediction rests on, and check it by removal."""
+    from attnviz.cli.runs import explained, read_input
+
+    refuse_output(output, "atlas")
+    is_own_choice = settings.model != ModelSettings.model or "model" in TYPED.get()
+    settings = settings if is_own_choice else replace(settings, model="trained")
+    options = fit_options(ReportOptions(all=all, look=look), output)
+    answer = explained(read_input(input, settings), settings, selection, token, versus)
+    if not is_own_choice:
+        choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
+        answer = replace(answer, remarks=(choice, *answer.remarks))
+    from attnviz.report.why import why_report
+
+    deliver(why_report(answer, options), output)
 
 
 @command()

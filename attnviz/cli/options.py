@@ -163,13 +163,13 @@ KnownTypes = Annotated[
         brief="Test for known types, such as induction, by a control.",
     ),
 ]
-Logits = Annotated[
+Token = Annotated[
     str | None,
-    Option(
-        "Show what each head, each of its keys and every other part of the model adds to the logit of this token at "
-        "the last of --queries.",
-        panel="Look",
-    ),
+    Option("Explain this token instead of the most probable one.", panel="Select"),
+]
+Versus = Annotated[
+    str | None,
+    Option("Explain what speaks for the token and against this one: the difference of their logits.", panel="Select"),
 ]
 Pairs = Annotated[
     bool, Option("Also remove heads two at a time, to find heads that back each other up.", panel="Select")

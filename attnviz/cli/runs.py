@@ -18,8 +18,8 @@ from attnviz.text.selection import Grouping, Selection, resolve_span
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
     from attnviz.effects.effect_table import Effects
-    from attnviz.effects.logit_parts import LogitParts
     from attnviz.effects.unit_effects import UnitEffects
+    from attnviz.effects.why import Why
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
@@ -402,29 +402,21 @@ def record_models(
     return recording_a, recording_b, change
 
 
-def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
-    """Returns the parts of a token's logit at the last selected query."""
-    refusal = f"{option('logits')} runs the model on a text, and a saved file holds no model; give a text"
-    example = subject.example(settings, refusal, media=())
+def explained(
+    subject: Subject, settings: "ModelSettings", selection: Selection, token: str | None, versus: str | None
+) -> "Why":
+    """Returns why a model predicts a token after the last selected query."""
+    refusal = "why runs the model, and a saved file holds none; give a text"
+    example = subject.example(settings, refusal)
+    from attnviz.models.reading.reader import PREDICTING
     from attnviz.models.sources import open_reader, refuse_untrained
 
-    reader = open_reader(settings, "predictions", selection.tower)
     refuse_untrained(settings.model)
-    prepared_input = reader.read(example)
-    from attnviz.effects.logit_attribution import logit_attribution
-
-    token = reader.find_token(label, prepared_input.tokens)
-    query_span = resolve_span(selection.queries, len(prepared_input.tokens), "queries")
-    parts = logit_attribution(reader.module, prepared_input.inputs, token.id, query_span.stop - 1)
-    return replace(
-        parts,
-        label=token.label,
-        key_labels=prepared_input.tokens.labels,
-        context_labels=() if prepared_input.context is None else prepared_input.context.labels,
-        model=reader.name,
-        title=prepared_input.title,
-        remarks=(*filter(None, [token.remark]), *prepared_input.remarks),
-    )
+    reader = open_reader(settings, PREDICTING.get(subject.use, subject.use), selection.tower)
+    position = None
+    if selection.queries != (None, None):
+        position = resolve_span(selection.queries, len(reader.read(example).tokens), "queries").stop - 1
+    return reader.why(example, token, versus, position)
 
 
 def effects_of_units(

@@ -34,6 +34,7 @@ OLD_OPTIONS = {
     "--image": "VALUE",
     "--half": "--set half",
     "--init": "--set init=VALUE",
+    "--logits": "attnviz why TEXT --token VALUE",
     "--mark": "--set mark=VALUE",
     "--max-size": "--set max-size=VALUE",
     "--num-heads": "--set num-heads=VALUE",

@@ -101,6 +101,7 @@ class Prediction:
                     Candidate(index, self.label(index), float(probabilities[index]), float(logits[index]))
                     for index in top.indices.tolist()
                 ),
+                probability=float(probabilities[token]),
                 target=target,
                 context_tokens=context,
                 model=run.name,
@@ -122,7 +123,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
     remarks: list[str] = []
     draws = np.random.default_rng(CONTROL_SEED)
     token, heads, source = why.target.token, why.leading_heads, next(iter(why.leading_sources), None)
-    runs: list[tuple[str, Callable[[], Any]]] = []  # what is removed, and the run that returns the model's output
+    runs: list[tuple[str, str, Callable[[], Any]]] = []  # what is removed, its name, and the run without it
     if heads:
         try:
             clean = named_sites(run.finder, run.output)
@@ -141,31 +142,32 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
             )
             for parts in (heads, *_other_sets(heads, why.target.heads, draws)):
                 names = tuple(sorted(_name_of(part, clean) for part in parts))
-                runs.append(("heads", partial(_output_without, text_run, names)))
+                name = "+".join(part.name for part in parts)
+                runs.append(("heads", name, partial(_output_without, text_run, names)))
     if source is not None:
-        keys = [source.index, *_other_tokens(source, why, draws)]
-        runs += [("source", partial(_output_hiding, prediction, run, key, source.is_context)) for key in keys]
+        for key in (source.index, *_other_tokens(source, why, draws)):
+            hide = partial(_output_hiding, prediction, run, key, source.is_context)
+            runs.append(("source", str(key), hide))
 
     intact = prediction.measured(run.logits, token)
-    losses: dict[str, list[float]] = {}
-    for kind, output_of in track(runs, "checking what the prediction rests on"):
+    losses: dict[str, list[tuple[str, float]]] = {}
+    for kind, name, output_of in track(runs, "checking what the prediction rests on"):
         try:
             logits = logits_in(output_of())
         except _CannotHide as error:
-            if not losses.get("source"):
-                remarks.append(str(error))
+            remarks.append(str(error))
             break
         assert logits is not None
         rows = logits.reshape(-1, logits.shape[-1])
         row = rows[run.finder.path.position if len(rows) > 1 else 0]
-        losses.setdefault(kind, []).append(intact - prediction.measured(row, token))
+        losses.setdefault(kind, []).append((name, intact - prediction.measured(row, token)))
     checks = []
-    for kind, (lost, *controls) in losses.items():
+    for kind, ((_, lost), *controls) in losses.items():
+        drawn, lost_without = tuple(name for name, _ in controls), np.array([loss for _, loss in controls])
         if kind == "heads":
-            checks.append(Check("heads", tuple(part.name for part in heads), lost, np.array(controls)))
-        else:
-            assert source is not None
-            checks.append(Check("source", (source.label,), lost, np.array(controls), source.index, source.is_context))
+            checks.append(Check("heads", tuple(part.name for part in heads), lost, lost_without, drawn))
+        elif source is not None:
+            checks.append(Check("source", (source.label,), lost, lost_without, drawn, source.index, source.is_context))
     return replace(why, checks=tuple(checks), remarks=(*why.remarks, *remarks))
 
 

@@ -19,8 +19,8 @@ from attnviz.effects.unit_effects import UnitEffects
 from attnviz.text.tokens import Tokens
 
 MAX_LEADING = 4  # heads, or source tokens, that a sentence names
-LEADING_SHARE = 0.5  # the leading heads, or sources, carry this share of all that heads, or sources, add
-LEAST_OF_LARGEST = 0.2  # a leading head, or source, adds at least this share of what the first one adds
+LEAST_SHARE = 0.4  # a leading head, or source, adds at least this share of what the first one adds
+LEAST_LOSS = 0.1  # nats; less is nothing
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Check:
     names: tuple[str, ...]  # the names of the heads, or the label of the source
     lost: float
     controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens, drawn at random
+    drawn: tuple[str, ...] = ()  # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token
     source: int | None = None  # the index of the hidden token; ``None`` for heads
     is_context: bool = False  # True if the source is a token of cross-attention's keys
 
@@ -63,9 +64,14 @@ class Check:
         self.controls.setflags(write=False)
 
     @property
+    def loses_nothing(self) -> bool:
+        """True if less than `LEAST_LOSS` is lost: the parts add much, but the prediction does not need them."""
+        return not self.lost >= LEAST_LOSS
+
+    @property
     def exceeds_control(self) -> bool:
-        """True if more is lost than by each of the controls, and anything at all."""
-        return self.lost > max(float(self.controls.max(initial=0.0)), 0.0)
+        """True if something is lost, and more than by each of the controls."""
+        return not self.loses_nothing and self.lost > self.controls.max(initial=0.0)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
@@ -76,6 +82,7 @@ class Check:
             "in_context": self.is_context,
             "lost": self.lost,
             "controls": self.controls.tolist(),
+            "drawn": list(self.drawn),
         }
 
 
@@ -86,6 +93,7 @@ class Why:
     Attributes:
         tokens: the keys of self-attention, with their places, so that patches are sources over a picture.
         candidates: the most probable next tokens, the largest probability first.
+        probability: the probability of the explained token.
         target: the parts of the logit of the explained token, or of a difference of two logits.
         context_tokens: the keys of cross-attention; ``None`` if there is none.
         checks: what is lost without the leading heads, and without the leading source.
@@ -98,6 +106,7 @@ class Why:
 
     tokens: Tokens
     candidates: tuple[Candidate, ...]
+    probability: float
     target: LogitParts
     context_tokens: Tokens | None = None
     checks: tuple[Check, ...] = ()
@@ -150,17 +159,16 @@ class Why:
 
     @cached_property
     def is_sink(self) -> BoolArray:
-        """True for the first token and for special ones, ``(tokens,)``, which draw weight whatever they say."""
+        """True for special tokens and the first one of a text, ``(tokens,)``, which draw weight whatever they say."""
         sink: BoolArray = self.tokens.special.copy()
-        sink[self.tokens.unpadded.start] = True
+        first = self.tokens.unpadded.start
+        sink[first] |= not self.tokens.in_image[first]
         return sink
 
     @cached_property
     def leading_heads(self) -> tuple[LogitPart, ...]:
         """The few heads that carry most of what heads add, the largest first; empty if none adds anything."""
-        return _leading(
-            sorted(self.target.heads, key=lambda part: -part.adds), [part.adds for part in self.target.heads]
-        )
+        return _leading(sorted(self.target.heads, key=lambda part: -part.adds))
 
     @cached_property
     def leading_sources(self) -> tuple[Source, ...]:
@@ -173,7 +181,7 @@ class Why:
         ]
         candidates.sort(key=lambda candidate: -candidate[0])
         sources = [self.source(index, is_context) for _, index, is_context in candidates[:MAX_LEADING]]
-        return _leading(sources, [adds for adds, _, _ in candidates])
+        return _leading(sources)
 
     def source(self, index: int, is_context: bool = False) -> Source:
         """Returns a token as a source, with the heads through which it adds."""
@@ -197,6 +205,10 @@ class Why:
         sums.setflags(write=False)
         return sums
 
+    def as_rows(self) -> list[list[str]]:
+        """Returns a header and a row per part of the logit, with the terms of a head's keys in the last columns."""
+        return self.target.as_rows()
+
     def as_json(self) -> dict[str, Any]:
         """Returns the answer as JSON values; parts have their keys, so that every number can be checked."""
         return {
@@ -207,6 +219,7 @@ class Why:
             "tokens": list(self.tokens.labels),
             "context": [] if self.context_tokens is None else list(self.context_tokens.labels),
             "candidates": [vars(candidate) for candidate in self.candidates],
+            "probability": self.probability,
             "sums": dict(self.sums),
             "residue": self.residue,
             "sources": self.sources.tolist(),
@@ -229,15 +242,7 @@ def _term(part: LogitPart, index: int) -> float:
 Item = TypeVar("Item", LogitPart, Source)
 
 
-def _leading(items: list[Item], amounts: list[float]) -> tuple[Item, ...]:
-    """Returns the first of the sorted items that together carry `LEADING_SHARE` of all positive amounts."""
-    goal = LEADING_SHARE * sum(amount for amount in amounts if amount > 0)
-    leading: list[Item] = []
-    carried = 0.0
-    for item in items[:MAX_LEADING]:
-        is_small = bool(leading) and item.adds < LEAST_OF_LARGEST * leading[0].adds
-        if item.adds <= 0 or is_small or carried >= goal:
-            break
-        leading.append(item)
-        carried += item.adds
-    return tuple(leading)
+def _leading(items: list[Item]) -> tuple[Item, ...]:
+    """Returns the first of the sorted items, as long as each adds at least `LEAST_SHARE` of what the first one adds."""
+    least = max(LEAST_SHARE * items[0].adds, 0.0) if items else 0.0
+    return tuple(item for item in items[:MAX_LEADING] if item.adds > 0 and item.adds >= least)

@@ -20,8 +20,7 @@ from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
-from attnviz.report.heads.results import logit_report
-from attnviz.report.picture.options import ReportOptions
+from attnviz.report.why import why_remarks
 from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection
 from tests.capture import hybrids
@@ -411,10 +410,6 @@ def test_heads_of_a_layer_without_attention_are_refused_by_what_it_computes() ->
     for choice in choices:
         with pytest.raises(AttnvizError, match=message):
             attnviz.ablate(model, ids, "loss", **choice)
-    parts = logit_attribution(model, ids, 7)
-    for selection in (Selection(layers=(3,)), Selection(pairs=((3, 0),))):
-        with pytest.raises(AttnvizError, match=message):
-            logit_report(parts, ReportOptions(selection=selection))
 
 
 def test_effects_and_logits_say_which_layers_have_no_attention_unless_layers_are_chosen() -> None:
@@ -423,8 +418,7 @@ def test_effects_and_logits_say_which_layers_have_no_attention_unless_layers_are
     assert attnviz.ablate(model, ids, "loss").remarks == remarks
     assert attnviz.ablate(model, ids, "loss", top=1).remarks == remarks
     assert attnviz.ablate(model, ids, "loss", heads=["1.0"]).remarks == ()
-    report = logit_report(logit_attribution(model, ids, 7), ReportOptions())
-    assert report.remarks[-2:] == remarks
+    assert why_remarks(attnviz.why(model, ids, 7))[-2:] == remarks
 
 
 def test_an_empty_list_of_heads_is_refused() -> None:

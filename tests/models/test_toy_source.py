@@ -84,7 +84,7 @@ def test_battery_tests_its_heads(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_logits_are_split_into_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "1.2" in printed(capsys, "show", TEXT, "--logits", "t")
+    assert "1.2" in printed(capsys, "why", TEXT, "--token", "t")
 
 
 @pytest.mark.parametrize("part", [{"pair": "b"}, {"context": "b"}, {"chat": True}], ids=min)

@@ -85,8 +85,9 @@ def report_lines(report: Report) -> list[Line]:
                 )
                 heading = panel.heading.with_words(in_characters)
                 panels.append(replace(panel, heading=heading, rows=rows, columns=columns))
-            if report.answer:
-                lines += [*([Span(line)] for line in wrap(in_characters(report.answer), look.width)), []]
+            for sentence in report.answer.splitlines():
+                lines += [[Span(line)] for line in wrap(in_characters(sentence), look.width)]
+            lines += [[]] * bool(report.answer)
             match report.kind:
                 case "text":
                     lines += shaded_texts(panels, look)
@@ -106,7 +107,8 @@ def report_lines(report: Report) -> list[Line]:
                 scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in panels)
                 lines += [*(legend(quantity, scale, look) for quantity, scale in scales), []]
             lines += table_lines(report.summary, look)
-    lines += [[Span(line)] for line in wrap(in_characters(report.caption), look.width)]
+    is_said = isinstance(report, DrawnReport) and report.caption == " ".join(report.answer.splitlines())
+    lines += [[Span(line)] for line in ([] if is_said else wrap(in_characters(report.caption), look.width))]
     return lines + [
         [Span(line, style="dim")] for remark in report.remarks for line in wrap(in_characters(remark), look.width)
     ]

@@ -88,6 +88,7 @@ def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
     has_colors = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
     inks, fraction = ink_on(papers), panel.scale.fraction(panel.levels[0])
+    fraction = np.abs(2 * fraction - 1) if panel.scale.signed else fraction  # the distance from the paper
     for index, label in enumerate(panel.columns.labels):
         text = fit(label, look.width).rstrip() or " "
         value = float(panel.values[0, index])

@@ -225,7 +225,7 @@ def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
     return inside
 
 
-def _with_places_in(tokens: Tokens, image: int) -> Tokens:
+def with_places_in(tokens: Tokens, image: int) -> Tokens:
     """Returns the tokens with places in one image alone; tokens outside of it have no place."""
     if len(tokens.media) == 1:
         return tokens
@@ -244,7 +244,7 @@ def _image_panel(head: ChosenHead, query: int | None, heading: Heading, group: s
             f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
         )
     overview = maps.overview((head.head,), 1, key_count, queries, head.keys, maximum=False)
-    over_image = _with_places_in(maps.key_tokens, image)
+    over_image = with_places_in(maps.key_tokens, image)
     columns = token_axis("keys", over_image, head.keys, key_count, across=True)
     in_image = over_image.medium[head.keys] >= 0
     visible = overview.visible & in_image
@@ -253,7 +253,7 @@ def _image_panel(head: ChosenHead, query: int | None, heading: Heading, group: s
     # The query has a place in this image if it is a patch of it; the mean of all has none.
     media = maps.query_tokens.media
     queried_image = next((i for i in maps.query_tokens.image_indices if media[i] is over_image.canvas), None)
-    query_tokens = maps.query_tokens if queried_image is None else _with_places_in(maps.query_tokens, queried_image)
+    query_tokens = maps.query_tokens if queried_image is None else with_places_in(maps.query_tokens, queried_image)
     rows = Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=query_tokens.canvas)
     if query is not None:
         rows = token_axis("queries", query_tokens, queries, 1)

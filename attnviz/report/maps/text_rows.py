@@ -63,7 +63,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         heading = head_heading(recording, head)
         head_query, _ = query_of_maps[head.maps]
         if is_one_text:
-            aspect = f": {_numbered_token(head.maps.query_tokens, head_query)} attends to"
+            aspect = f": {numbered_token(head.maps.query_tokens, head_query)} attends to"
             panels.append(_row_panel(head, head_query, head.keys, options, replace(heading, aspect=aspect)))
         else:
             panels += _panels_around_strongest_keys(head, head_query, options, heading)
@@ -78,7 +78,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         )
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Masked tokens have no shade: the query cannot see them.")
-    names = {_numbered_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
+    names = {numbered_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
     subject = names.pop() if len(names) == 1 else "one query of each text"
     heads_text = head_phrase(recording, first_head) if len(heads) == 1 else heads_phrase(heads)
     keys = count_phrase(first_head.keys.stop - first_head.keys.start, "keys")
@@ -113,7 +113,7 @@ def row_report(
     variants += [(MAX_EXCERPTS, count) for count in head_counts]
     variants += [(count, 0) for count in range(MAX_EXCERPTS - 1, 0, -1)]
     title = f"mean of {len(heads)} heads"
-    query = _numbered_token(heads[0].maps.query_tokens, row.query)
+    query = numbered_token(heads[0].maps.query_tokens, row.query)
     for excerpts, head_count in variants:
         panels = _mean_panels(row, excerpts, options, title)
         for index in telling_heads[:head_count]:
@@ -141,10 +141,10 @@ def row_report(
     return candidate
 
 
-def _mean_panels(row: RowOfHeads, excerpts: int | None, options: ReportOptions, title: str) -> list[Panel]:
+def _mean_panels(row: RowOfHeads, count: int | None, options: ReportOptions, title: str) -> list[Panel]:
     """Returns the panels of the mean row, whose numbers have a colour scale of their own."""
     visible = row.visible.any(axis=0) & ~row.set_apart
-    panels = _panels_of_row(row.heads[0], row.query, row.mean, visible, excerpts, options, Heading(title))
+    panels = _panels_of_row(row.heads[0], row.query, row.mean, visible, count, options, Heading(title))
     return [replace(panel, quantity=panel.quantity.with_name(MEAN_WEIGHT), visible_key_counts=None) for panel in panels]
 
 
@@ -153,19 +153,19 @@ def _panels_of_row(
     query: int,
     weights: Float64Array,
     visible: BoolArray,
-    excerpts: int | None,
+    count: int | None,
     options: ReportOptions,
     heading: Heading,
 ) -> list[Panel]:
     """Returns the panel of a row of weights, ``(keys,)``, or the panels around its strongest keys."""
     keys = head.keys
     parts: list[tuple[slice, list[int]]] = [(keys, [])]
-    if excerpts is not None:
-        parts = _excerpts(np.where(visible, weights, 0)[keys], keys, excerpts)
+    if count is not None:
+        parts = text_excerpts(np.where(visible, weights, 0)[keys], keys, count)
     panels = []
     for context, strongest_keys in parts:
         shares = ", ".join(
-            f"{PERCENT.text(float(weights[key]))} at {_numbered_token(head.maps.key_tokens, key)}"
+            f"{PERCENT.text(float(weights[key]))} at {numbered_token(head.maps.key_tokens, key)}"
             for key in strongest_keys
         )
         panel = _row_panel(head, query, context, options, replace(heading, aspect=f": {shares}" if shares else ""))
@@ -183,17 +183,17 @@ def _panels_around_strongest_keys(
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
     quantity = quantity_of(maps, PERCENT)
     panels = []
-    for context, strongest_keys in _excerpts(weights, keys, MAX_KEYS):
+    for context, strongest_keys in text_excerpts(weights, keys, MAX_KEYS):
         shares = ", ".join(
-            f"{quantity.text(float(weights[key - keys.start]))} to {_numbered_token(maps.key_tokens, key)}"
+            f"{quantity.text(float(weights[key - keys.start]))} to {numbered_token(maps.key_tokens, key)}"
             for key in strongest_keys
         )
-        aspect = f": {_numbered_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
+        aspect = f": {numbered_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
         panels.append(_row_panel(head, query, context, options, replace(heading, aspect=aspect)))
     return panels
 
 
-def _excerpts(weights: FloatArray | Float64Array, keys: slice, count: int) -> list[tuple[slice, list[int]]]:
+def text_excerpts(weights: FloatArray | Float64Array, keys: slice, count: int) -> list[tuple[slice, list[int]]]:
     """Returns the strongest keys of a row in groups of near ones, each with the keys around it, the strongest first.
 
     Without a weight above 0 it is the start of the keys, with no strongest key.
@@ -221,7 +221,7 @@ def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions
     return panel
 
 
-def _numbered_token(tokens: Tokens, index: int) -> str:
+def numbered_token(tokens: Tokens, index: int) -> str:
     """Returns a token in quotes and its number; a mark keeps the number after a token that is written right to left."""
     label = tokens.labels[index]
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""

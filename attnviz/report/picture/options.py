@@ -250,7 +250,7 @@ class _Row(NamedTuple):
 
 
 AS_HEATMAP = f"leave it out, or use {option('style', 'heatmap')}"
-LOGITS, CHECK = option("logits", "TOKEN"), option("check")
+CHECK = option("check")
 # Options of the look for single maps, which an atlas lacks; a list or an atlas of results names no heads either.
 OF_SINGLE_MAPS = "per_slide style query pool mark annotate max_size effects"
 OF_SINGLE_PICTURES = "per_slide query annotate max_size effects notes"
@@ -266,12 +266,7 @@ UNREAD = (
         reason="needs the maps of one input, but a survey holds means over all of them; the card of a head has "
         "commands that draw its examples",
     ),
-    _Row(
-        LOGITS,
-        "of table reduce sort top filter axes by words special renormalize keys style query mark pool names",
-        kinds=EVERYWHERE,
-        reason=f"does not apply to {LOGITS}, which draws no maps; leave it out",
-    ),
+    _Row("an explained prediction", f"{OF_SINGLE_PICTURES} style pool mark names", kinds=EVERYWHERE),
     _Row(
         CHECK,
         "of table reduce sort top filter axes keys style query mark pool names",

@@ -150,7 +150,7 @@ class DrawnReport(_Described):
     summary: Summary | None = None  # a table under the panels
     about: dict[str, Any] = field(default_factory=dict)
     story: tuple[Chapter, ...] = ()
-    answer: str = ""  # the sentence that a terminal shows first; "" without one
+    answer: str = ""  # the sentences that a terminal shows first, each on lines of its own; "" without one
     numbers: bool = True  # True if numbers may be written into the cells of maps
     # of thumbnails, True if rows are filled in the order of the panels; False if each ``group`` starts a row
     filled: bool = False

@@ -62,7 +62,7 @@ def test_commands_on_a_folder_and_its_adapter(kind: str, tmp_path: Path, capsys:
     assert all(maps.key_tokens.labels[:2] == ("the", "cat") for maps in recording.maps)
     for line in (
         ["show", *given, "--of", "contributions"],
-        ["show", *given, "--logits", "cat"],
+        ["why", *given, "--token", "cat"],
         ["show", *given, "--by", "sentences", "--check", "1"],
         ["ablate", *given, "--heads", "1.0"],
         ["compare", *given, "--with-model", str(adapter)],

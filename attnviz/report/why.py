@@ -1,0 +1,279 @@
+"""Builds the report of why a model predicts a token: sentences first, then the text shaded by what its tokens add.
+
+Sentences name contributions and, beside them, what is lost without these parts. If both disagree, that comes first.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.base.errors import option
+from attnviz.effects.logit_parts import LogitPart
+from attnviz.effects.why import Check, Why
+from attnviz.maps.recording import silence_remarks
+from attnviz.media.text import Text
+from attnviz.report.heads.lists import Column, bar_lengths, listed
+from attnviz.report.maps.rows import with_places_in
+from attnviz.report.maps.text_rows import numbered_token, text_excerpts
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import LOGIT, Axis, Heading, Panel, token_axis
+from attnviz.report.picture.report import DrawnReport, HeadList, Summary
+from attnviz.report.picture.scales import share_scales
+from attnviz.report.words.captions import quoted_token, source_of
+from attnviz.text.tokens import Tokens
+
+MAX_LISTED_PARTS = 8  # the most parts on a screen; a row with the sum of the others follows
+MAX_NAMED_KEYS = 2  # keys that a head's row names
+MAX_NAMED_SOURCES = 3  # tokens that a sentence names
+MAX_SHADED_TOKENS = 160  # of a text that is shaded whole on a screen; of a longer one, the tokens around the sources
+MAX_SHADED_KEYS = 4  # of a longer text, around which its tokens are shaded
+LEAST_PROBABILITY = 0.005  # of a candidate that a sentence names after the first
+EXACT_SUM = 1e-4  # the largest residue that needs no explanation
+KIND_WORDS = {"head": "heads", "mlp": "MLPs", "embedding": "the embedding", "bias": "biases"}
+
+
+def why_report(why: Why, options: ReportOptions) -> DrawnReport | HeadList:
+    """Builds the report of an answer: for files of numbers all of it, else sentences, a shaded text and a table."""
+    sentences, remarks = why_sentences(why), why_remarks(why)
+    title = options.look.title or " ".join(why.title.split()) or why.model
+    summary = _part_list(why, options)
+    caption = " ".join(sentences)
+    if not options.medium.draws_maps:
+        return HeadList(title=title, caption=caption, remarks=remarks, results=why, summary=summary, look=options.look)
+    is_screen = options.medium.lists_heads
+    return DrawnReport(
+        kind="text",
+        title=title,
+        caption=caption,
+        answer="\n".join(sentences) if is_screen else "",
+        remarks=remarks if is_screen else (*sentences, *remarks),
+        panels=share_scales(source_panels(why), options.look),
+        summary=summary,
+        look=options.look,
+        about={"why": why.as_json(), **source_of(why.model, why.title)},
+    )
+
+
+def why_sentences(why: Why) -> tuple[str, ...]:
+    """Returns what the model predicts, what that is the sum of, what carries it, and what is lost without that.
+
+    Where contributions and losses disagree, the first sentence says so.
+    """
+    target = why.target
+    doubts = [_doubt(why, check) for check in why.checks if not check.exceeds_control]
+    shown = [each for each in why.candidates if each.probability >= LEAST_PROBABILITY or each is why.candidates[0]]
+    likely, *others = [f"{quoted_token(each.label)} {each.probability:.0%}" for each in shown]
+    then = f", then {', '.join(others)}" if others else ""
+    prediction = f"After {numbered_token(why.tokens, why.position)} {why.model} predicts {likely}{then}."
+    if target.token != why.candidates[0].token:
+        prediction += f" Explained is {quoted_token(target.label)}, {why.probability:.1%}."
+
+    amounts = sorted(why.sums.items(), key=lambda item: -abs(item[1]))
+    adding = ", ".join(f"{KIND_WORDS.get(kind, 'not attributed')} {amount:+.2f}" for kind, amount in amounts)
+    if target.versus is None:
+        subject = f"The logit of {quoted_token(target.label)} is {target.logit:.2f}"
+    else:
+        pair = f"{quoted_token(target.label)} is {abs(target.logit):.2f} {'above' if target.logit >= 0 else 'below'}"
+        subject = f"The logit of {pair} that of {quoted_token(target.versus_label)}"
+    total = f"{subject}: {adding}; the sum closes within {abs(why.residue):.0e}."
+    return (
+        *doubts,
+        prediction,
+        total,
+        *_carrier_sentences(why),
+        *(_check_sentence(why, check) for check in why.checks),
+    )
+
+
+def _carrier_sentences(why: Why) -> list[str]:
+    """Returns a sentence on the leading heads, by the token that each brings, and one on tokens through all heads."""
+    groups: dict[tuple[int, bool], list[LogitPart]] = {}
+    for part in why.leading_heads:
+        if part.keys is not None:
+            groups.setdefault((int(np.argmax(part.keys)), part.is_cross), []).append(part)
+    phrases = []
+    for (index, is_context), parts in groups.items():
+        axis = why.context_tokens if is_context else why.tokens
+        amounts = ", ".join(f"{part.adds:+.2f}" for part in parts)
+        if axis is None or index >= len(axis):
+            phrases.append(f"{_heads(parts)} {'add' if len(parts) > 1 else 'adds'} {amounts}")
+            continue
+        is_copy = axis.ids[index] >= 0 and axis.ids[index] == why.target.token and not is_context
+        verb = {True: "copy", False: "copies"} if is_copy else {True: "read", False: "reads"}
+        phrases.append(f"{_heads(parts)} {verb[len(parts) > 1]} {numbered_token(axis, index)}: {amounts}")
+    sentences = []
+    if phrases:
+        first, *rest = phrases
+        sentence = "; ".join([f"{first} of {why.target.logit:.2f}", *rest])
+        sentences.append(f"{sentence[0].upper()}{sentence[1:]}.")
+
+    named = []
+    for is_context, axis, sums in ((False, why.tokens, why.sources), (True, why.context_tokens, why.context_sources)):
+        if axis is not None:
+            is_sink = axis.special if is_context else why.is_sink
+            named += [(float(adds), axis, index) for index, adds in enumerate(sums) if adds and not is_sink[index]]
+    named.sort(key=lambda source: -abs(source[0]))
+    if named:
+        tokens = ", ".join(
+            f"{numbered_token(axis, index)} {adds:+.2f}" for adds, axis, index in named[:MAX_NAMED_SOURCES]
+        )
+        sinks = np.flatnonzero(why.is_sink & (why.sources != 0))
+        sink_phrase = ""
+        if len(sinks):
+            name = f"the sink {quoted_token(why.tokens.labels[sinks[0]])}" if len(sinks) == 1 else f"{len(sinks)} sinks"
+            sink_phrase = f"; {name} {why.sources[sinks].sum():+.2f}"
+        sentences.append(f"Tokens add through all heads: {tokens}{sink_phrase}.")
+    return sentences
+
+
+def _check_sentence(why: Why, check: Check) -> str:
+    """Returns what is lost without the checked parts, and without as many others at random."""
+    target, change = quoted_token(why.target.label), ""
+    if why.target.versus is None:
+        measured = f"the log-probability of {target}"
+        change = f" ({why.probability:.0%} → {why.probability * np.exp(-check.lost):.0%})"
+    else:
+        measured = f"the lead of {target} over {quoted_token(why.target.versus_label)}"
+    measured = measured if check is why.checks[0] else "it"
+    verb = "falls" if check.lost >= 0 else "rises"
+    sentence = f"{_removed(check)}, {measured} {verb} by {_nats(abs(check.lost))} nats{change}"
+    if not len(check.controls):
+        return f"{sentence}; there is nothing of equal size to compare with."
+    low, high = _nats(check.controls.min()), _nats(check.controls.max())
+    size = len(check.names)
+    others = "another head removed" if size == 1 else f"{size} other heads removed"
+    others = "another token hidden" if check.kind == "source" else others
+    return f"{sentence}; with {others} at random by {low if low == high else f'{low} to {high}'}."
+
+
+def _doubt(why: Why, check: Check) -> str:
+    """Returns the sentence that a contribution and its check disagree, or that other parts matter as much."""
+    is_one, is_source = len(check.names) == 1, check.kind == "source"
+    names = quoted_token(check.names[0]) if is_source else _listed_heads(check.names)
+    action = "hiding it" if is_source else f"removing {'it' if is_one else 'them'}"
+    adds = f"{names} {'adds' if is_one else 'add'} most"
+    if check.loses_nothing:
+        return f"Contributions and checks disagree: {adds}, but {action} loses nothing ({_nats(check.lost)} nats)."
+    largest = int(check.controls.argmax())
+    axis = why.context_tokens if check.is_context else why.tokens
+    other = "another choice"
+    if check.drawn and is_source and axis is not None:
+        other = f"hiding {numbered_token(axis, int(check.drawn[largest]))}"
+    elif check.drawn:
+        other = f"removing {check.drawn[largest]}"
+    return (
+        f"The prediction rests on more than that: {adds}, and {action} loses {_nats(check.lost)} nats, but {other}, "
+        f"drawn at random, {_nats(check.controls[largest])}."
+    )
+
+
+def _nats(loss: float) -> str:
+    return f"{round(loss, 2) + 0.0:.2f}"  # no negative zero
+
+
+def _removed(check: Check) -> str:
+    if check.kind == "source":
+        return f"With {quoted_token(check.names[0])} ({check.source}) hidden from the last token"
+    return f"Without {_listed_heads(check.names)}"
+
+
+def _heads(parts: Sequence[LogitPart]) -> str:
+    return _listed_heads([part.name for part in parts])
+
+
+def _listed_heads(names: Sequence[str]) -> str:
+    """Returns ``head 1.0``, or ``heads 1.0, 1.1 and 2.3``."""
+    *first, last = names
+    return f"heads {', '.join(first)} and {last}" if first else f"head {last}"
+
+
+def why_remarks(why: Why) -> tuple[str, ...]:
+    """Returns remarks on what is frozen and what is not counted, on rounding, and on the draws of the controls."""
+    target, frozen = why.target, why.target.frozen
+    norms = f" and the scale of {frozen[0]}" if frozen else ""
+    more = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
+    is_rounded = abs(why.residue) > EXACT_SUM
+    return (
+        f"What a part adds directly, with patterns{norms}{more} as they are on this text (Elhage et al. 2021). What it "
+        "does through later parts is no part of the sum, but of the losses.",
+        *(["The model computes in lower precision, so the sum is not exact."] if is_rounded else []),
+        *(["The logit is the one before the model's soft cap."] if target.capped else []),
+        *silence_remarks(target.silent_layers, (part.layer for part in target.heads if part.layer is not None)),
+        *why.remarks,
+    )
+
+
+def _part_list(why: Why, options: ReportOptions) -> Summary:
+    """Returns a list with a row per part, the largest in size first, then the logit."""
+    target = why.target
+    sorted_parts = target.sorted()
+    shown_parts = sorted_parts if options.all else sorted_parts[:MAX_LISTED_PARTS]
+    other_parts = sorted_parts[len(shown_parts) :]
+    rows = [(part.name, part.adds, _mostly_from(why, part)) for part in shown_parts]
+    bars: list[float | None] = [*bar_lengths([part.adds for part in sorted_parts])[: len(shown_parts)]]
+    if other_parts:
+        advice = options.look.format_options(f"{option('all', True)} shows them")
+        rows.append((f"{len(other_parts)} more", sum(part.adds for part in other_parts), advice))
+    rows.append(("logit" if target.versus is None else "difference", target.logit, "the sum"))
+    return listed(
+        Column("part", [name for name, _, _ in rows], align="<"),
+        Column("adds", [f"{adds:+.2f}" for _, adds, _ in rows], [*bars, *[None] * (len(rows) - len(bars))]),
+        Column("mostly from", [origin for _, _, origin in rows], align="<"),
+    )
+
+
+def _mostly_from(why: Why, part: LogitPart) -> str:
+    """Returns the keys from which a head adds or takes away most, with how much."""
+    if part.keys is None:
+        return ""
+    labels, order = why.target.labels_of(part), np.argsort(-np.abs(part.keys), kind="stable")
+    return ", ".join(f"{labels[key]} {part.keys[key]:+.2f}" for key in order[:MAX_NAMED_KEYS].tolist())
+
+
+def source_panels(why: Why) -> list[Panel]:
+    """Returns panels of one row with what each token adds: over the text, or over the pictures or the sound if any.
+
+    Sinks have no shade. Of a long text only the parts around the largest sources are drawn.
+    """
+    axes = [(why.tokens, why.sources, why.is_sink)]
+    if why.context_tokens is not None:
+        axes.insert(0, (why.context_tokens, why.context_sources, why.context_tokens.special))
+    panels: list[Panel] = []
+    for tokens, sums, is_sink in axes:
+        visible = ~is_sink
+        for image in tokens.image_indices:
+            over_image = with_places_in(tokens, image)
+            share = f": {sums[over_image.medium >= 0].sum():+.2f} of {why.target.logit:.2f}"
+            panels.append(
+                _panel(why, over_image, sums, visible & (over_image.medium >= 0), slice(0, len(tokens)), share)
+            )
+        if tokens.image_indices:
+            continue
+        count = int(np.flatnonzero(sums).max(initial=-1)) + 1 or len(tokens)  # later tokens add nothing
+        spans = [slice(0, count)]
+        if count > MAX_SHADED_TOKENS and isinstance(tokens.canvas, Text):
+            spans = [
+                span for span, _ in text_excerpts(np.abs(sums * visible)[:count], slice(0, count), MAX_SHADED_KEYS)
+            ]
+        panels += [_panel(why, tokens, sums, visible, span) for span in spans]
+    is_text = [isinstance(panel.columns.canvas, Text) for panel in panels]
+    return panels if all(is_text) else [panel for panel, text in zip(panels, is_text, strict=True) if not text]
+
+
+def _panel(why: Why, tokens: Tokens, sums: Float64Array, visible: BoolArray, span: slice, share: str = "") -> Panel:
+    count = span.stop - span.start
+    target = quoted_token(why.target.label)
+    if why.target.versus is not None:
+        target = f"{target} over {quoted_token(why.target.versus_label)}"
+    place = f", tokens {span.start} to {span.stop - 1} of {len(tokens)}" if count < len(tokens) and span.start else ""
+    return Panel(
+        heading=Heading(f"what tokens add to {target} through all heads{place}{share}"),
+        values=sums[None, span].astype(np.float32),
+        visible=visible[None, span],
+        rows=Axis("queries", ("",), (why.position, why.position + 1), canvas=tokens.canvas),
+        columns=token_axis("keys", tokens, span, count, across=True),
+        quantity=LOGIT,
+        scale=ColorScale(0, 1),  # a placeholder
+    )
