@@ -14,6 +14,7 @@ import typer
 
 from attnviz.base.errors import AttnvizError, did_you_mean, flag, or_list, setting_name
 from attnviz.base.options import DeclaredOption, declared_options
+from attnviz.base.own_file import is_own_file
 from attnviz.base.printable import printable, remark
 from attnviz.base.reading import read_toml
 from attnviz.models.reading.settings import ModelSettings
@@ -120,7 +121,9 @@ def names_from_source(context: typer.Context, names: Iterable[str], source_name:
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError if a model must be downloaded that only a project's file names, perhaps a stranger's.
+    """Raises AttnvizError if a model that defaults name must be downloaded or runs a Python file.
+
+    A project's file may be a stranger's.
 
     Prints a remark if a project's file outside the working folder names the model.
     """
@@ -128,6 +131,11 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
     if source is None or source.name != "DEFAULT_MAP":
         return
     origin = read_defaults()["model"].source
+    if is_own_file(model):
+        raise AttnvizError(
+            f"{origin!r} names a function of a Python file, {model!r}, and only a command line may name what runs; use "
+            f"--model {model} there"
+        )
     if origin.startswith(PREFIX) or origin == str(_user_file()):
         return
     if Path(origin).parent not in list(_folders())[:1]:

@@ -14,6 +14,7 @@ from typer import Option as TyperOption
 
 from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
+from attnviz.base.own_file import is_own_file
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
 from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, ShortHelp, completer
 from attnviz.models.reading.settings import ModelSettings
@@ -368,6 +369,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
                 single_option.option.check(name, values[name])
         _refuse_ignored(tuple(typed), declarations, values)
         TYPED.set(tuple(typed))
+        _allow_own_models(typed)
         if "model" in values and _saved_input(values) is None:
             refuse_to_fetch(command_line, values["model"])
 
@@ -384,6 +386,15 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     expanded.declared = settings | own_options  # type: ignore[attr-defined]  # for the help
     return expanded
+
+
+def _allow_own_models(typed: Mapping[str, Any]) -> None:
+    """Lets the functions of Python files run that the command line names as models, and no others."""
+    for name in {"model", "with_model"} & typed.keys():
+        if is_own_file(typed[name]):
+            from attnviz.models.sources import allow_own_model
+
+            allow_own_model(typed[name])
 
 
 def refuse_typed(allowed: Container[str], reason: str) -> None:

@@ -113,7 +113,7 @@ def batches_of(
     masks = class_masks([window.tokens for window in windows], options.custom_classes)
     batches = [
         Batch([windows[index] for index in indices], [masks[index] for index in indices])
-        for indices in pack([len(window.tokens) for window in windows], model.device.type)
+        for indices in pack([len(window.tokens) for window in windows], model.device.type, model.takes_padding)
     ]
     return PackedChunk(batches, len(windows), tokens, too_long)
 
@@ -136,8 +136,10 @@ def chunks_of(texts: Iterable[CorpusText], max_texts: int | None = None) -> Iter
         yield chunk
 
 
-def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
+def pack(lengths: Sequence[int], device: str, takes_padding: bool = True) -> list[list[int]]:
     """Returns the indices of the texts in each batch, ascending in a batch; batches of the longest texts come first.
+
+    Without padding, the texts of a batch have one length.
 
     A batch, padded to its longest text, has at most `BATCH_TOKENS` tokens and `BATCH_CELLS` cells, unless it is one
     text. There is no batch if there is no text.
@@ -147,7 +149,8 @@ def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
     width = 0
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
         next_size = len(batches[-1]) + 1 if batches else 1
-        if not batches or next_size * width > max_tokens or next_size * width**2 > BATCH_CELLS:
+        is_full = next_size * width > max_tokens or next_size * width**2 > BATCH_CELLS
+        if not batches or is_full or not (takes_padding or lengths[index] == width):
             batches.append([])
             width = lengths[index]
         batches[-1].append(index)

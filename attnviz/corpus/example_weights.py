@@ -63,7 +63,9 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
         requests_of_text.setdefault(request.text, []).append(request)
     texts = list(requests_of_text)
     lengths = [len(survey.examples.texts[number].tokens) for number in texts]
-    for indices in pack(lengths, model.device.type):  # batches of similar length, as a survey packs them
+    for indices in pack(
+        lengths, model.device.type, model.takes_padding
+    ):  # batches of similar length, as a survey packs them
         weights |= _weights_of_batch(survey, model, [texts[index] for index in indices], requests_of_text)
     return weights
 

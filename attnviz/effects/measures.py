@@ -13,7 +13,7 @@ from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.effects.effect_table import LOGIT_PREFIX
 
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
-ID_ARGUMENTS = ("input_ids", "ids", "labels")  # names of arguments that hold token ids
+ID_ARGUMENTS = ("input_ids", "ids", "labels", "idx", "tokens", "x")  # names of arguments that hold token ids
 
 
 @dataclass(frozen=True, eq=False)

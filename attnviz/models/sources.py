@@ -6,12 +6,15 @@ A model of transformers that the caller has loaded is read by the readers that o
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, cast
 
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.machine import refuse_little_memory
+from attnviz.base.own_file import call_own, is_own_file, own_function
+from attnviz.base.progress import working
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, refuse_other_tower
@@ -36,7 +39,7 @@ class SourceRow:
     @property
     def title(self) -> str:
         """The name of the model in a sentence, such as ``a Hugging Face model`` or ``the trained model``."""
-        is_built_in = self not in (PRETRAINED, *MEDIA_ROWS.values())
+        is_built_in = self in BUILT_IN
         return f"the {self.name} model" if is_built_in else self.name
 
     def load(self) -> type[Reader]:
@@ -85,8 +88,14 @@ SOUNDS = SourceRow(  # any other name, if the command was given a sound
 OWN_MODULES = SourceRow(  # a module of the caller, with a function that makes its input
     "a module", "attnviz.models.own_module:OwnModuleReader", ("attention", "dense")
 )
+OWN = SourceRow(  # a function of a Python file, which the command line named
+    "a model of your own file",
+    "",
+    ("context", "attention", "pair", "chat", "generate", "dense", "truncate"),
+)
 MEDIA_ROWS = {"images": IMAGES, "labels": IMAGES, "pictures": PICTURES, "answers": PICTURES, "sounds": SOUNDS}  # by use
 SOURCES = (*BUILT_IN, PRETRAINED)
+_named_models: set[str] = set()  # the functions of Python files that the command line named as a model
 
 
 def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = None) -> Reader:
@@ -110,7 +119,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = 
             return PictureDecoderReader(settings, built_in, use)
         if settings.generate and row is IMAGES:
             raise AttnvizError(f"{option('generate')} does not apply to images of {settings.model}; leave it out")
-    reader = row.load()(settings, built_in, use)
+    reader = row.load()(settings, built_in, use) if row is not OWN else own_model(settings).reader(settings, use)
     if tower is not None:
         other_input = option("image", "photo.jpg") if tower == PICTURE_TOWER else "a text"
         refuse_other_tower(tower, reader.tower, settings.model, f"add {other_input}")
@@ -131,6 +140,8 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
         raise AttnvizError(
             f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"
         )
+    if is_own_file(model):
+        return OWN
     text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
     reads_media = text_row.reads_images and use != "sounds"
     if use not in MEDIA_ROWS or reads_media:
@@ -168,6 +179,53 @@ def refuse_unused_names(names: Iterable[str], model: str, row: SourceRow | None 
         raise AttnvizError(f"{option(unused_name)} does not apply to {option('model', model)}; use it with {models}")
 
 
+def allow_own_model(address: str) -> None:
+    """Lets `own_model` run a function of a Python file. Only what the user typed on the command line may call this."""
+    _named_models.add(address)
+
+
+def own_model(settings: ModelSettings) -> "LiveModel":
+    """Returns the model that a function of the user's file builds, and its processor if it returns one."""
+    address = settings.model
+    if address not in _named_models:
+        raise AttnvizError(
+            f"{address!r} is a function of a Python file, which runs only where {option('model')} of a command line "
+            "names it; give it there"
+        )
+    live = _built_model(address)
+    default = ModelSettings()
+    place = {"device": settings.device, "dtype": settings.dtype}
+    changed_place = {name: value for name, value in place.items() if value != getattr(default, name)}
+    if changed_place:
+        import torch
+
+        dtype = getattr(torch, settings.dtype) if "dtype" in changed_place else None
+        live.model.to(device=changed_place.get("device"), dtype=dtype)
+    return live
+
+
+@cache
+def _built_model(address: str) -> "LiveModel":
+    """Runs a function of the user's file that builds a model, once."""
+    from torch import nn
+
+    build = own_function("model", address)
+    needed = [
+        parameter.name for parameter in signature(build).parameters.values() if parameter.default is Parameter.empty
+    ]
+    if needed:
+        raise AttnvizError(f"{address} takes {needed[0]!r}, and is called with nothing; give it a default")
+    with working("building the model"):
+        built: Any = call_own(build)
+    model, processor = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
+    if not isinstance(model, nn.Module):
+        raise AttnvizError(
+            f"{address} returned a value of type {type(model).__name__}; return a torch module, or a module and its "
+            "tokenizer or processor"
+        )
+    return LiveModel(model.eval(), processor)
+
+
 @dataclass(frozen=True, eq=False)
 class LiveModel:
     """A model that the caller has loaded, with what makes its input."""
@@ -189,6 +247,10 @@ class LiveModel:
 
     def reader(self, settings: ModelSettings, use: Use) -> Reader:
         """Returns the reader of the model for a use."""
+        if self.is_own and use not in MEDIA_ROWS:
+            from attnviz.models.own_text import OwnTextReader
+
+            return OwnTextReader(settings, use, self.model, self.processor)
         if self.is_own:
             if not callable(self.processor):
                 raise AttnvizError(

@@ -89,6 +89,11 @@ class Reader(ABC):
         return 0
 
     @property
+    def takes_padding(self) -> bool:
+        """True if texts of different lengths may run together."""
+        return True
+
+    @property
     def failure(self) -> str:
         """The begin of the refusal of an example on which the model fails without the capture too; "" for none."""
         return ""

@@ -1,0 +1,106 @@
+"""Reads texts with any torch module that takes token ids, and a tokenizer that makes them."""
+
+import inspect
+from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.named_groups import with_own_words
+from attnviz.text.selection import IMPLICIT
+from attnviz.text.tokens import Tokens, tokens_of_pieces
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from attnviz.models.reading.example import Example, Prepared
+
+ID_PARAMETERS = ("input_ids", "ids", "idx", "tokens")  # the first of them is given the ids, else the first parameter
+
+
+class OwnTextReader(Reader):
+    """The reader of a module that is not one of transformers.
+
+    Its tokenizer is one of transformers; or has ``encode``, or is called, with a text, and returns ids: a list, an
+    array or a tensor. If it has ``decode``, which makes a text of ids, tokens are labelled by their texts.
+    """
+
+    def __init__(self, settings: ModelSettings, use: Use, module: "nn.Module", tokenizer: Any) -> None:
+        super().__init__(settings, use=use)
+        if tokenizer is None:
+            raise AttnvizError(f"{settings.model} has no tokenizer, so it reads no text; give one beside the model")
+        if settings.generate:
+            raise AttnvizError(f"{option('generate')} needs a model of transformers; leave it out")
+        if settings.attention not in (None, IMPLICIT):
+            raise AttnvizError(
+                f"{option('attention', settings.attention)} is a part of models of transformers; leave it out, or use "
+                f"{option('attention', IMPLICIT)}"
+            )
+        self.own_module, self.tokenizer = module, tokenizer
+
+    @property
+    def module(self) -> "nn.Module":
+        """The module."""
+        return self.own_module
+
+    @property
+    def name(self) -> str:
+        """The name that the settings give the model."""
+        return self.settings.model
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """The names of the parameters of the module's forward pass."""
+        return list(inspect.signature(self.module.forward).parameters)
+
+    @property
+    def takes_padding(self) -> bool:
+        """True if the module has a mask that hides padding."""
+        return "attention_mask" in self.parameters
+
+    def tokenize(self, text: str) -> Tokens:
+        """Splits a text with the tokenizer; tokens that it gives no text are labelled by their ids."""
+        if hasattr(self.tokenizer, "convert_ids_to_tokens"):
+            from attnviz.models.huggingface.tokens import tokenize_text
+
+            return tokenize_text(self.tokenizer, text)
+        ids = self._ids_of(getattr(self.tokenizer, "encode", self.tokenizer)(text))
+        decode = getattr(self.tokenizer, "decode", None)
+        labels = [str(number) if decode is None else str(decode([number])) for number in ids]
+        starts = [0, *accumulate(map(len, labels))]
+        is_whole = "".join(labels) == text  # else a token has no known place in the text
+        spans = list(pairwise(starts)) if is_whole else [(0, 0)] * len(ids)
+        return with_own_words(tokens_of_pieces(text, ids, labels, spans, np.zeros(len(ids), dtype=bool)))
+
+    def _ids_of(self, encoded: Any) -> list[int]:
+        """Returns the ids in what a tokenizer made of one text."""
+        if hasattr(encoded, "keys"):
+            encoded = encoded.get("input_ids")
+        ids = np.asarray(getattr(encoded, "ids", encoded)).squeeze()
+        if ids.ndim > 1 or not ids.size or ids.dtype.kind not in "iu":
+            raise AttnvizError(
+                f"the tokenizer of {self.name} returned {type(encoded).__name__} of the shape {ids.shape}; it should "
+                "return the ids of a text, whole numbers of the shape (tokens,)"
+            )
+        return [int(number) for number in np.atleast_1d(ids)]
+
+    def read(self, example: "Example") -> "Prepared":
+        """Returns a text as inputs of the module; implicit attention is recorded if the settings ask for it."""
+        prepared = super().read(example)
+        return replace(prepared, attention=IMPLICIT) if self.settings.attention == IMPLICIT else prepared
+
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
+        """Returns the ids under the name of the module's parameter, with a mask and without a cache if it has such."""
+        name = next((name for name in ID_PARAMETERS if name in self.parameters), self.parameters[0])
+        inputs: dict[str, Any] = {name: ids}
+        if attention_mask is not None and self.takes_padding:
+            inputs["attention_mask"] = attention_mask
+        if "use_cache" in self.parameters:
+            inputs["use_cache"] = False
+        return inputs

@@ -1,0 +1,266 @@
+"""A model of a user's own file: every command runs it where the command line names it, and nothing else ever does."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.api.record import record
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.saved import load
+from attnviz.models import sources
+from tests.streams import Streams
+
+# A causal module of 2 layers x 4 heads over letters; the file notes each time that it runs.
+SOURCE = """
+import torch
+from pathlib import Path
+from torch import nn
+
+with Path("runs.txt").open("a") as file:
+    file.write("x")
+print("printed by the file")
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 4, 4).permute(2, 0, 3, 1, 4)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        mixed = (q @ k.mT / 2).masked_fill(later, float("-inf")).softmax(-1) @ v
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(128, 16), nn.Linear(16, 128)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, idx):
+        return self.head(self.dropout(self.blocks(self.embedding(idx))))
+
+
+class Letters:
+    def encode(self, text):
+        return [ord(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+def build(seed=0):
+    torch.manual_seed(seed)
+    return Model(), Letters()
+
+
+def other():
+    return build(1)
+
+
+def called():
+    return build()[0], lambda text: {"input_ids": torch.tensor([[ord(letter) for letter in text]])}
+
+
+def bare():
+    return Model()
+
+
+def number():
+    return 3
+
+
+def seeded(seed):
+    return build(seed)
+
+
+def fails():
+    return missing_name
+
+
+def floats():
+    return Model(), lambda text: [0.5]
+
+
+class Fails(Model):
+    def forward(self, idx):
+        raise RuntimeError("in my forward")
+
+
+def fails_later():
+    return Fails(), Letters()
+"""
+TEXT, MODEL = "it rains", ("--model", "mine.py:build")
+
+
+@pytest.fixture(autouse=True)
+def mine(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("attnviz.base.own_file._modules", {})
+    monkeypatch.setattr(sources, "_named_models", set())
+    sources._built_model.cache_clear()
+    (in_folder / "mine.py").write_text(SOURCE)
+    (in_folder / "texts.txt").write_text("it rains\nit rained\nno rain falls here\n")
+    yield in_folder / "mine.py"
+    sources._built_model.cache_clear()
+
+
+def runs() -> int:
+    """How often the file ran."""
+    return len(Path("runs.txt").read_text()) if Path("runs.txt").exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("show", TEXT, "--heads", "1.1"), "head 1.1 in mine.py:build"),
+        (("show", TEXT, "-o", "run.html"), "run.html"),
+        (("heads", TEXT), "8 heads in mine.py:build"),
+        (("ablate", TEXT), "loss"),
+        (("explain", TEXT, "--head", "1.1"), "C = P V"),
+        (("compare", TEXT, "--with", "it snows"), "in mine.py:build: head"),
+        (("compare", TEXT, "--with-model", "mine.py:other"), "the change to mine.py:other"),
+        (("survey", "texts.txt", "-o", "all.safetensors"), "all.safetensors"),
+        (("heads", "--types"), "induction"),
+        (("show", TEXT, "--json"), '"model": "mine.py:build"'),
+    ],
+)
+def test_every_command_runs_the_model_once(attnviz: Streams, words: tuple[str, ...], shown: str) -> None:
+    assert shown in attnviz.words(*words, *MODEL)
+    assert runs() == 1
+    assert "printed by the file" in attnviz.err
+
+
+def test_its_maps_are_those_of_a_recording_of_the_module_without_dropout(attnviz: Streams) -> None:
+    attnviz.run("show", TEXT, *MODEL, "-o", "run.safetensors")
+    space: dict[str, Any] = {}
+    exec(SOURCE, space)
+    import torch
+
+    module, letters = space["build"]()
+    with record(module.eval()) as recording, torch.no_grad():
+        module(torch.tensor([letters.encode(TEXT)]))
+    for saved, expected in zip(load("run.safetensors").maps, recording.maps, strict=True):
+        assert isinstance(saved, DenseMaps)
+        assert isinstance(expected, DenseMaps)
+        np.testing.assert_array_equal(saved.weights, expected.weights)
+        assert saved.key_tokens.labels == ("i", "t", "␣", "r", "a", "i", "n", "s")
+
+
+def test_tokens_without_a_text_are_labelled_by_their_ids(attnviz: Streams) -> None:
+    attnviz.run("show", "it", "--model", "mine.py:called", "-o", "run.safetensors")
+    assert load("run.safetensors").maps[0].key_tokens.labels == ("105", "116")
+
+
+def test_a_survey_of_a_module_without_a_mask_has_no_padding(attnviz: Streams) -> None:
+    attnviz.run("survey", "texts.txt", *MODEL, "-o", "all.safetensors")
+    means = attnviz.json("heads", "all.safetensors")["heads"]
+    of_texts = [attnviz.json("heads", text, *MODEL)["heads"] for text in Path("texts.txt").read_text().splitlines()]
+    for index, head in enumerate(means):
+        single = [text[index]["values"]["entropy"] for text in of_texts]
+        assert head["values"]["entropy"] == pytest.approx(np.mean(single), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("mime.py:build", "there is no file 'mime.py'; did you mean mine.py"),
+        ("mine.py:biuld", "'mine.py' has no function 'biuld'; did you mean build"),
+        ("mine.py", "--model mine.py names no function of a Python file; write --model mine.py:FUNCTION"),
+        ("mine.py:bare", "mine.py:bare has no tokenizer, so it reads no text; give one beside the model"),
+        ("mine.py:number", "mine.py:number returned a value of type int; return a torch module, or a module and its"),
+        ("mine.py:seeded", "mine.py:seeded takes 'seed', and is called with nothing; give it a default"),
+        ("mine.py:floats", "the tokenizer of mine.py:floats returned list of the shape (); it should return the ids"),
+    ],
+)
+@pytest.mark.parametrize("json_option", [(), ("--json",)])
+def test_what_cannot_be_read_is_one_line(
+    attnviz: Streams, model: str, expected: str, json_option: tuple[str, ...]
+) -> None:
+    assert attnviz.run("show", TEXT, "--model", model, *json_option, code=1) == ""
+    lines = [line for line in attnviz.err.splitlines() if line != "printed by the file"]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"attnviz: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("name", "last_line", "function"),
+    [("fails", "NameError: name 'missing_name' is not defined", "fails"),
+     ("fails_later", "RuntimeError: in my forward", "forward")],
+)  # fmt: skip
+def test_an_error_of_the_file_is_a_traceback_of_its_own_lines(
+    attnviz: Streams, name: str, last_line: str, function: str
+) -> None:
+    assert attnviz.run("show", TEXT, "--model", f"mine.py:{name}", "--json", code=1) == ""
+    assert attnviz.err.splitlines()[-1] == last_line
+    assert re.findall(r'File "(.*)", line \d+, in (\w+)', attnviz.err) == [(str(Path("mine.py").resolve()), function)]
+
+
+@pytest.mark.parametrize("place", ["attnviz.toml", "pyproject.toml", "../attnviz.toml", "ATTNVIZ_MODEL"])
+def test_defaults_never_name_a_file_that_runs(
+    attnviz: Streams, place: str, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place.isupper():
+        monkeypatch.setenv(place, "mine.py:build")
+    else:
+        table = "[tool.attnviz]\n" if "project" in place else ""
+        Path(place).write_text(f'{table}model = "mine.py:build"\n')
+    try:
+        for command in (("show", TEXT), ("heads", "--types"), ("survey", "texts.txt", "-o", "all.safetensors")):
+            line = attnviz.refused(*command)
+            assert "'mine.py:build', and only a command line may name what runs; use --model mine.py:build" in line
+        assert runs() == 0
+        assert "head" in attnviz.run("heads", TEXT, *MODEL)  # typed, it runs
+    finally:
+        Path("../attnviz.toml").unlink(missing_ok=True)
+
+
+def test_recordings_and_surveys_open_without_their_file_and_folders_name_none(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attnviz.run("show", TEXT, *MODEL, "-o", "run.safetensors")
+    attnviz.run("survey", "texts.txt", *MODEL, "-o", "all.safetensors")
+    monkeypatch.setattr(sources, "_named_models", set())  # as in another process
+    sources._built_model.cache_clear()
+    Path("runs.txt").unlink()
+    Path("mine.py").write_text('open("runs.txt", "a").write("x")\n' + SOURCE)
+    monkeypatch.setattr("attnviz.base.own_file._modules", {})
+
+    assert "mine.py:build" in attnviz.run("show", "run.safetensors")
+    attnviz.run("show", "run.safetensors", "-o", "run.html")
+    assert "mine.py:build" in attnviz.run("heads", "all.safetensors")
+    for file in ("all.html", "all.png"):
+        attnviz.run("show", "all.safetensors", "--heads", "0.1", "-o", file)
+    line = attnviz.refused("show", "run.safetensors", *MODEL)
+    assert "does not apply to a saved file" in line
+
+    Path("adapter").mkdir()
+    settings = {"peft_type": "LORA", "base_model_name_or_path": "mine.py:build"}
+    Path("adapter/adapter_config.json").write_text(json.dumps(settings))
+    attnviz.run("show", TEXT, "--model", "adapter", code=1)
+    Path("folder").mkdir()
+    Path("folder/config.json").write_text(
+        json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "mine.py:build"}})
+    )
+    attnviz.run("show", TEXT, "--model", "folder", code=1)
+    assert runs() == 0
+
+
+def test_other_settings_are_refused_where_they_do_nothing(attnviz: Streams) -> None:
+    for words, expected in {
+        ("--set", "num-heads=3"): "num-heads does not apply to --model mine.py:build",
+        ("--generate", "3"): "--generate needs a model of transformers; leave it out",
+        ("--attention", "cross"): "--attention cross is a part of models of transformers; leave it out",
+        ("--pair", "x"): "mine.py:build does not read --pair; give text",
+    }.items():
+        attnviz.run("show", TEXT, *MODEL, *words, code=1)
+        assert expected in attnviz.err.splitlines()[-1], words
