@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from attnviz.api.record import record
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.saved import load_survey
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load
 from attnviz.models import sources
@@ -47,7 +49,7 @@ class Model(nn.Module):
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, idx):
-        return self.head(self.dropout(self.blocks(self.embedding(idx))))
+        return self.head(self.blocks(self.dropout(self.embedding(idx))))
 
 
 class Letters:
@@ -252,6 +254,10 @@ def test_recordings_and_surveys_open_without_their_file_and_folders_name_none(
         json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "mine.py:build"}})
     )
     attnviz.run("show", TEXT, "--model", "folder", code=1)
+    Path("folder").rename("mine.py:build")  # now a survey's model has a folder
+    attnviz.run("show", "all.safetensors", "--heads", "0.1", "-o", "all.html", "--force")
+    with pytest.raises(AttnvizError, match="runs only where model of a command line names it"):
+        sources.open_reader(load_survey("all.safetensors").model_settings)
     assert runs() == 0
 
 
