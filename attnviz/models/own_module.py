@@ -51,8 +51,8 @@ class OwnModuleReader(Reader):
 
     @property
     def name(self) -> str:
-        """The name of the module's class."""
-        return type(self.module).__name__
+        """The name that the settings give the model."""
+        return self.settings.model
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the function reads pictures."""
