@@ -119,7 +119,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = 
             return PictureDecoderReader(settings, built_in, use)
         if settings.generate and row is IMAGES:
             raise AttnvizError(f"{option('generate')} does not apply to images of {settings.model}; leave it out")
-    reader = row.load()(settings, built_in, use) if row is not OWN else own_model(settings).reader(settings, use)
+    reader = own_model(settings).reader(settings, use) if row is OWN else row.load()(settings, built_in, use)
     if tower is not None:
         other_input = option("image", "photo.jpg") if tower == PICTURE_TOWER else "a text"
         refuse_other_tower(tower, reader.tower, settings.model, f"add {other_input}")
