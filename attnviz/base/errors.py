@@ -42,6 +42,9 @@ PLACED = {"image": "the picture", "sound": "the sound", "sample": "the sample"}
 Value = str | float | None
 
 
+INSTALL = "pip install -c constraints.txt '.[{}]'"  # in a clone; from an index once attnviz is on one
+
+
 class AttnvizError(ValueError):
     """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
@@ -190,3 +193,8 @@ def overflow_error(what: str, dtype: str) -> AttnvizError:
     """
     remedy = option("dtype", "float32") if dtype in ("float16", "bfloat16") else f"a smaller {option('scale')}"
     return AttnvizError(f"{what} overflow in {dtype}; use {remedy}")
+
+
+def install(extra: str) -> str:
+    """Returns the command that installs an extra, and where to run it."""
+    return f"{INSTALL.format(extra)} in the folder of attnviz"

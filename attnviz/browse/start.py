@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, install
 from attnviz.base.signals import SIGNAL_EXIT_BASE
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
@@ -29,7 +29,7 @@ def refuse_browse() -> None:
     before they run a model, which takes long.
     """
     if find_spec("textual") is None:
-        raise AttnvizError("browse needs textual; install it: pip install 'attnviz[browse]'")
+        raise AttnvizError(f"browse needs textual; run {install('browse')}")
     if os.name != "posix":
         raise AttnvizError("browse needs a POSIX terminal; use WSL, or attnviz show")
     draws_here, draws_errors_here = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))

@@ -126,7 +126,7 @@ SaveHalf = Annotated[
 By = Annotated[
     str,
     Option(
-        "Replace a head's output by zero, its mean over positions, or its output on another text that you give.",
+        "Replace a head's output by zero, its mean over positions, or its output on a TEXT of equal length.",
         panel="Select",
     ),
 ]

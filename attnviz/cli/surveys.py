@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.base.errors import AttnvizError, install, option, or_list
 from attnviz.base.printable import remark
 from attnviz.cli.options import Output
 from attnviz.cli.subject import RECORDING, Kind, Subject
@@ -31,7 +31,7 @@ def survey_path(output: Output, resume: bool) -> Path:
     if output.suffix not in (RECORDING, *TABLES):
         raise AttnvizError(f"a survey is a {RECORDING} file, and not {output.file.name!r}; {advice}")
     if output.suffix == PARQUET and find_spec("pyarrow") is None:
-        raise AttnvizError(f"{PARQUET} needs pyarrow; run pip install 'attnviz[corpus]', or use .csv")
+        raise AttnvizError(f"{PARQUET} needs pyarrow; run {install('corpus')}, or use .csv")
     if resume and output.file.is_file() and not output.force:
         advice = f"attnviz heads {output.file} lists its heads" if output.suffix == RECORDING else "--force replaces it"
         raise AttnvizError(f"{str(output.file)!r} is finished; {advice}")

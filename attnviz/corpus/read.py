@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
+from attnviz.base.errors import AttnvizError, did_you_mean, install, option, or_list
 from attnviz.base.machine import is_out_of_memory
 from attnviz.base.reading import open_file, parse_json
 from attnviz.media.image import IMAGE_SUFFIXES
@@ -338,7 +338,7 @@ def _import_pyarrow(path: Path) -> Any:
         import pyarrow.ipc
         import pyarrow.parquet
     except ImportError as error:
-        raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' installs it") from error
+        raise AttnvizError(f"{str(path)!r} needs pyarrow; run {install('corpus')}") from error
     return pyarrow
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import ByteArray, Float64Array, FloatArray, IntArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, install
 from attnviz.base.machine import is_out_of_memory
 from attnviz.base.printable import printable_line
 
@@ -159,4 +159,4 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except (ImportError, OSError) as error:  # OSError: without the C library that it needs
-        raise AttnvizError("sounds need more libraries; run pip install 'attnviz[audio]'") from error
+        raise AttnvizError(f"sounds need more libraries; run {install('audio')}") from error

@@ -280,7 +280,7 @@ METRICS = {
             "mass-60",
             "mass 60",
             "share",
-            "least share of patches with 60 % of the weight on patches, over queries with such weight",
+            "smallest share of patches that holds 60 % of the weight on patches, over queries with such weight",
             ON_PATCHES,
             rows=mass_60,
         ),

@@ -1,5 +1,6 @@
 """Reads pictures of nine digits with the trained picture model: each word asks for the digit in one cell."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -101,9 +102,11 @@ class TrainedPictureReader(Reader):
         with torch.no_grad():
             logits = self.module(**inputs)[0, questions, FIRST_DIGIT:PICTURE_ID].float()
         answers = [DIGITS[digit_index] for digit_index in logits.argmax(-1).tolist()]
-        each = "each with a probability of at least" if len(answers) > 1 else "with a probability of"
         probability = logits.softmax(-1).amax(-1).min().item()
-        remarks = [f"The model answers {', '.join(answers)}, {each} {probability:.0%}."]
+        each = f"a probability of {probability:.0%}"
+        if len(answers) > 1:
+            each = f"probabilities of {math.floor(100 * probability)}% or more"
+        remarks = [f"The model answers {', '.join(answers)}, with {each}."]
         if not sources:
             remarks.append(
                 f"No picture was given: this is the sample picture {source.name}, which the model was not trained on."

@@ -37,7 +37,7 @@ def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixt
 
 def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browse, "find_spec", lambda name: None)
-    with pytest.raises(AttnvizError, match=r"pip install 'attnviz\[browse\]'"):
+    with pytest.raises(AttnvizError, match=r"run pip install -c constraints.txt '\.\[browse\]'"):
         browse.refuse_browse()
 
 

@@ -88,7 +88,7 @@ def test_refuses_a_sound_of_more_than_two_hours(tmp_path: Path, monkeypatch: pyt
 
 def test_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
-    with pytest.raises(AttnvizError, match=r"pip install 'attnviz\[audio\]'"):
+    with pytest.raises(AttnvizError, match=r"pip install -c constraints.txt '\.\[audio\]' in the folder of attnviz"):
         open_sound(tmp_path / "tone.wav")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
+from attnviz.base.errors import AttnvizError, did_you_mean, install, option, or_list
 from attnviz.base.kinds import OBJECT, either, refuse_other_kinds, sizes
 from attnviz.base.reading import read_json, read_text
 from attnviz.media.sound import MAX_RATE
@@ -371,9 +371,7 @@ def no_chat_template_error() -> AttnvizError:
 def refuse_missing_library(library: str) -> None:
     """Raises AttnvizError if an optional library is not installed."""
     if find_spec(library) is None:
-        raise AttnvizError(
-            f"{library} is not installed; run pip install 'attnviz[{'gguf' if library == 'gguf' else 'hf'}]'"
-        )
+        raise AttnvizError(f"{library} is not installed; run {install('gguf' if library == 'gguf' else 'hf')}")
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class ModelSettings:
     model: Annotated[
         str,
         Option(
-            "Use seeded (untrained), trained, trained-picture (small), or a model's folder, .gguf file or hub name.",
+            "Use seeded (random), trained or trained-picture (small, included), a folder, a .gguf file, or a hub name.",
             brief="Use 'trained', a folder, a .gguf file or a hub name.",
             names=_built_in_models,
         ),
@@ -101,7 +101,7 @@ class ModelSettings:
     truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
     dense: Annotated[
         bool | None,
-        Option("Keep whole maps, or only queries and keys, the default for long texts."),
+        Option("Keep whole maps; or, as for long texts by default, only queries and keys."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, install, option
 from attnviz.base.printable import printable_line
 from attnviz.render.data import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
@@ -77,7 +77,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
-        raise AttnvizError("slides need python-pptx; pip install 'attnviz[slides]' adds it") from error
+        raise AttnvizError(f"slides need python-pptx; run {install('slides')}") from error
     from pptx.util import Inches
 
     deck = Presentation()

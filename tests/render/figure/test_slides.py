@@ -244,7 +244,7 @@ def test_more_slides_than_anyone_shows_are_refused(recording: Recording, monkeyp
 
 def test_missing_library_is_said(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pptx", None)
-    with pytest.raises(AttnvizError, match=r"pip install 'attnviz\[slides\]' adds it"):
+    with pytest.raises(AttnvizError, match=r"run pip install -c constraints.txt '\.\[slides\]'"):
         deck(recording, heads="0.0")
 
 
