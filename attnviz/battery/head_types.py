@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import TextProgress, track_texts
+from attnviz.battery.own_type import OwnType, UnknownLanguageError
 from attnviz.battery.probed_model import Probe, ProbedModel, readable_haystacks, retrieval_scores
 from attnviz.battery.probes import TypeTest, detection_probe, language_tests, random_tests, segment_length
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
@@ -101,11 +103,12 @@ class HeadTypes:
     remarks: tuple[str, ...] = ()  # notes about the tests for the reader
     # ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts
     predicted: tuple[tuple[int, float, float], ...] = ()
+    own_types: tuple[HeadType, ...] = ()  # the user's own types
 
     @cached_property
     def types(self) -> tuple[HeadType, ...]:
-        """The types that were tested."""
-        return tuple(head_type for name, head_type in TYPES.items() if name in self.tested)
+        """The types that were tested, the user's own first."""
+        return tuple(head_type for head_type in (*self.own_types, *TYPES.values()) if head_type.name in self.tested)
 
     @cached_property
     def scores(self) -> HeadFrame:
@@ -211,13 +214,21 @@ class _Progress:
         self.show(TextProgress(self.texts, self.tokens, self.tokens / self.total_tokens))
 
 
-def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
-    """Returns the scores of every head of a model for each known type.
+def head_types(model: ProbedModel, seed: int = 0, own: Sequence[OwnType] = ()) -> HeadTypes:
+    """Returns the scores of every head of a model for each known type, and for types of the user's own.
 
     A type that the model cannot be tested for is left out, and the reason is in ``skipped``, but for ``localization``.
     """
     skip_reasons = dict[str, str]()
     tests = random_tests(model, seed)
+    own_types = tuple(_share_type(each.name, each.meaning, each.control, "your own") for each in own)
+    for own_type in own:
+        if own_type.name in TYPES:
+            raise AttnvizError(f"there already is a type {own_type.name!r}; give your function another name")
+        try:
+            tests[own_type.name] = own_type.test(model)
+        except UnknownLanguageError as error:
+            skip_reasons[own_type.name] = str(error)
     if model.region_probes is not None:
         named, others = model.region_probes
         tests["localization"] = TypeTest(named, [[other] for other in others])
@@ -280,6 +291,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         texts=[ids.tolist() for ids in detected_texts],
         remarks=(*model.origins, *remarks),
         predicted=predicted,
+        own_types=own_types,
     )
 
 

@@ -247,19 +247,23 @@ def heads(
         from attnviz.base.machine import refuse_little_memory
 
         refuse_typed(
-            ("types", *TESTED_MODEL, *look_of("results of heads"), *declared_options(Output)),
+            ("types", "metric", *TESTED_MODEL, *look_of("results of heads"), *declared_options(Output)),
             f"does not apply to {option('types')}, which tests a whole model on texts of its own; leave it out",
         )
         from attnviz.models.sources import UNPROBED, refuse_untrained
 
         refuse_untrained(settings.model, UNPROBED)
         refuse_little_memory()
+        from attnviz.base.own_file import own_function
         from attnviz.battery.head_types import head_types
+        from attnviz.battery.own_type import OwnType
         from attnviz.battery.probed_model import open_probed
         from attnviz.report.heads.results import battery_report
 
         tested = ModelSettings(**{name: getattr(settings, name) for name in TESTED_MODEL})
-        deliver(battery_report(head_types(open_probed(tested)), fit_options(ReportOptions(look=look), output)), output)
+        own_types = [OwnType(own_function("metric", address)) for address in metric or ()]
+        types_of_heads = head_types(open_probed(tested), own=own_types)
+        deliver(battery_report(types_of_heads, fit_options(ReportOptions(look=look), output)), output)
         return
     add_own_metrics(metric)
     texts = read_texts(input, settings, batch, grouping)

@@ -143,7 +143,8 @@ Metric = Annotated[
 OwnMetrics = Annotated[
     list[str] | None,
     Option(
-        "Add a metric of your own, a function of a Python file: mine.py:kurtosis; may be repeated. It runs that file.",
+        "Add a metric of your own, or with --types a type of heads: a function of a Python file, mine.py:kurtosis; may "
+        "be repeated. It runs that file.",
         panel="Sort",
     ),
 ]
