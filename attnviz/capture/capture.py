@@ -61,7 +61,7 @@ class Capture:
         self.failure: Exception | None = None  # the first error that observing raised
         self.unreadable_tensors: dict[str, str] = {}  # the kind of unreadable tensors, by the path of the module
         self.modules = modules
-        self.observer = Observer(modules, self)
+        self.observer = Observer(modules, self, follows_gathers=not options.in_call_order)
         self.numbering = LayerNumbering(modules)
         reads_ids = options.tokens is not None or options.context is not None
         self.runs = RunCounter(model, modules.names, reads_ids)

@@ -29,6 +29,8 @@ class CaptureOptions:
     dense: bool | None = None  # True for whole maps, False for factors if there are any; ``None`` decides by the length
     values: bool = False  # True to keep the norms of values after the output projection, which contributions need
     factors: bool = False  # True to keep queries and keys beside whole maps too, from which a score is explained
+    # True to keep the queries and keys of a call in its order; False moves rows that it gathered back to their places
+    in_call_order: bool = False
     # Receives each call with its chosen heads and the number of its first head, instead of a recording
     receive: ReceiveCall | None = None
 

@@ -82,7 +82,8 @@ class OwnModuleReader(Reader):
             self._reason = str(error)
         lacks_axis = any(coordinates.lacks_texts for coordinates in self._coordinates.values())
         self._inputs = self._runnable(pictures, lacks_axis)
-        return Prepared(self._inputs, Tokens.numbered(0), title=", ".join(source.name for source in sources))
+        title = ", ".join(source.name for source in sources)
+        return Prepared(self._inputs, Tokens.numbered(0), title=title, in_call_order=True)
 
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
         """Records pictures; where places are unknown, tokens are numbered, and a remark says why."""

@@ -223,9 +223,10 @@ class _ObservationGuard(AbstractContextManager[None]):
 class Observer:
     """Follows the functions that a thread calls, and reports every attention call of a model's modules."""
 
-    def __init__(self, modules: ModuleIndex, receiver: Receiver) -> None:
+    def __init__(self, modules: ModuleIndex, receiver: Receiver, follows_gathers: bool = True) -> None:
         self.modules = modules
         self.receiver = receiver
+        self.follows_gathers = follows_gathers  # False to leave gathered queries and keys in the order of their call
         # The dataflow between the functions, in which attention written by hand is found
         self.flow = DataFlow(modules.modules.values(), self.running_module)
         # True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
@@ -279,7 +280,7 @@ class Observer:
             self._report_flow()
 
         may_gather = self.gathered_rows.is_active or call.name in GATHERING or call.name in PLACING
-        if may_gather and self.gathered_rows.follows(call.name, call.args):
+        if may_gather and self.follows_gathers and self.gathered_rows.follows(call.name, call.args):
             with self.guarded():
                 self.gathered_rows.follow(call, self._gatherable_axes, self.running_module)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.arrays import IntArray
-from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
+from attnviz.base.errors import AttnvizError, argument, flag, option, or_list
 from attnviz.media.image import Image
 from attnviz.models.places.image_places import SAME_NUMBERS, Coordinates, token_of_pixel, token_places
-from attnviz.models.places.token_inputs import Axis, UnknownPlacesError, features_at, same_draws
+from attnviz.models.places.token_inputs import Axis, MixedTokensError, UnknownPlacesError, features_at, same_draws
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, NUMBERED, OVERLAP, PROBE, picture_tokens, with_pictures
 from attnviz.text.selection import ATTENTION_PARTS, AttentionPart
 from attnviz.text.tokens import PADDING_LABEL, Tokens
@@ -45,6 +45,7 @@ class PictureAxes:
         others: tokens without a place, such as objects, one axis each.
         words: those of them that a decoder reads behind the patches in one sequence; ``None`` for none.
         overlap: true if patches overlap, so that each is drawn as the cell around its centre.
+        alike: the parts whose attention is measured in one run, by what they have in common.
         reason: why the places of an axis are unknown, of the first such axis; "" for none.
     """
 
@@ -57,7 +58,9 @@ class PictureAxes:
     words: Tokens | None = None
     overlap: bool = False
     reason: str = ""
+    alike: Mapping[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
     _measured: dict[tuple[object, ...], Tokens | None] = field(default_factory=dict)
+    _are_mixed: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
     @cached_property
     def coordinates(self) -> Mapping[str, Coordinates]:
@@ -79,10 +82,12 @@ class PictureAxes:
         is_square_or_pooling = shape[0] in (1, shape[1])  # else keys may be means of patches
         if self.output is not None and len(tokens) == len(self.output) and is_square_or_pooling:
             return self.output
-        key = side, shape, re.sub(r"\d+", "#", maps.module)
-        if key not in self._measured:
-            self._measured[key] = self._patches(maps.module, side, shape)
-        return self._measured[key] or self._other(tokens)
+        alike = self.alike.get(_kind_of(maps), (maps.module,))
+        found = self._patches(alike, side, shape)
+        if found is None and self._are_mixed.get((alike, side, shape)):  # layers may read different tokens, or mixtures
+            each = {path: self._patches((path,), side, shape) for path in alike}
+            found = each[maps.module] or next(filter(None, each.values()), None)
+        return found or self._other(tokens)
 
     def _before_words(self, places: IntArray, words: Tokens) -> Tokens:
         """Returns patches with the words that follow them in one sequence."""
@@ -95,30 +100,36 @@ class PictureAxes:
         """Returns the objects or the prompt that are as many as some tokens; these tokens without such."""
         return next((other for other in self.others if len(other) == len(tokens)), tokens)
 
-    def _patches(self, path: str, side: Axis, shape: tuple[int, int]) -> Tokens | None:
-        """Returns the patches that are the queries or keys of attention in a part of the module; ``None`` for none."""
-        for name in self.coordinates:
+    def _patches(self, paths: tuple[str, ...], side: Axis, shape: tuple[int, int]) -> Tokens | None:
+        """Returns the patches that are the queries or keys of attention in parts of the module; ``None`` for none.
+
+        They are the same in all parts, or else ``_are_mixed`` holds.
+        """
+        key = paths, side, shape
+        for name in self.coordinates if key not in self._measured else ():
             try:
-                return self._patches_in(name, path, side, shape)
+                self._measured[key] = self._patches_in(name, paths, side, shape)
+                break
             except UnknownPlacesError as error:
                 self.reason = self.reason or str(error)
+                self._are_mixed[key] = self._are_mixed.get(key, False) or isinstance(error, MixedTokensError)
         self.reason = self.reason or SAME_NUMBERS
-        return None
+        return self._measured.setdefault(key, None)
 
-    def _patches_in(self, name: str, path: str, side: Axis, shape: tuple[int, int]) -> Tokens:
+    def _patches_in(self, name: str, paths: tuple[str, ...], side: Axis, shape: tuple[int, int]) -> Tokens:
         """Returns the patches, measured in one argument of the module."""
 
         def features_of(pixels: "Tensor") -> "Tensor":
             with same_draws():
-                features = features_at(self.module, path, {**self.inputs, name: pixels}, side, shape)
+                features = features_at(self.module, paths, {**self.inputs, name: pixels}, side, shape)
             if features is None:
-                raise UnknownPlacesError(f"the {side} of {path or 'the module'} were not found among its tensors")
+                raise UnknownPlacesError(f"the {side} of {paths[0] or 'the module'} were not found among its tensors")
             return features
 
         found = token_of_pixel(self.module, self.inputs[name], features_of)
         owners, places = token_places(found, self.coordinates[name].of_shape(found.numbers.shape))
         if not (owners >= 0).any():
-            raise UnknownPlacesError(f"no token among the {side} of {path} belongs to a part of the picture alone")
+            raise UnknownPlacesError(f"no token among the {side} of {paths[0]} belongs to a part of the picture alone")
         self.overlap |= found.overlap
         first = found.count - len(self.words or ())
         if self.words is not None and first > 0 and not places[first:].any():
@@ -127,6 +138,11 @@ class PictureAxes:
         is_padding = np.isin(np.arange(found.count), found.numbers) & (owners < 0)  # around the picture
         labels = np.where(is_padding, PADDING_LABEL, np.array(patches.labels, dtype=object)).tolist()
         return replace(patches, labels=tuple(labels))
+
+
+def _kind_of(maps: "LayerMaps") -> tuple[object, ...]:
+    """Returns what maps have in common that probably have the same tokens: shape, and path without numbers."""
+    return len(maps.query_tokens), len(maps.key_tokens), re.sub(r"\d+", "#", maps.module)
 
 
 def is_on_picture(tokens: Tokens) -> bool:
@@ -168,11 +184,16 @@ class PartChoice:
         """
         count = len(axes.words or ())
         stand_alone = any(len(each.query_tokens) == len(each.key_tokens) == count for each in recording.maps)
-        axes = replace(axes, words=None) if stand_alone else axes
+        alike: dict[tuple[object, ...], tuple[str, ...]] = {}
+        for layer_maps in recording.maps:
+            paths = alike.get(_kind_of(layer_maps), ())
+            alike[_kind_of(layer_maps)] = tuple(dict.fromkeys((*paths, layer_maps.module)))
+        axes = replace(axes, words=None if stand_alone else axes.words, alike=alike)
         maps = [with_probe(axes.placed(layer_maps)) for layer_maps in recording.maps]
         others = [maps_of.query_tokens is other for maps_of in maps for other in axes.others]
         has_parts = stand_alone or axes.words is not None or any(others)
-        has_parts = has_parts or any(attention_part(layer_maps) == "cross" for layer_maps in maps)
+        parts = {attention_part(layer_maps) for layer_maps in maps}
+        has_parts = has_parts or "cross" in parts or (self.attention is not None and len(parts) > 1)
         given = [remark for remark in recording.remarks if remark != OVERLAP]
         maps, more = self._part_of(maps) if has_parts else self._on_picture(maps, given, axes.reason)
         if any(is_on_picture(layer_maps.key_tokens) for layer_maps in maps):
@@ -192,9 +213,14 @@ class PartChoice:
             is_explained = any(remark.startswith(NUMBERED) for remark in remarks)
             reason = reason or "their places are unknown in these layers"
             return list(map(numbered, maps)), [] if is_explained else [f"{NUMBERED} {reason}."]
-        unplaced = {layer_maps.layer for layer_maps in maps} - {layer_maps.layer for layer_maps in placed}
-        remark = f"Left out, since places of their tokens are unknown: layers {number_ranges(unplaced)}."
-        return placed, [remark] if unplaced else []
+        unplaced = list(dict.fromkeys(each.module for each in maps if not is_on_picture(each.key_tokens)))
+        if not unplaced:
+            return placed, []
+        others = f" and {len(unplaced) - 1} more" if len(unplaced) > 1 else ""
+        advice = (argument if self.is_live else flag)("attention", "decoder")
+        return placed, [
+            f"Left out, since its keys have no known place: {unplaced[0]}{others}. It is drawn with {advice}."
+        ]
 
     def _part_of(self, maps: "list[LayerMaps]") -> "tuple[list[LayerMaps], list[str]]":
         """Returns the maps of the chosen part, or of what looks at the picture; with a remark on the others."""
@@ -223,13 +249,15 @@ def numbered(maps: "LayerMaps") -> "LayerMaps":
 
 
 def with_probe(maps: "LayerMaps") -> "LayerMaps":
-    """Returns maps of one query outside the image with this query labelled ``[probe]``; other maps unchanged.
+    """Returns maps of one query outside the image with this query labelled; other maps unchanged.
 
-    Such a query is the learned query of an attention pooling.
+    It is the learned query of an attention pooling, ``[probe]``, or the only key without a place, such as ``[CLS]``.
     """
     if len(maps.query_tokens) != 1 or maps.query_tokens.image_indices:
         return maps
-    probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
+    outside = np.flatnonzero(maps.key_tokens.medium < 0).tolist()
+    label = maps.key_tokens.labels[outside[0]] if maps.kind == "self" and len(outside) == 1 else PROBE
+    probe = replace(maps.key_tokens.first(1), labels=(label,), special=np.ones(1, dtype=bool))
     return replace(maps, query_tokens=replace(probe, medium=np.full(1, -1), places=np.zeros_like(probe.places)))
 
 

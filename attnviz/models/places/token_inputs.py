@@ -8,14 +8,16 @@ of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a number have the ratio j
 import inspect
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
@@ -39,8 +41,17 @@ class UnknownPlacesError(AttnvizError):
     """The model or its image processor does not give each token a part of the image; the message says why."""
 
 
+class MixedTokensError(UnknownPlacesError):
+    """Each number belongs to several tokens, or to different ones in several layers."""
+
+
 class OwnValueAttention(TorchFunctionMode):
     """Attention that gives each query the value of its own key, and nothing if the keys are other tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The weights of such softmaxes, and what was computed from them before they multiply values
+        self._weights: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -53,23 +64,38 @@ class OwnValueAttention(TorchFunctionMode):
         """
         arguments = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        own_values = self._own_values(name, args, arguments)
+        if own_values is not None:
+            return own_values
+        result = _with_fixed_norms(func, name, args, arguments)
+        # Heads may be mixed by a linear map, whose bias would add the values of all tokens.
+        if args and isinstance(args[0], torch.Tensor) and args[0] in self._weights and isinstance(result, torch.Tensor):
+            if name in PRODUCTS and len(args) > 1 and args[1].shape == result.shape:
+                return args[1]
+            if result.numel() == args[0].numel():
+                self._weights[result] = True
+        return result
+
+    def _own_values(self, name: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+        """Returns the result of attention, or of its softmax; ``None`` for any other function."""
+        if name == "multi_head_attention_forward":
+            return _own_values_of_torch_attention(*args, **arguments)
         if name == "scaled_dot_product_attention":
             query = args[0] if args else arguments["query"]
             value = args[2] if len(args) > 2 else arguments["value"]
+            if query.dim() == 4 and query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
+                return value.new_zeros(*query.shape[:-1], value.shape[-1])
             if query.dim() == 4:  # (batch, heads, tokens, features)
-                if query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
-                    return value.new_zeros(*query.shape[:-1], value.shape[-1])
                 return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-        if name == "multi_head_attention_forward":
-            return _own_values_of_torch_attention(*args, **arguments)
         if name == "softmax" and args and args[0].dim() >= 3:
             scores = args[0]
             query_count, key_count = scores.shape[-2:]
             if query_count == key_count:
-                return torch.eye(key_count, dtype=scores.dtype, device=scores.device).expand(scores.shape)
-            if scores.dim() == 4:  # (batch, heads, queries, keys)
-                return torch.zeros_like(scores)
-        return _with_fixed_norms(func, name, args, arguments)
+                weights = torch.eye(key_count, dtype=scores.dtype, device=scores.device).expand(scores.shape)
+                self._weights[weights] = True
+                return weights
+            return torch.zeros_like(scores) if scores.dim() == 4 else None  # (batch, heads, queries, keys)
+        return None
 
 
 def _with_fixed_norms(func: Any, name: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
@@ -127,7 +153,7 @@ class _CallOperands(TorchFunctionMode):
             query, key = self._products.get(tuple(result.shape), (None, None))
             if query is not None:
                 self._keep(query, key.transpose(-2, -1))
-        elif name in PRODUCTS and len(args) > 1 and isinstance(args[-1], torch.Tensor) and args[-1].dim() > 2:
+        elif name in PRODUCTS and len(args) > 1 and isinstance(args[-1], torch.Tensor):
             self._products[tuple(result.shape)] = args[-2], args[-1]
         elif name == "einsum" and len(args) == 3:  # an equation and two operands
             self._keep_einsum(*args, tuple(result.shape))
@@ -254,7 +280,7 @@ def token_of_number(module: "nn.Module", pixels: "Tensor", features_of: Features
         numbers = whole_token_numbers(gradient, coded_gradient)
         if numbers is not None:
             return numbers, count, isinstance(attention, _CentralTaps)
-    raise UnknownPlacesError("each pixel belongs to several tokens of this model")
+    raise MixedTokensError("each pixel belongs to several tokens of this model")
 
 
 def coded_gradients(
@@ -373,34 +399,42 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
 
 
 def features_at(
-    model: "nn.Module", path: str, inputs: dict[str, Any], side: Axis, shape: tuple[int, int]
+    model: "nn.Module", paths: Sequence[str], inputs: dict[str, Any], side: Axis, shape: tuple[int, int]
 ) -> "Tensor | None":
-    """Returns the features of the queries or keys of a part's attention, ``(tokens, features)``; ``None`` if unknown.
+    """Returns the features of the queries or keys of attention in some parts, ``(tokens, features)``; ``None`` if
+    unknown.
 
-    They are the operands of its attention calls of this shape, ``(queries, keys)``, with all arguments of the part that
-    have so many tokens. Without either, they are such arguments of the nearest part around it.
+    They are the operands of their attention calls of this shape, ``(queries, keys)``. Without such, as where attention
+    runs in windows, they are the arguments with so many tokens of a part, or else of the nearest part around it.
     """
     count = shape[0] if side == "queries" else shape[1]
+    operands, remaining = _CallOperands(side, shape), set(paths)
+    features: list[Tensor] = []
     nearest: list[Tensor] = []
-    own: list[Tensor] = []  # of the nearest part around the call, and of the part itself
-    target, operands = model.get_submodule(path), _CallOperands(side, shape)
 
     def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # torch calls this hook before the part
         tensors = [value for value in (*args, *kwargs.values()) if getattr(value, "requires_grad", False)]
-        found = [rows for tensor in tensors if (rows := _token_rows(tensor, count)) is not None]
-        nearest[:] = found or nearest
-        if module is target:
-            own[:], operands.is_active = found, True
+        nearest[:] = [rows for tensor in tensors if (rows := _token_rows(tensor, count)) is not None] or nearest
 
-    def stop(module: Any, args: Any, output: Any) -> None:
-        raise _ModuleReached({})
+    def begin(*_: Any) -> None:
+        operands.is_active = True
 
-    names = path.split(".") if path else []
-    parts = [model, *(model.get_submodule(".".join(names[:length])) for length in range(1, len(names) + 1))]
-    hooks = [part.register_forward_pre_hook(keep, with_kwargs=True) for part in parts[1:]]
-    hooks.append(target.register_forward_hook(stop))
-    operands.is_active = target is model
+    def end(path: str, *_: Any) -> None:
+        operands.is_active = False
+        if path in remaining:  # else the part runs again
+            features.extend(operands.rows or nearest)
+            remaining.discard(path)
+        operands.rows.clear()
+        if not remaining:
+            raise _ModuleReached({})
+
+    hooks = []
+    around = {path.rsplit(".", end)[0] for path in paths for end in range(path.count(".") + 1)} - {""}
+    for part in map(model.get_submodule, sorted(around)):
+        hooks.append(part.register_forward_pre_hook(keep, with_kwargs=True))
+    for path in paths:
+        part = model.get_submodule(path)
+        hooks += [part.register_forward_pre_hook(begin), part.register_forward_hook(partial(end, path))]
     try:
         with operands:
             model(**inputs)
@@ -409,8 +443,7 @@ def features_at(
     finally:
         for hook in hooks:
             hook.remove()
-    found = [*own, *operands.rows] or nearest
-    return torch.cat(found, dim=-1) if found else None
+    return torch.cat(features, dim=-1) if features else None
 
 
 def _token_rows(tensor: "Tensor", count: int) -> "Tensor | None":

@@ -60,6 +60,7 @@ def record_module(
         dense=dense,
         factors=factors,
         values=values,
+        in_call_order=prepared.in_call_order,
     )
     block = CaptureBlock(module, options)
     with (

@@ -1,0 +1,111 @@
+"""`attnviz.reading` of any module with a function from picture to input: places are measured, or said to be unknown."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+
+import attnviz
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.text.tokens import Tokens
+from tests.models.places.vision_modules import MODULES, REORDERED, UNKNOWN, Axis, MaskedAutoencoder, batch_of
+
+WIDTH, HEIGHT = 96, 64
+PHOTO = np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+
+
+def weights_of(maps: LayerMaps) -> Any:
+    everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+    return cell_maps(maps).window(maps.heads, *everything).weights
+
+
+def assert_placed(tokens: Tokens, axis: Axis | None, tolerance: int) -> None:
+    if axis is None:
+        assert not tokens.image_indices
+        return
+    rows, columns = axis.grid
+    patches = slice(axis.before, len(axis) - axis.after)
+    assert len(tokens) == len(axis)
+    assert (tokens.medium >= 0).nonzero()[0].tolist() == list(range(patches.start, patches.stop))
+    owners = tokens.medium[patches] - tokens.medium[patches].min(initial=len(axis))
+    np.testing.assert_array_equal(owners, np.repeat(np.arange(axis.pictures), rows * columns))
+    if not rows:
+        return
+    width, height = WIDTH / columns, HEIGHT / rows
+    expected = [
+        [column * width, row * height, (column + 1) * width, (row + 1) * height]
+        for row in range(rows)
+        for column in range(columns)
+    ] * axis.pictures
+    np.testing.assert_allclose(tokens.places[patches], expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_places_are_measured_for_a_module_that_nobody_has_named(name: str) -> None:
+    case = MODULES[name]
+    torch.manual_seed(0)
+    recording = attnviz.reading(case.build(), case.make, images=[PHOTO] * case.pictures, attention=case.attention)
+    maps = recording.maps[-case.layers :]
+    assert len(maps) == case.layers
+    for layer_maps in maps:
+        assert_placed(layer_maps.query_tokens, case.queries, case.tolerance)
+        assert_placed(layer_maps.key_tokens, case.keys, case.tolerance)
+    assert not any("numbered" in remark for remark in recording.remarks)
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_places_that_cannot_be_known_are_not_guessed_and_the_reason_is_said(name: str) -> None:
+    build, make, reason = UNKNOWN[name]
+    recording = attnviz.reading(build(), make, images=[PHOTO])
+    assert all(not maps.key_tokens.image_indices for maps in recording.maps)
+    [remark] = recording.remarks
+    assert remark.startswith("Tokens are numbered, not placed on the image, since")
+    assert reason in remark
+
+
+@pytest.mark.parametrize("name", REORDERED)
+def test_rows_and_columns_have_their_labels_in_whatever_order_a_module_reads_them(name: str) -> None:
+    recordings = []
+    for build in REORDERED[name]:
+        torch.manual_seed(0)
+        recordings.append(attnviz.reading(build(), batch_of, images=[PHOTO]))
+    for maps, expected in zip(*(recording.maps for recording in recordings), strict=True):
+        assert maps.key_tokens.labels != expected.key_tokens.labels
+        order = [expected.key_tokens.labels.index(label) for label in maps.key_tokens.labels]
+        weights = weights_of(expected)[:, order][:, :, order]
+        np.testing.assert_allclose(weights_of(maps), weights, atol=1e-5)
+
+
+def test_patches_in_a_random_order_have_the_places_of_the_recorded_order() -> None:
+    module = MaskedAutoencoder()
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    recording = attnviz.reading(module, batch_of, images=[PHOTO])
+    assert torch.equal(torch.get_rng_state(), before)  # the caller's random numbers stay as they were
+    labels = recording.maps[0].key_tokens.labels
+    assert labels == ("[CLS]", *(f"r{place // 6}c{place % 6}" for place in module.order.tolist()))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda pixels: pixels,
+        lambda pixels: pixels[0],
+        lambda pixels: pixels[0].numpy(),
+        lambda pixels: (pixels,),
+        lambda pixels: {"input": pixels[0].numpy().astype(np.float64), "labels": 3},
+    ],
+    ids=["tensor", "without texts", "array", "tuple", "mapping of more"],
+)
+def test_a_function_may_return_any_form_of_the_input(form: Any) -> None:
+    torch.manual_seed(0)
+    module = MODULES["timm ViT"].build()
+    whole = attnviz.reading(module, batch_of, images=[PHOTO])
+    recording = attnviz.reading(module, lambda image: form(batch_of(image)), images=[PHOTO])
+    np.testing.assert_array_equal(recording.maps[0].key_tokens.places, whole.maps[0].key_tokens.places)
+    with torch.no_grad(), attnviz.record(module) as recorded:
+        module(batch_of(Pillow.fromarray(PHOTO)))
+    for maps, expected in zip(recording.maps, recorded.maps, strict=True):
+        np.testing.assert_allclose(weights_of(maps), weights_of(expected), atol=1e-6)
