@@ -184,6 +184,12 @@ def number_ranges(numbers: Iterable[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs) or "none"
 
 
+def layers_phrase(layers: Iterable[int]) -> str:
+    """Returns layers by their numbers, such as ``layer 2`` or ``layers 0-3,7``; a repeated number counts once."""
+    numbers = set(layers)
+    return f"layer{'s' if len(numbers) > 1 else ''} {number_ranges(numbers)}"
+
+
 def overflow_error(what: str, dtype: str) -> AttnvizError:
     """Returns the error for scores that overflow in a dtype: it advises float32 for half dtypes, else a smaller scale.
 

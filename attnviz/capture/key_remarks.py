@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnviz.base.errors import number_ranges
+from attnviz.base.errors import layers_phrase
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
@@ -29,7 +29,7 @@ def _remarks_on_extra_keys(calls: Sequence[CapturedCall]) -> Iterator[str]:
         names = " and ".join(f"“{label}”" for label in labels)
         subject, them = (f"keys {names} have", "them") if len(labels) > 1 else (f"key {names} has", "it")
         yield (
-            f"In layer {number_ranges(of_labels)} the {subject} no token: the module adds {them} to those of the text. "
+            f"In {layers_phrase(of_labels)} the {subject} no token: the module adds {them} to those of the text. "
             "Metrics count the tokens alone."
         )
 
@@ -41,8 +41,8 @@ def _remarks_on_shared_keys(calls: Sequence[CapturedCall]) -> Iterator[str]:
         if call.key_layer is not None:
             readers.setdefault(call.key_layer, set()).add(call.site.layer)
     for layer, layers in readers.items():
-        subject = "Layer {} reads" if len(layers) == 1 else "Layers {} read"
-        yield f"{subject.format(number_ranges(layers))} the keys of layer {layer}."
+        verb = "reads" if len(layers) == 1 else "read"
+        yield f"{layers_phrase(layers).capitalize()} {verb} the keys of layer {layer}."
 
 
 def _remarks_on_selection(calls: Sequence[CapturedCall]) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _remarks_on_selection(calls: Sequence[CapturedCall]) -> Iterator[str]:
     seen, of_all = (float(np.concatenate(counts).mean()) for counts in (seen_counts, all_counts))
     if seen < of_all:
         yield (
-            f"In layer {number_ranges(layers)} a top-k chooses the keys: a query sees {seen:.3g} of the {of_all:.3g} "
+            f"In {layers_phrase(layers)} a top-k chooses the keys: a query sees {seen:.3g} of the {of_all:.3g} "
             f"keys{' up to it' if are_causal else ''}, on average; those that it does not choose are drawn as masked."
         )
 
@@ -90,8 +90,8 @@ def _remarks_on_sinks(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
     share_text = f"{sum(means.values()) / len(means):.0%} of all weight"
     if least != most:
         share_text += f" (from {means[least]:.0%} in {least} to {means[most]:.0%} in {most})"
-    layers = number_ranges({maps.layer for maps in maps_with_sink})
+    layers = layers_phrase({maps.layer for maps in maps_with_sink})
     yield (
-        f"In layer {layers} the key “{SINK_LABEL}” has no token: a score in the softmax takes a share of each row, "
+        f"In {layers} the key “{SINK_LABEL}” has no token: a score in the softmax takes a share of each row, "
         f"{share_text}. Metrics count the tokens alone."
     )

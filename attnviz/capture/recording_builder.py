@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch import nn
 
-from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
+from attnviz.base.errors import AttnvizError, layers_phrase, number_ranges, option, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
 from attnviz.capture.assembly.output_path import quantized_part
 from attnviz.capture.assembly.texts import TextCollector
@@ -269,7 +269,7 @@ def _remarks_on_calls(calls: Sequence[CapturedCall]) -> Iterator[str]:
         if call.note:
             layers_of_notes.setdefault(call.note, set()).add(call.site.layer)
     for note, layers in layers_of_notes.items():
-        yield f"In layer {number_ranges(layers)} {note}."
+        yield f"In {layers_phrase(layers)} {note}."
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if modules:
         times = 1 + max(call.site.call for call in calls)
@@ -288,7 +288,7 @@ def _remarks_on_blocks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
             reason = "its heads see different cells" if heads_differ else "queries and keys are not known"
             layers.setdefault((reason, maps.block), set()).add(maps.layer)
     return tuple(
-        f"In layer {number_ranges(pooled_layers)} blocks of {queries} x {keys} tokens were captured instead "
+        f"In {layers_phrase(pooled_layers)} blocks of {queries} x {keys} tokens were captured instead "
         f"of single cells, because {reason}: edges are exact to one block; use a dense recording for every cell."
         for (reason, (queries, keys)), pooled_layers in layers.items()
     )

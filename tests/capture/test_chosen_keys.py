@@ -81,7 +81,7 @@ def test_a_top_k_over_keys_is_said_and_one_over_experts_is_not(attend: Attend) -
             np.testing.assert_array_equal(maps.visible, layer.mask.reshape(TOKENS, TOKENS))
     seen = np.mean([min(CHOSEN, query + 1) for query in range(TOKENS)])
     assert recordings[True].remarks == (
-        f"In layer 0-2 a top-k chooses the keys: a query sees {seen:.3g} of the 4.5 keys up to it, on average; "
+        f"In layers 0-2 a top-k chooses the keys: a query sees {seen:.3g} of the 4.5 keys up to it, on average; "
         "those that it does not choose are drawn as masked.",
     )
     assert recordings[False].remarks == ()
@@ -141,7 +141,7 @@ def test_keys_that_an_indexer_of_a_model_chooses_are_those_seen(implementation: 
         np.testing.assert_array_equal(maps.visible, expected)
         assert maps.value_norms_fidelity is not None
         assert maps.value_norms_fidelity < 1e-5
-    assert recording.remarks[0].startswith("In layer 0-1 a top-k chooses the keys: a query sees 1.88 of the 4.5 keys")
+    assert recording.remarks[0].startswith("In layers 0-1 a top-k chooses the keys: a query sees 1.88 of the 4.5 keys")
 
 
 class Added(nn.Module):

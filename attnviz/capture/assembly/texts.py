@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.base.errors import number_ranges
+from attnviz.base.errors import layers_phrase, number_ranges
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.assembly.step_rows import MapPlace, StepRows
 from attnviz.capture.flow.sites import CallSite
@@ -325,7 +325,7 @@ class TextCollector:
                 layers = {key[0].layer for key, rows in batch.rows.items() if rows in all_rows and rows.start == start}
                 rows = next(rows for rows in all_rows if rows.start == start)
                 remarks.append(
-                    f"In {name}, layer {number_ranges(layers)} computed the last {rows.end - start} of {rows.end} rows."
+                    f"In {name}, {layers_phrase(layers)} computed the last {rows.end - start} of {rows.end} rows."
                 )
         return remarks
 

@@ -1,13 +1,13 @@
 """Joins the maps of attention within windows to the whole map of each text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray, IntArray
-from attnviz.base.errors import number_ranges, or_list
+from attnviz.base.errors import layers_phrase, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, joined_cells, largest_known
 from attnviz.capture.flow.moved_rows import Origin
 from attnviz.maps.dense import DenseMaps
@@ -135,23 +135,27 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
     remarks = []
     if joined_calls:
         counts = or_list(sorted({call.windows for call in joined_calls}))
-        layers = number_ranges({call.site.layer for call in joined_calls})
+        layers = {call.site.layer for call in joined_calls}
         remarks.append(
-            f"Layer {layers} attends within windows, {counts} per text, "
+            f"{_layers_attend(layers)} within windows, {counts} per text, "
             "each at its place in the whole map; cells between windows are hidden."
         )
     if separate_calls:
         counts = or_list(sorted({int(windows_per_text[call]) for call in separate_calls}))
-        layers = number_ranges({call.site.layer for call in separate_calls})
+        layers = {call.site.layer for call in separate_calls}
         are_large = [windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS for call in separate_calls]
         reason = "whose whole map would be too large"
         if not all(are_large):
             reason = "whose places are not known" + (f", or {reason}" if any(are_large) else "")
         remarks.append(
-            f"Layer {layers} attends within windows or groups of tokens, {counts} per text, {reason}; "
+            f"{_layers_attend(layers)} within windows or groups of tokens, {counts} per text, {reason}; "
             "each is shown as a separate text, those of the first text first."
         )
     return tuple(remarks)
+
+
+def _layers_attend(layers: Collection[int]) -> str:
+    return f"{layers_phrase(layers).capitalize()} {'attends' if len(layers) == 1 else 'attend'}"
 
 
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
-from attnviz.base.errors import AttnvizError, choices, flag, option
+from attnviz.base.errors import AttnvizError, choices, flag, layers_phrase, option
 from attnviz.corpus.sums import offset_spans, position_spans
 from attnviz.corpus.survey import NO_TEXT, Survey
 from attnviz.corpus.survey_frame import survey_frame
@@ -17,7 +17,7 @@ from attnviz.corpus.token_classes import CLASSES, RELATIONS
 from attnviz.maps.recording import silence_remarks
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
-from attnviz.report.words.captions import count_phrase, layers_phrase
+from attnviz.report.words.captions import count_phrase
 from attnviz.report.words.notes import names_of
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.places import spaces_before

@@ -1,13 +1,13 @@
 """Writes the titles, the caption and the remarks of a picture."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.errors import AttnvizError, layers_phrase, option
 from attnviz.base.printable import printable_line
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
@@ -250,12 +250,6 @@ def count_phrase(count: int, name: str) -> str:
     return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
 
-def layers_phrase(layers: Iterable[int]) -> str:
-    """Returns layers by their numbers, such as ``layer 2`` or ``layers 0-3,7``; a repeated number counts once."""
-    numbers = set(layers)
-    return f"layer{'s' if len(numbers) > 1 else ''} {number_ranges(numbers)}"
-
-
 def largest_weight_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption: the largest weight or contribution and its place; "" if there is none.
 
@@ -404,7 +398,7 @@ def exactness_remarks(recording: Recording) -> tuple[str, ...]:
     worst_difference = max(differences)
     within_bound = f"within {worst_difference:.0e}" if worst_difference else "exactly"
     unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
-    unchecked_clause = f"; not checked in layer {number_ranges(unchecked_layers)}" if unchecked_layers else ""
+    unchecked_clause = f"; not checked in {layers_phrase(unchecked_layers)}" if unchecked_layers else ""
     if recording.maps[0].quantity == "implicit":
         return (f"Checked: implicit attention @ values equals each layer's own output {within_bound}.",)
     return (f"Checked: weights @ values equal the model's own attention output {within_bound}{unchecked_clause}.",)

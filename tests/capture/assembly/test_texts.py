@@ -364,7 +364,7 @@ def test_layers_that_read_keys_of_others_have_the_rows_that_they_computed() -> N
     with torch.no_grad(), attnviz.record(model.eval()) as recording:
         model.generate(torch.arange(5, 9)[None], attention_mask=torch.ones(1, 4), max_new_tokens=4, do_sample=False)
     assert [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps] == [(7, 7)] * 2 + [(4, 7)] * 2
-    assert "In text 0, layer 2-3 computed the last 4 of 7 rows." in recording.remarks
+    assert "In text 0, layers 2-3 computed the last 4 of 7 rows." in recording.remarks
 
 
 @torch.no_grad()

@@ -124,7 +124,7 @@ def test_windows_stand_at_their_places_in_the_whole_map(by_hand: bool, alike: bo
         (layer, item, SIDE**2) for layer in (0, 1) for item in (0, 1)
     ]
     assert recording.remarks == (
-        "Layer 0-1 attends within windows, 4 per text, each at its place in the whole map; "
+        "Layers 0-1 attend within windows, 4 per text, each at its place in the whole map; "
         "cells between windows are hidden.",
     )
     x = model.embed(pixels)
