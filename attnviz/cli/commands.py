@@ -485,13 +485,15 @@ def why(
     is_own_choice = settings.model != ModelSettings.model or "model" in TYPED.get()
     settings = settings if is_own_choice else replace(settings, model="trained")
     options = fit_options(ReportOptions(all=all, look=look), output)
-    answer = explained(read_input(input, settings), settings, selection, token, versus)
+    is_page = kind_of(output) == "page"
+    subject = read_input(input, settings)
+    answer, recording = explained(subject, settings, selection, token, versus, records=is_page)
     if not is_own_choice:
         choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
         answer = replace(answer, remarks=(choice, *answer.remarks))
     from attnviz.report.why import why_report
 
-    deliver(why_report(answer, options), output)
+    deliver(why_report(answer, options, recording), output)
 
 
 @command()

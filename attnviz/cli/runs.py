@@ -403,9 +403,15 @@ def record_models(
 
 
 def explained(
-    subject: Subject, settings: "ModelSettings", selection: Selection, token: str | None, versus: str | None
-) -> "Why":
-    """Returns why a model predicts a token after the last selected query."""
+    subject: Subject,
+    settings: "ModelSettings",
+    selection: Selection,
+    token: str | None,
+    versus: str | None,
+    *,
+    records: bool,
+) -> "tuple[Why, Recording | None]":
+    """Returns why a model predicts a token after the last selected query, and with ``records`` its attention."""
     refusal = "why runs the model, and a saved file holds none; give a text"
     example = subject.example(settings, refusal)
     from attnviz.models.reading.reader import PREDICTING
@@ -413,10 +419,13 @@ def explained(
 
     refuse_untrained(settings.model)
     reader = open_reader(settings, PREDICTING.get(subject.use, subject.use), selection.tower)
+    reader.keeps_factors = True  # a page explains each score by its query and key
+    example = reader.answered(example)  # each run reads the same answer
     position = None
     if selection.queries != (None, None):
         position = resolve_span(selection.queries, len(reader.read(example).tokens), "queries").stop - 1
-    return reader.why(example, token, versus, position)
+    why = reader.why(example, token, versus, position)
+    return why, reader.record(example, Selection()) if records else None
 
 
 def effects_of_units(

@@ -146,7 +146,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
                 runs.append(("heads", name, partial(_output_without, text_run, names)))
     if source is not None:
         for key in (source.index, *_other_tokens(source, why, draws)):
-            hide = partial(_output_hiding, prediction, run, key, source.is_context)
+            hide = partial(output_hiding, prediction, run, key, source.is_context)
             runs.append(("source", str(key), hide))
 
     intact = prediction.measured(run.logits, token)
@@ -225,7 +225,7 @@ class _CannotHide(Exception):
     """A token cannot be hidden from another in this model; the message is a sentence that says why."""
 
 
-def _output_hiding(prediction: Prediction, run: AttributedRun, key: int, is_context: bool) -> Any:
+def output_hiding(prediction: Prediction, run: AttributedRun, key: int, is_context: bool) -> Any:
     """Returns the model's output if the predicting token sees one key in no layer."""
     finder = run.finder
     parts = {heads.site.part for calls in finder.heads.values() for heads in calls}

@@ -4,6 +4,7 @@ Sentences name contributions and, beside them, what is lost without these parts.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,15 +12,16 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import option
 from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.why import Check, Why
-from attnviz.maps.recording import silence_remarks
+from attnviz.maps.recording import Recording, silence_remarks
 from attnviz.media.text import Text
+from attnviz.report.build import build_report
 from attnviz.report.heads.lists import Column, bar_lengths, listed
 from attnviz.report.maps.rows import with_places_in
 from attnviz.report.maps.text_rows import numbered_token, text_excerpts
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Axis, Heading, Panel, token_axis
-from attnviz.report.picture.report import DrawnReport, HeadList, Summary
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Summary, WhyAnswer
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import quoted_token, source_of
 from attnviz.text.tokens import Tokens
@@ -34,10 +36,20 @@ EXACT_SUM = 1e-4  # the largest residue that needs no explanation
 KIND_WORDS = {"head": "heads", "mlp": "MLPs", "embedding": "the embedding", "bias": "biases"}
 
 
-def why_report(why: Why, options: ReportOptions) -> DrawnReport | HeadList:
-    """Builds the report of an answer: for files of numbers all of it, else sentences, a shaded text and a table."""
+def why_report(
+    why: Why, options: ReportOptions, recording: Recording | None = None
+) -> DrawnReport | HeadList | ExactNumbers:
+    """Builds the report of an answer: sentences, a shaded text and a table; for files of numbers all of it.
+
+    A page, which needs the recording of the same text, has the answer before all heads.
+    """
     sentences, remarks = why_sentences(why), why_remarks(why)
     title = options.look.title or " ".join(why.title.split()) or why.model
+    if recording is not None:
+        report = build_report(recording, options)
+        assert isinstance(report, ExactNumbers)
+        caption, answered = " ".join((*sentences, report.caption)), WhyAnswer(why, sentences)
+        return replace(report, caption=caption, answered=answered, remarks=(*remarks, *report.remarks))
     summary = _part_list(why, options)
     caption = " ".join(sentences)
     if not options.medium.draws_maps:
@@ -50,7 +62,7 @@ def why_report(why: Why, options: ReportOptions) -> DrawnReport | HeadList:
         answer="\n".join(sentences) if is_screen else "",
         remarks=remarks if is_screen else (*sentences, *remarks),
         panels=share_scales(source_panels(why), options.look),
-        summary=summary,
+        summary=summary if is_screen else None,
         look=options.look,
         about={"why": why.as_json(), **source_of(why.model, why.title)},
     )

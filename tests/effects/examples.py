@@ -45,7 +45,8 @@ MODELS: dict[str, dict[str, Any]] = {
 def model_of(name: str, config: dict[str, Any]) -> nn.Module:
     torch.manual_seed(0)
     kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel").removesuffix("ForMaskedLM")
-    model: nn.Module = getattr(transformers, name)(getattr(transformers, f"{kind}Config")(**config))
+    config_class = getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config")
+    model: nn.Module = getattr(transformers, name)(config_class(**config))
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape) * 0.1)
