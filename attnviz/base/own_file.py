@@ -66,7 +66,7 @@ def own_traceback(error: BaseException) -> str | None:
 
 
 def _run(path: Path) -> ModuleType:
-    """Runs a file once, with its folder on the path of modules, as Python runs a script."""
+    """Runs a file once, with its folder first on the path of modules, as Python runs a script; last afterwards."""
     with open_file(path, "a Python file") as file:
         source = file.read()
     name = str(path.resolve())
@@ -74,6 +74,11 @@ def _run(path: Path) -> ModuleType:
         _modules[name] = module = ModuleType(f"attnviz_file_{path.stem}")
         module.__file__ = name
         sys.modules[module.__name__] = module  # where dataclasses look for the types of their fields
-        sys.path.insert(0, str(path.resolve().parent))
-        call_own(exec, compile(source, name, "exec"), vars(module))
+        folder = str(path.resolve().parent)
+        sys.path.insert(0, folder)
+        try:
+            call_own(exec, compile(source, name, "exec"), vars(module))
+        finally:  # a file named like a library that is imported later must not take its place
+            sys.path.remove(folder)
+            sys.path.append(folder)
     return _modules[name]

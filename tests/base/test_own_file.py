@@ -53,6 +53,7 @@ def test_a_file_runs_once_and_prints_beside_the_result(mine: Path, capsys: pytes
     assert call_own(build).number == 7
     assert own_function("metric", str(mine) + ":build") is build
     assert capsys.readouterr() == ("", "the file runs\nit builds\n")
+    assert sys.path.index(str(mine.parent)) == len(sys.path) - 1  # beside.py takes no library's place
 
 
 @pytest.mark.parametrize(
