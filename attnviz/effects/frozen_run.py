@@ -42,6 +42,7 @@ from attnviz.effects.head_sites import (
     restore_afterwards,
 )
 from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES, AttributedRun, HeadsOnPath, attributed_run
+from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.measures import logits_in
 from attnviz.effects.routes import Edge, Routes
 from attnviz.effects.text_run import replaced
@@ -120,8 +121,10 @@ class FrozenMode(EditingMode):
         """Calls a function and returns its result, followed if it is linear in what is followed."""
         tensors = tensors_in((args, tuple(kwargs.values())))
         followed = [tensor for tensor in tensors if tensor.requires_grad]
+        # with gradients enabled also where none are needed, as views made without may not be written into with them
         if not followed:
-            result = func(*args, **kwargs)
+            with torch.enable_grad():
+                result = func(*args, **kwargs)
             if name == "embedding" and self._embeds_text(args, kwargs):
                 return self._begin(result)
             if any(tensor in self.places for tensor in tensors):
@@ -130,11 +133,13 @@ class FrozenMode(EditingMode):
 
         arguments = self._linear_arguments(name, args, kwargs)
         if arguments is None:
-            result = _detached(func(*args, **kwargs))
+            with torch.enable_grad():
+                result = func(*_detached(tuple(args)), **{key: _detached(value) for key, value in kwargs.items()})
             if name == "tanh":
                 self.tanh_input = followed[0]
             self._mark_dependent(result)
             return result
+        constants = [] if name not in ADDING else list(self._added_constants(name, func, args, kwargs))
         with torch.enable_grad():
             result = _frozen_norm(name, func, args, kwargs) if name in NORMS else func(*arguments, **kwargs)
         self._mark_dependent(result)
@@ -142,7 +147,7 @@ class FrozenMode(EditingMode):
         if mixes_tokens or (name not in PRODUCTS and any(tensor in self.attended for tensor in followed)):
             self.attended.update((tensor, True) for tensor in tensors_in((result,)))
         if isinstance(result, Tensor):
-            for constant in self._added_constants(name, func, args, kwargs):
+            for constant in constants:
                 self.note(result, constant)
         return result
 
@@ -235,7 +240,11 @@ class FrozenMode(EditingMode):
             for operand, sign in ((args[0], 1), (kwargs.get("other", args[-1]), ADDITION_SIGNS[name])):
                 if isinstance(operand, Tensor) and not operand.requires_grad:
                     factor = sign * kwargs.get("alpha", 1) if operand is not args[0] else 1
-                    yield operand if factor == 1 else operand * factor
+                    is_kept = factor == 1 and (operand is not args[0] or id(operand) in self.origins)
+                    constant = operand if is_kept else operand * factor  # the function may write into the operand
+                    if operand in self.places:
+                        self.places[constant] = self.places[operand]
+                    yield constant
         elif name in NORMS:
             bias = args[3] if len(args) > 3 else kwargs.get("bias")
             if bias is not None and name == "layer_norm":
@@ -249,6 +258,7 @@ class FrozenMode(EditingMode):
 
 
 NORMS = frozenset(["layer_norm", "rms_norm"])
+ADDING = frozenset([*PRODUCTS, *ADDITION_SIGNS, *NORMS, *PUTTING])
 
 
 def _is_followed(value: Any) -> bool:
@@ -298,36 +308,37 @@ def routes(
     args, kwargs = arguments_of(inputs)
     with restore_afterwards(model):
         run = attributed_run(model, args, kwargs, position)
-        return routes_of(run, model, args, kwargs, token, versus, share)
+        return routes_of(run, run.parts(token, versus), model, args, kwargs, share)
 
 
 def routes_of(
     run: AttributedRun,
+    target: LogitParts,
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    token: int,
-    versus: int | None = None,
     share: float = SHARE,
 ) -> Routes:
-    """Computes the routes to a logit that an attributed run has computed, by another run of the same inputs.
+    """Computes the routes to a logit whose parts are known, by another run of the same inputs.
 
     The caller restores the model with `restore_afterwards`.
     """
     path = run.finder.path
     edges_by_key: dict[Key, list[_Edges]] = defaultdict(list)
     for heads in (heads for found in run.finder.heads.values() for heads in found):
-        is_in_encoder = heads.site.part == "encoder" and "encoder" in heads.site.module.lower()
-        if not is_in_encoder:  # of an encoder-decoder, whose text may have as many tokens
+        is_in_encoder = heads.site.part == "encoder" and "decoder_input_ids" in kwargs
+        if not is_in_encoder:  # whose text may have as many tokens
             edges_by_key[heads.key].append(_Edges(heads, heads.site.kind == "cross"))
+    if not edges_by_key:
+        raise AttnvizError(f"no heads of {run.name} add to its logits; use attnviz ablate, which measures any model")
     with _without_gradients(model):
         mode = FrozenMode(ModuleCalls(), {}, model, path.tokens)
         mode.edits = {key: _edit(edges, mode) for key, edges in edges_by_key.items()}
         with record_calls(mode.calls), mode:
             output = model(*args, **kwargs)
-        logit = _pull_back(output, mode, token, versus, path.position)
+        _pull_back(output, mode, target)
     all_edges = [edges for found in edges_by_key.values() for edges in found]
-    return _routes(all_edges, mode, logit, path.position, share)
+    return _routes(all_edges, mode, target, share)
 
 
 @contextmanager
@@ -350,6 +361,8 @@ def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
         assert product is not None
         operand = product.left if found[0].heads.is_left else product.right
         place = next(place for place in operand_places(name, args, kwargs) if place.operand is operand)
+        if len(place.matrix()) != mode.tokens:
+            raise AttnvizError(f"layer {found[0].heads.site.layer} projects other rows than one for each token")
         is_followed = operand.requires_grad
         followed = operand if is_followed else operand.detach().requires_grad_()
         for edges in found:
@@ -365,33 +378,25 @@ def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
     return edit
 
 
-def _pull_back(output: Any, mode: FrozenMode, token: int, versus: int | None, position: int) -> float:
-    """Computes all gradients of a logit, or of a difference of two, and returns it, before a soft cap."""
+def _pull_back(output: Any, mode: FrozenMode, target: LogitParts) -> None:
+    """Computes all gradients of the logit, or of the difference of two; of those before a soft cap, if there is one."""
     logits = logits_in(output)
-    if logits is None or logits.shape[-1] <= max(token, versus or 0):
-        raise AttnvizError("no unembedding was found: the output has no logits of these tokens; use a language model")
-    end, scale = logits, 1.0
-    if not logits.requires_grad:
-        if mode.tanh_input is None or mode.tanh_input.shape != logits.shape:
-            raise AttnvizError(
-                "the logits are not a sum of what heads add; use attnviz ablate, which measures any model"
-            )
-        end = mode.tanh_input  # the logits before a soft cap, over the cap
-        row = end.detach().reshape(-1, end.shape[-1])[-1]
-        scale = float((logits.reshape(-1, end.shape[-1])[-1] / row.tanh()).median())
-    count = end.shape[-2]
-    row_index = position if count == mode.tokens else 0
+    end = logits if logits is None or logits.requires_grad else mode.tanh_input
+    if logits is None or end is None or end.shape != logits.shape:
+        raise AttnvizError("the logits are not a sum of what heads add; use attnviz ablate, which measures any model")
     seed = torch.zeros_like(end).reshape(-1, end.shape[-1])
-    seed[row_index, token] += scale
-    if versus is not None:
-        seed[row_index, versus] -= scale
-    logit = float((seed[row_index].double() * end.detach().reshape(seed.shape)[row_index].double()).sum())
+    row = target.position if len(seed) == mode.tokens else 0
+    seed[row, target.token] += 1
+    if target.versus is not None:
+        seed[row, target.versus] -= 1
+    if end is not logits:  # the logits before the cap are larger by a factor than what enters the tanh
+        seed *= target.logit / float((seed[row].double() * end.detach().reshape(seed.shape)[row].double()).sum())
     torch.autograd.backward(end, seed.view_as(end))
-    return logit
 
 
-def _routes(all_edges: list[_Edges], mode: FrozenMode, logit: float, position: int, share: float) -> Routes:
+def _routes(all_edges: list[_Edges], mode: FrozenMode, target: LogitParts, share: float) -> Routes:
     """Returns the routes of what edges and constants add."""
+    position, logit = target.position, target.logit
     amounts = _Amounts.of(all_edges, mode, position)
     stays = np.zeros_like(amounts.read)
     stream = [amounts.embedding]
@@ -421,6 +426,8 @@ def _routes(all_edges: list[_Edges], mode: FrozenMode, logit: float, position: i
         stays=stays,
         sources=amounts.sources,
         edges=tuple(sorted(largest_edges, key=lambda edge: -abs(edge.adds))),
+        labels=target.key_labels,
+        context_labels=target.context_labels,
         share=share,
         kept=kept / total if total else 1.0,
     )

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.frozen_run import routes
 from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.effects.routes import Routes
 from attnviz.models.trained import load_model, start_tokens
+from tests.capture.small_architectures import build, candidates
 from tests.effects.examples import HEADS, IDS, LAYERS, MODELS, SIZE, TOKEN, TOKENS, WIDTH, Handmade, States, model_of
 
 LAST = TOKENS - 1
@@ -213,7 +215,7 @@ def test_the_model_is_as_it_was(fails: bool) -> None:
     model.transformer.ln_f.weight.requires_grad_(False)
     state = {name: each.clone() for name, each in model.state_dict().items()}
     if fails:
-        with pytest.raises(AttnvizError, match="no logits of these tokens"):
+        with pytest.raises(AttnvizError, match="no token id 50"):
             routes(model, IDS, 50)
     else:
         routes(model, IDS, TOKEN)
@@ -221,3 +223,26 @@ def test_the_model_is_as_it_was(fails: bool) -> None:
     assert all(each.requires_grad == (name != "transformer.ln_f.weight") for name, each in model.named_parameters())
     assert all(each.grad is None for each in model.parameters())
     assert model.training
+
+
+# In-place sums, grouped experts, sinks, several streams, views of a cache, cross-attention, pictures among the tokens
+@pytest.mark.parametrize("kind", ["falcon", "deepseek_v3", "gpt_oss", "whisper", "git", "kimi_linear"])
+def test_routes_sum_to_the_logit_of_models_written_in_other_ways(kind: str) -> None:
+    model = build(kind, "narrow", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).eval()
+    [inputs, *_] = (inputs for inputs in candidates(model, kind) if runs(model, inputs))
+    inputs = {name: each[:1] if isinstance(each, Tensor) and each.dim() else each for name, each in inputs.items()}
+    found = routes(model, inputs, TOKEN, share=0)
+    with torch.no_grad():
+        logit = float(model(**inputs).logits[0, -1, TOKEN])
+    np.testing.assert_allclose(found.crossing, logit, atol=1e-5)
+    assert found.kept == pytest.approx(1)
+    assert len(found.edges) > TOKENS
+
+
+def runs(model: Any, inputs: dict[str, Any]) -> bool:
+    try:
+        with torch.no_grad():
+            model(**inputs)
+    except Exception:
+        return False
+    return True
