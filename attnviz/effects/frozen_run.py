@@ -1,59 +1,42 @@
-"""Computes routes: a second run freezes what is not linear in the residual stream, and gradients follow it back.
+"""Computes routes: what heads move between tokens, with what it adds to a logit or to a score through later layers.
 
-Attention patterns, scales of norms, gates of attention outputs and MLPs keep their values in this run. What is left is
-linear in the stream at every token, so that the product of a value and its gradient is what it adds to the logit. What
-is not linear, such as an MLP's output, has no gradient of its own and enters the stream as a constant.
+The run that attributes a logit gives the heads with their patterns. A second one, with all frozen that is not linear in
+the residual stream, gives the gradients at their outputs, for one number after another.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.assembly.output_path import (
-    ADDITION_SIGNS,
-    COPYING,
-    DIVISIONS,
-    MOVING,
-    MULTIPLICATIONS,
-    NEGATIONS,
-    FrozenNorm,
-)
-from attnviz.capture.assembly.output_projection import added_bias, operand_places
-from attnviz.capture.flow.functions import TorchCall, tensors_in
-from attnviz.capture.flow.products import PRODUCTS, contraction
-from attnviz.capture.flow.sites import ModuleIndex, is_within
-from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
+from attnviz.capture.assembly.factors import factors_of
+from attnviz.capture.assembly.output_projection import operand_places
+from attnviz.capture.flow.products import contraction
+from attnviz.capture.flow.sites import is_within
 from attnviz.capture.model_calls import arguments_of
-from attnviz.effects.head_sites import (
-    Edit,
-    EditingMode,
-    Key,
-    ModuleCalls,
-    record_calls,
-    restore_afterwards,
-)
-from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES, AttributedRun, HeadsOnPath, attributed_run
+from attnviz.effects.frozen_mode import FrozenMode
+from attnviz.effects.head_sites import Edit, Key, ModuleCalls, record_calls, restore_afterwards
+from attnviz.effects.logit_attribution import LAYER, HeadsOnPath, PathFinder, attributed_run, observed_path
 from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.measures import logits_in
-from attnviz.effects.routes import Edge, Routes
+from attnviz.effects.routes import Edge, Read, Routes, ScoreParts
 from attnviz.effects.text_run import replaced
 
-# Functions whose result is linear in their inputs, apart from products, sums, norms, and multiplications
-LINEAR = COPYING | MOVING | frozenset((*NEGATIONS, "mean", "sum", "index_select", "index_copy", "index_copy_", "copy_"))
-PUTTING = frozenset(["where", "masked_fill", "masked_fill_", "masked_scatter", "masked_scatter_"])
-WRITING = frozenset(["__setitem__"])
 SHARE = 0.01  # of the logit: edges of a smaller share are left out
 LEAST = 1e-12  # edges that add less are no edges, whatever the share
 TOLERANCE = 1e-2  # relative to the logit; a larger difference is refused
+READING_SHARE = 0.1  # of the logit: what makes a head look there is asked for edges of this share
+MAX_READS = 6  # edges for which that is asked
+REASON_SHARE = 0.1  # of a score's lead over those of other keys: an earlier edge is named if it gives so much of it
+MAX_REASONS = 3  # earlier edges that a read names
 
 
 @dataclass(eq=False)
@@ -78,267 +61,223 @@ class _Edges:
 
 
 @dataclass(eq=False)
-class _Constant:
-    """What enters the stream from outside of it, with what it adds to the logit at each token."""
+class FrozenRun:
+    """A run with all frozen that is not linear in the residual stream, of which gradients can be asked.
 
-    place: str  # the path of the module that computed it, or of the parameter
-    depends_on_input: bool
-    adds: Tensor | None = None  # ``(tokens,)``; ``None`` if the logit does not depend on it
-
-    @property
-    def kind(self) -> str:
-        """The kind of source in a layer."""
-        match = LAYER.search(self.place)
-        if not self.depends_on_input:
-            return "bias"
-        return "other" if match is None or MIXER_NAMES.search(match[2] or "") else "mlp"
-
-    def amounts(self, tokens: int, position: int) -> Float64Array:
-        """Returns what it adds at each token, ``(tokens,)``; a single number belongs to the predicting token."""
-        adds = np.zeros(1) if self.adds is None else self.adds.cpu().numpy()
-        return adds if len(adds) == tokens else np.where(np.arange(tokens) == position, adds.sum(), 0.0)
-
-
-class FrozenMode(EditingMode):
-    """A mode in which gradients follow the residual stream alone, from the embedding of the text on.
-
-    A tensor is followed if it requires a gradient. Functions that are linear in followed tensors give followed ones;
-    all others give tensors without gradient.
+    Attributes:
+        finder: which observed the model with the same inputs.
+        mode: the mode of the run.
+        edges: the edges of all heads on the path, in the order of the run.
+        output: the output of the model.
     """
 
-    def __init__(self, calls: ModuleCalls, edits: Mapping[Key, Edit], model: nn.Module, tokens: int) -> None:
-        super().__init__(calls, edits)
-        self.tokens = tokens
-        self.modules = ModuleIndex(model)
-        self.origins = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-        self.constants: list[_Constant] = []
-        # tensors that depend on the text and are not followed, with the path of the module that computed each
-        self.places: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self.attended: WeakIdKeyDictionary = WeakIdKeyDictionary()  # outputs of attention, before their projection
-        self.tanh_input: Tensor | None = None  # the followed input of the last tanh, which may cap the logits
+    finder: PathFinder
+    mode: FrozenMode
+    edges: list[_Edges]
+    output: Any
 
-    def compute(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Calls a function and returns its result, followed if it is linear in what is followed."""
-        tensors = tensors_in((args, tuple(kwargs.values())))
-        followed = [tensor for tensor in tensors if tensor.requires_grad]
-        # with gradients enabled also where none are needed, as views made without may not be written into with them
-        if not followed:
-            with torch.enable_grad():
-                result = func(*args, **kwargs)
-            if name == "embedding" and self._embeds_text(args, kwargs):
-                return self._begin(result)
-            if any(tensor in self.places for tensor in tensors):
-                self._mark_dependent(args[0] if result is None else result)  # a function that writes returns nothing
-            return result
+    @classmethod
+    def of(cls, finder: PathFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "FrozenRun":
+        """Runs a model once more, with the same inputs as when it was observed.
 
-        arguments = self._linear_arguments(name, args, kwargs)
-        if arguments is None:
-            with torch.enable_grad():
-                result = func(*_detached(tuple(args)), **{key: _detached(value) for key, value in kwargs.items()})
-            if name == "tanh":
-                self.tanh_input = followed[0]
-            self._mark_dependent(result)
-            return result
-        constants = [] if name not in ADDING else list(self._added_constants(name, func, args, kwargs))
-        with torch.enable_grad():
-            result = _frozen_norm(name, func, args, kwargs) if name in NORMS else func(*arguments, **kwargs)
-        self._mark_dependent(result)
-        mixes_tokens = name == DOT_PRODUCT or (name in PRODUCTS and any(tensor in self.places for tensor in tensors))
-        if mixes_tokens or (name not in PRODUCTS and any(tensor in self.attended for tensor in followed)):
-            self.attended.update((tensor, True) for tensor in tensors_in((result,)))
-        if isinstance(result, Tensor):
-            for constant in constants:
-                self.note(result, constant)
-        return result
-
-    def note(self, result: Tensor, constant: Tensor) -> None:
-        """Notes a constant that is added to a followed tensor; gradients later give what it adds."""
-        origin = self.origins.get(id(constant), "")
-        depends_on_input = constant in self.places
-        place = self.places[constant] if depends_on_input else origin or self.running_module
-        entry = _Constant(place, depends_on_input)
-        self.constants.append(entry)
-        constant = constant.detach().clone() if not origin else constant  # later functions may write into its memory
-
-        def receive(gradient: Tensor) -> None:
-            rows = (gradient * constant.to(gradient)).sum(-1).double()
-            is_token_axis = [size == self.tokens for size in rows.shape]
-            if any(is_token_axis):
-                rows = rows.movedim(is_token_axis.index(True), 0).reshape(self.tokens, -1).sum(-1)
-            else:  # a single row, that of the predicted token
-                rows = rows.sum().reshape(1)
-            entry.adds = rows if entry.adds is None else entry.adds + rows
-
-        result.register_hook(receive)  # type: ignore[no-untyped-call]
-
-    @property
-    def running_module(self) -> str:
-        """The path of the running module."""
-        key = self.calls.frames[-1].key  # outer key, id of the module, count
-        return self.modules.names.get(key[1], "") if key else ""
-
-    def _embeds_text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """True if an embedding has a row for each token, and is not that of an encoder's text."""
-        ids = args[0] if args else kwargs["input"]
-        running = [self.modules.names.get(frame.key[1], "").lower() for frame in self.calls.frames if frame.key]
-        is_in_encoder = any("encoder" in name for name in running) and not any("decoder" in name for name in running)
-        return bool(ids.numel() == self.tokens) and not is_in_encoder
-
-    def _begin(self, embedding: Tensor) -> Tensor:
-        """Returns the embedding as a followed tensor, which a model may write into."""
-        with torch.enable_grad():
-            stream = embedding.detach().requires_grad_().clone()
-        self._mark_dependent(embedding)
-        self.note(stream, embedding)
-        return stream
-
-    def _mark_dependent(self, result: Any) -> None:
-        """Notes that the tensors of a result that are not followed depend on the text."""
-        for tensor in tensors_in((result,)):
-            if not tensor.requires_grad and tensor.is_floating_point():
-                self.places[tensor] = self.running_module
-
-    def _linear_arguments(self, name: str, args: Any, kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """Returns the arguments of a function with frozen factors detached; ``None`` if it is not linear in others."""
-        if name in LINEAR or name in WRITING or name in PUTTING or name in ADDITION_SIGNS:
-            return list(args)
-        if name in NORMS:
-            return list(args) if args and args[0].requires_grad else None
-        if name == DOT_PRODUCT:
-            query, key, *rest = args
-            is_followed = bool(rest) and rest[0].requires_grad
-            return [query.detach(), key.detach(), rest[0], *map(_detached, rest[1:])] if is_followed else None
-        if name in PRODUCTS:
-            product = contraction(name, args, kwargs)
-            is_linear = product is not None and product.left.requires_grad != product.right.requires_grad
-            return list(args) if is_linear else None
-        if name in MULTIPLICATIONS or (name in DIVISIONS and kwargs.get("rounding_mode") is None):
-            for place in (0,) if name in DIVISIONS else (0, 1):
-                variable, factor = args[place], args[1 - place]
-                if isinstance(variable, Tensor) and variable.requires_grad and self._may_freeze(factor, variable):
-                    frozen = list(args)
-                    frozen[1 - place] = _detached(factor)
-                    return frozen
-        return None
-
-    def _may_freeze(self, factor: Any, variable: Tensor) -> bool:
-        """True if a factor is a constant, one number for each token, or the gate of an attention output."""
-        if not isinstance(factor, Tensor) or not (factor.requires_grad or factor in self.places):
-            return True
-        has_one_feature = factor.dim() == 0 or factor.shape[-1] == 1 < variable.shape[-1]
-        return has_one_feature or (variable in self.attended and factor not in self.attended)
-
-    def _added_constants(
-        self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Iterator[Tensor]:
-        """Yields what a function adds to what is linear in the followed tensors."""
-        if name in PRODUCTS:
-            bias = added_bias(name, args, kwargs)
-            if bias is not None and not bias.requires_grad:
-                yield bias
-        elif name in ADDITION_SIGNS:
-            for operand, sign in ((args[0], 1), (kwargs.get("other", args[-1]), ADDITION_SIGNS[name])):
-                if isinstance(operand, Tensor) and not operand.requires_grad:
-                    factor = sign * kwargs.get("alpha", 1) if operand is not args[0] else 1
-                    is_kept = factor == 1 and (operand is not args[0] or id(operand) in self.origins)
-                    constant = operand if is_kept else operand * factor  # the function may write into the operand
-                    if operand in self.places:
-                        self.places[constant] = self.places[operand]
-                    yield constant
-        elif name in NORMS:
-            bias = args[3] if len(args) > 3 else kwargs.get("bias")
-            if bias is not None and name == "layer_norm":
-                yield bias
-        elif name in PUTTING:
-            without = [torch.zeros_like(each) if _is_followed(each) else each for each in args]
-            constant = func(*without, **kwargs)
-            if constant.any():
-                self._mark_dependent(constant)
-                yield constant
-
-
-NORMS = frozenset(["layer_norm", "rms_norm"])
-ADDING = frozenset([*PRODUCTS, *ADDITION_SIGNS, *NORMS, *PUTTING])
-
-
-def _is_followed(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
-
-
-def _detached(value: Any) -> Any:
-    """Returns a value, or the values of a tuple or list, with tensors that need no gradient."""
-    if isinstance(value, Tensor):
-        return value.detach() if value.requires_grad else value
-    if type(value) in (tuple, list):
-        return type(value)(map(_detached, value))
-    return value
-
-
-def _frozen_norm(name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
-    """Returns the result of a norm as a function that is linear in its input."""
-    norm = FrozenNorm.of_call(TorchCall(name, func, _detached(args), kwargs, None))
-    assert norm is not None
-    features = args[0]
-    rows = features.reshape(*norm.scale.shape[:-1], norm.width)
-    rows = (rows - rows.mean(-1, keepdim=True) if norm.centres else rows) * norm.scale.to(rows)
-    rows = rows if norm.weight is None else rows * norm.weight
-    result: Tensor = (rows if norm.bias is None else rows + norm.bias.flatten()).reshape(features.shape)
-    return result
-
-
-def routes(
-    model: nn.Module, inputs: Any, token: int, versus: int | None = None, position: int = -1, share: float = SHARE
-) -> Routes:
-    """Computes what each head moves from token to token, with what it adds to a logit through all later layers.
-
-    Args:
-        model: any torch module whose output has logits of tokens.
-        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
-        token: the id of the token whose logit is explained.
-        versus: the id of a token whose logit is subtracted; ``None`` for none.
-        position: the index of the token after which the token is predicted; -1 is the last.
-        share: edges that add less than this share of the logit are left out.
-
-    Raises:
-        AttnvizError: if there are several texts, no logits, or if the routes found do not sum to the logit.
-
-    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", with frozen patterns; Ferrando and
-    Voita 2024, "Information Flow Routes".
-    """
-    args, kwargs = arguments_of(inputs)
-    with restore_afterwards(model):
-        run = attributed_run(model, args, kwargs, position)
-        return routes_of(run, run.parts(token, versus), model, args, kwargs, share)
-
-
-def routes_of(
-    run: AttributedRun,
-    target: LogitParts,
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    share: float = SHARE,
-) -> Routes:
-    """Computes the routes to a logit whose parts are known, by another run of the same inputs.
-
-    The caller restores the model with `restore_afterwards`.
-    """
-    path = run.finder.path
-    edges_by_key: dict[Key, list[_Edges]] = defaultdict(list)
-    for heads in (heads for found in run.finder.heads.values() for heads in found):
-        is_in_encoder = heads.site.part == "encoder" and "decoder_input_ids" in kwargs
-        if not is_in_encoder:  # whose text may have as many tokens
-            edges_by_key[heads.key].append(_Edges(heads, heads.site.kind == "cross"))
-    if not edges_by_key:
-        raise AttnvizError(f"no heads of {run.name} add to its logits; use attnviz ablate, which measures any model")
-    with _without_gradients(model):
-        mode = FrozenMode(ModuleCalls(), {}, model, path.tokens)
+        The caller restores the model with `restore_afterwards`.
+        """
+        model, tokens = finder.model, finder.path.tokens
+        edges_by_key: dict[Key, list[_Edges]] = defaultdict(list)
+        for heads in (heads for found in finder.heads.values() for heads in found):
+            is_in_encoder = heads.site.part == "encoder" and "decoder_input_ids" in kwargs
+            if not is_in_encoder:  # whose text may have as many tokens
+                edges_by_key[heads.key].append(_Edges(heads, heads.site.kind == "cross"))
+        if not edges_by_key:
+            name = type(model).__name__
+            raise AttnvizError(f"no heads of {name} add to its stream; use attnviz ablate, which measures any model")
+        mode = FrozenMode(ModuleCalls(), {}, model, tokens)
         mode.edits = {key: _edit(edges, mode) for key, edges in edges_by_key.items()}
-        with record_calls(mode.calls), mode:
+        with _without_gradients(model), record_calls(mode.calls), mode:
             output = model(*args, **kwargs)
-        _pull_back(output, mode, target)
-    all_edges = [edges for found in edges_by_key.values() for edges in found]
-    return _routes(all_edges, mode, target, share)
+        return cls(finder, mode, [edges for found in edges_by_key.values() for edges in found], output)
+
+    def pull_back(self, end: Tensor, seed: Tensor, is_direct: bool = False) -> None:
+        """Computes what each edge and each constant adds to the number whose gradient at a tensor is ``seed``.
+
+        Args:
+            is_direct: True to count no path through the values of another head.
+        """
+        for constant in self.mode.constants:
+            constant.adds = None
+        for edges in self.edges:
+            edges.sums = None
+        self.mode.is_direct = is_direct
+        torch.autograd.backward(end, seed, retain_graph=True)
+
+    def routes(self, target: LogitParts, share: float) -> Routes:
+        """Returns the routes to a logit whose parts are known."""
+        logits = logits_in(self.output)
+        end = logits if logits is None or logits.requires_grad else self.mode.tanh_input
+        if logits is None or end is None or end.shape != logits.shape:
+            raise AttnvizError(
+                "the logits are not a sum of what heads add; use attnviz ablate, which measures any model"
+            )
+        seed = torch.zeros_like(end).reshape(-1, end.shape[-1])
+        row = target.position if len(seed) == self.mode.tokens else 0
+        seed[row, target.token] += 1
+        if target.versus is not None:
+            seed[row, target.versus] -= 1
+        if end is not logits:  # the logits before the cap are larger by a factor than what enters the tanh
+            seed *= target.logit / float((seed[row].double() * end.detach().reshape(seed.shape)[row].double()).sum())
+        self.pull_back(end, seed.view_as(end))
+
+        amounts = _Amounts.of(self, target.position)
+        stays = np.zeros_like(amounts.read)
+        stream = [amounts.embedding]
+        for row in range(len(self.layers)):
+            stays[row] = stream[row] + amounts.read[row] - amounts.outgoing[row]
+            entering = sum((source[row] for source in amounts.sources.values()), np.zeros(self.mode.tokens))
+            stream.append(stays[row] + amounts.incoming[row] + entering - amounts.read[row])
+        largest_edges, kept = self._largest_edges(max(share * abs(target.logit), LEAST))
+        least = READING_SHARE * abs(target.logit)
+        later = [edge for edge in largest_edges if edge.layer > self.layers[0] and not edge.is_cross]
+        read_edges = [edge for edge in later[:MAX_READS] if abs(edge.adds) >= least]
+        found = Routes(
+            position=target.position,
+            layers=self.layers,
+            logit=target.logit,
+            stream=np.stack(stream),
+            stays=stays,
+            sources=amounts.sources,
+            edges=tuple(largest_edges),
+            reads=tuple(read for edge in read_edges for read in self._reads(edge)),
+            labels=target.key_labels,
+            context_labels=target.context_labels,
+            share=share,
+            kept=kept,
+        )
+        if not found.difference <= TOLERANCE * max(abs(target.logit), 1.0):
+            raise AttnvizError(
+                f"the routes found sum to {found.crossing[0]:.4f} instead of the logit {target.logit:.4f}; use attnviz "
+                "ablate, which measures any model"
+            )
+        return found
+
+    def score_parts(self, layer: int, head: int, query: int) -> ScoreParts:
+        """Returns the scores of a query of a head as sums over what its keys are made of, with the query frozen.
+
+        Raises AttnvizError if the scores are no products of queries and keys that are linear in the stream.
+        """
+        edges = self._edges_of(layer, head)
+        place = head - edges.heads.first_head
+        factors = factors_of(edges.heads.call, range(edges.heads.call.shape[1]))
+        product = self.mode.scores.get(edges.heads.site.module)
+        name = f"the scores of head {layer}.{head}"
+        if factors is None or product is None:
+            raise AttnvizError(f"{name} are not products of queries with keys that are linear in the stream")
+        heads_per_key = factors.shape[1] // factors.keys.shape[1]
+        queries = factors.queries[0, place, query].double()
+        scores = factors.keys[0, place // heads_per_key].double() @ queries * factors.scale
+        with torch.enable_grad():
+            products = product()
+            row = products.reshape(-1, *products.shape[-2:])[place, query]
+        scale = float(scores @ row.detach().double() / row.detach().double().square().sum().clamp(min=LEAST))
+        if len(row) != self.mode.tokens or not torch.allclose(scale * row.double(), scores, rtol=1e-3, atol=1e-3):
+            raise AttnvizError(f"{name} are not the products of queries and keys alone")
+        self.pull_back(row, torch.full_like(row, scale), is_direct=True)
+
+        parts: dict[str, Float64Array] = defaultdict(lambda: np.zeros(self.mode.tokens))
+        sources: dict[str, Any] = {}
+        first_place = min(other.place for other in self.edges)
+        for number, constant in enumerate(self.mode.constants):
+            if constant.adds is None or not constant.adds.any():
+                continue
+            own_layer = self.layer_of(constant.place)
+            match = LAYER.search(constant.place)
+            part = f"{own_layer}.{'mlp' if constant.kind == 'mlp' else match[2] if match else 'other'}"
+            if constant.kind == "bias" and own_layer is not None:
+                part = "biases"
+            elif own_layer is None:
+                part = "embedding" if number < first_place else "other"
+            parts[part] += constant.amounts(self.mode.tokens, query)
+        for other in self.edges:
+            if other.sums is None or other.is_cross:
+                continue
+            for index, sums in enumerate(other.numbers()):
+                part = f"{other.heads.site.layer}.{other.heads.first_head + index}"
+                parts[part] += sums.sum(-1)
+                sources[part] = np.abs(sums).argmax(-1)
+        weights = edges.heads.call.weights(range(edges.heads.call.shape[1]), slice(query, query + 1))[0, place, 0]
+        no_source = np.full(self.mode.tokens, -1)
+        return ScoreParts(
+            layer=layer,
+            head=head,
+            query=query,
+            names=tuple(parts),
+            parts=np.stack(list(parts.values())),
+            sources=np.stack([sources.get(part, no_source) for part in parts]),
+            scores=scores.cpu().numpy(),
+            visible=(weights > 0).cpu().numpy(),
+        )
+
+    def _reads(self, edge: Edge) -> list[Read]:
+        """Returns the earlier edges that make a head look at a key rather than at the other keys, the largest first."""
+        try:
+            found = self.score_parts(edge.layer, edge.head, edge.query)
+        except AttnvizError:
+            return []
+        score = float(found.scores[edge.key])
+        lead = score - float(found.scores[found.visible].mean())
+        margins: list[tuple[float, Read]] = []
+        for name, part, sources in zip(found.names, found.parts, found.sources, strict=True):
+            adds, margin = float(part[edge.key]), float(part[edge.key] - part[found.visible].mean())
+            if sources[edge.key] >= 0 and margin >= REASON_SHARE * abs(lead):
+                layer, _, head = name.partition(".")
+                earlier = Edge(name, int(layer), int(head), edge.key, int(sources[edge.key]), adds)
+                margins.append((margin, Read(edge.name, edge.query, edge.key, score, earlier)))
+        return [read for _, read in sorted(margins, key=lambda reason: -reason[0])][:MAX_REASONS]
+
+    def _edges_of(self, layer: int, head: int) -> _Edges:
+        for edges in self.edges:
+            heads = range(edges.heads.first_head, edges.heads.first_head + edges.heads.call.shape[1])
+            if edges.heads.site.layer == layer and not edges.is_cross and head in heads:
+                return edges
+        raise AttnvizError(f"no output projection of head {layer}.{head} was found")
+
+    def _largest_edges(self, least: float) -> tuple[list[Edge], float]:
+        """Returns the edges of at least a size, the largest first, and their share of the absolute sum of all."""
+        found: list[Edge] = []
+        kept = total = 0.0
+        has_parts = len({edges.heads.site.part for edges in self.edges}) > 1
+        for edges in self.edges:
+            sums, site = edges.numbers(), edges.heads.site
+            total += float(np.abs(sums).sum())
+            for head, query, key in zip(*np.nonzero(np.abs(sums) >= least), strict=True):
+                adds, number = float(sums[head, query, key]), edges.heads.first_head + int(head)
+                name = f"{site.part} {site.layer}.{number}" if has_parts else f"{site.layer}.{number}"
+                found.append(Edge(name, site.layer, number, int(query), int(key), adds, site.module, edges.is_cross))
+                kept += abs(adds)
+        return sorted(found, key=lambda edge: -abs(edge.adds)), kept / total if total else 1.0
+
+    @cached_property
+    def _blocks(self) -> dict[str, int]:
+        """The layers of blocks, by path."""
+        modules, blocks = self.mode.modules, {}
+        for site in (edges.heads.site for edges in self.edges):
+            caller = modules.modules.get(site.module)
+            block = "" if caller is None else modules.block_of(site.module, type(caller)).path
+            if block:
+                blocks[block] = site.layer
+        return blocks
+
+    def layer_of(self, place: str) -> int | None:
+        """Returns the number of the layer of a module or parameter; ``None`` outside of layers."""
+        match = LAYER.search(place)
+        layers = [layer for block, layer in self._blocks.items() if is_within(place, block)]
+        return layers[0] if layers else int(match[1]) if match else None
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of all layers in which something enters the stream."""
+        layers = {self.layer_of(constant.place) for constant in self.mode.constants}
+        layers |= {edges.heads.site.layer for edges in self.edges}
+        return tuple(sorted(layer for layer in layers if layer is not None))
 
 
 @contextmanager
@@ -368,9 +307,10 @@ def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
         for edges in found:
             edges.place, edges.is_followed = len(mode.constants), is_followed
 
-        def receive(gradient: Tensor) -> None:
+        def receive(gradient: Tensor) -> Tensor | None:
             for edges in found:
                 edges.receive(place.matrix(gradient))
+            return torch.zeros_like(gradient) if mode.is_direct else None
 
         followed.register_hook(receive)  # type: ignore[no-untyped-call]
         return replaced(args, operand, followed), replaced(kwargs, operand, followed)
@@ -378,72 +318,10 @@ def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
     return edit
 
 
-def _pull_back(output: Any, mode: FrozenMode, target: LogitParts) -> None:
-    """Computes all gradients of the logit, or of the difference of two; of those before a soft cap, if there is one."""
-    logits = logits_in(output)
-    end = logits if logits is None or logits.requires_grad else mode.tanh_input
-    if logits is None or end is None or end.shape != logits.shape:
-        raise AttnvizError("the logits are not a sum of what heads add; use attnviz ablate, which measures any model")
-    seed = torch.zeros_like(end).reshape(-1, end.shape[-1])
-    row = target.position if len(seed) == mode.tokens else 0
-    seed[row, target.token] += 1
-    if target.versus is not None:
-        seed[row, target.versus] -= 1
-    if end is not logits:  # the logits before the cap are larger by a factor than what enters the tanh
-        seed *= target.logit / float((seed[row].double() * end.detach().reshape(seed.shape)[row].double()).sum())
-    torch.autograd.backward(end, seed.view_as(end))
-
-
-def _routes(all_edges: list[_Edges], mode: FrozenMode, target: LogitParts, share: float) -> Routes:
-    """Returns the routes of what edges and constants add."""
-    position, logit = target.position, target.logit
-    amounts = _Amounts.of(all_edges, mode, position)
-    stays = np.zeros_like(amounts.read)
-    stream = [amounts.embedding]
-    for row in range(len(amounts.layers)):
-        stays[row] = stream[row] + amounts.read[row] - amounts.outgoing[row]
-        entering = sum((source[row] for source in amounts.sources.values()), np.zeros(mode.tokens))
-        stream.append(stays[row] + amounts.incoming[row] + entering - amounts.read[row])
-
-    largest_edges: list[Edge] = []
-    kept = total = 0.0
-    has_parts = len({edges.heads.site.part for edges in all_edges}) > 1
-    for edges in all_edges:
-        sums, site = edges.numbers(), edges.heads.site
-        total += float(np.abs(sums).sum())
-        for head, query, key in zip(*np.nonzero(np.abs(sums) >= max(share * abs(logit), LEAST)), strict=True):
-            adds, number = float(sums[head, query, key]), edges.heads.first_head + int(head)
-            name = f"{site.part} {site.layer}.{number}" if has_parts else f"{site.layer}.{number}"
-            largest_edges.append(
-                Edge(name, site.layer, number, int(query), int(key), adds, site.module, edges.is_cross)
-            )
-            kept += abs(adds)
-    found = Routes(
-        position=position,
-        layers=amounts.layers,
-        logit=logit,
-        stream=np.stack(stream),
-        stays=stays,
-        sources=amounts.sources,
-        edges=tuple(sorted(largest_edges, key=lambda edge: -abs(edge.adds))),
-        labels=target.key_labels,
-        context_labels=target.context_labels,
-        share=share,
-        kept=kept / total if total else 1.0,
-    )
-    if not found.difference <= TOLERANCE * max(abs(logit), 1.0):
-        raise AttnvizError(
-            f"the routes found sum to {found.crossing[0]:.4f} instead of the logit {logit:.4f}; use attnviz ablate, "
-            "which measures any model"
-        )
-    return found
-
-
 @dataclass(frozen=True, eq=False)
 class _Amounts:
     """What enters, leaves and stays in the stream of each token in each layer, each ``(layers, tokens)``."""
 
-    layers: tuple[int, ...]
     embedding: Float64Array  # ``(tokens,)``
     sources: dict[str, Float64Array]
     read: Float64Array  # the part of `sources` that heads read in this layer: the stream before it has none of it
@@ -451,40 +329,26 @@ class _Amounts:
     outgoing: Float64Array  # what self-attention takes from a key
 
     @classmethod
-    def of(cls, all_edges: list[_Edges], mode: FrozenMode, position: int) -> "_Amounts":
+    def of(cls, run: FrozenRun, position: int) -> "_Amounts":
         """Adds up what edges and constants add, by layer and token."""
-        blocks: dict[str, int] = {}  # the layers of blocks, by path
-        for site in (edges.heads.site for edges in all_edges):
-            caller = mode.modules.modules.get(site.module)
-            block = "" if caller is None else mode.modules.block_of(site.module, type(caller)).path
-            if block:
-                blocks[block] = site.layer
-        first_places = {edges.heads.site.layer: edges.place for edges in reversed(all_edges)}
-
-        def layer_of(place: str) -> int | None:
-            match = LAYER.search(place)
-            layers = [layer for block, layer in blocks.items() if is_within(place, block)]
-            return layers[0] if layers else int(match[1]) if match else None
-
-        placed = [(constant, layer_of(constant.place)) for constant in mode.constants]
-        layers = sorted({*first_places, *(layer for _, layer in placed if layer is not None)})
-        shape = len(layers), mode.tokens
-        embedding, read = np.zeros(mode.tokens), np.zeros(shape)
+        first_places = {edges.heads.site.layer: edges.place for edges in reversed(run.edges)}
+        shape = len(run.layers), run.mode.tokens
+        embedding, read = np.zeros(shape[1]), np.zeros(shape)
         sources: dict[str, Float64Array] = defaultdict(lambda: np.zeros(shape))
-        for number, (constant, layer) in enumerate(placed):
-            amounts = constant.amounts(mode.tokens, position)
+        for number, constant in enumerate(run.mode.constants):
+            amounts, layer = constant.amounts(shape[1], position), run.layer_of(constant.place)
             if layer is None and number < min(first_places.values()):
                 embedding += amounts
                 continue
-            row = len(layers) - 1 if layer is None else layers.index(layer)  # after all layers: it enters in the last
+            row = shape[0] - 1 if layer is None else run.layers.index(layer)  # after all layers: it enters in the last
             sources[constant.kind if layer is not None or not constant.depends_on_input else "other"][row] += amounts
             if layer is not None and number < first_places.get(layer, -1):
                 read[row] += amounts
 
         incoming, outgoing = np.zeros(shape), np.zeros(shape)
-        for edges in all_edges:
-            row, sums = layers.index(edges.heads.site.layer), edges.numbers()
-            to_queries, from_keys = sums.sum((0, 2)), sums.sum((0, 1))[: mode.tokens]
+        for edges in run.edges:
+            row, sums = run.layers.index(edges.heads.site.layer), edges.numbers()
+            to_queries, from_keys = sums.sum((0, 2)), sums.sum((0, 1))[: shape[1]]
             if edges.is_cross:
                 sources["context"][row] += to_queries
                 continue
@@ -493,4 +357,46 @@ class _Amounts:
             if not edges.is_followed:
                 sources["values"][row] += from_keys
                 read[row] += from_keys
-        return cls(tuple(layers), embedding, dict(sources), read, incoming, outgoing)
+        return cls(embedding, dict(sources), read, incoming, outgoing)
+
+
+def routes(
+    model: nn.Module, inputs: Any, token: int, versus: int | None = None, position: int = -1, share: float = SHARE
+) -> Routes:
+    """Computes what each head moves from token to token, with what it adds to a logit through all later layers.
+
+    Args:
+        model: any torch module whose output has logits of tokens.
+        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
+        token: the id of the token whose logit is explained.
+        versus: the id of a token whose logit is subtracted; ``None`` for none.
+        position: the index of the token after which the token is predicted; -1 is the last.
+        share: edges that add less than this share of the logit are left out.
+
+    Raises:
+        AttnvizError: if there are several texts, no logits, or if the routes found do not sum to the logit.
+
+    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", with frozen patterns; Ferrando and
+    Voita 2024, "Information Flow Routes".
+    """
+    args, kwargs = arguments_of(inputs)
+    with restore_afterwards(model):
+        run = attributed_run(model, args, kwargs, position)
+        return FrozenRun.of(run.finder, args, kwargs).routes(run.parts(token, versus), share)
+
+
+def score_parts(model: nn.Module, inputs: Any, layer: int, head: int, query: int = -1) -> ScoreParts:
+    """Computes the scores of a query of a head as sums over what its keys are made of.
+
+    Args:
+        model: any torch module with attention.
+        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
+        query: the index of the query; -1 is the last.
+
+    Raises:
+        AttnvizError: if there are several texts, no such head, or scores that are no such sum.
+    """
+    args, kwargs = arguments_of(inputs)
+    with restore_afterwards(model):
+        finder, _ = observed_path(model, args, kwargs, query)
+        return FrozenRun.of(finder, args, kwargs).score_parts(layer, head, finder.path.position)

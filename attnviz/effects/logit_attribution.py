@@ -259,8 +259,20 @@ def attributed_run(
 
     The caller restores the model with `restore_afterwards`.
     """
+    finder, output = observed_path(model, args, kwargs, position)
+    logits, name = logits_in(output), type(model).__name__
+    if logits is None:
+        raise AttnvizError(
+            f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
+        )
+    return AttributedRun(finder, output, finder.path.value(logits), name)
+
+
+def observed_path(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int
+) -> tuple[PathFinder, Any]:
+    """Runs a model once on one text, and returns what observed the path of its token at a position, and the output."""
     refuse_opaque(model)
-    name = type(model).__name__
     token_count = count_tokens(args, kwargs)
     if not -token_count <= position < token_count:
         raise AttnvizError(
@@ -280,13 +292,7 @@ def attributed_run(
     finder.module_calls.keeps_results = False  # which only a run that resumes needs
     for tensor in tensors_in((args, tuple(kwargs.values()))):
         path.value(tensor, is_input=True)
-    output = run_observed(finder, args, kwargs)
-    logits = logits_in(output)
-    if logits is None:
-        raise AttnvizError(
-            f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
-        )
-    return AttributedRun(finder, output, path.value(logits), name)
+    return finder, run_observed(finder, args, kwargs)
 
 
 def _leaves_of_logit(

@@ -20,6 +20,7 @@ from attnviz.base.progress import track
 from attnviz.capture.calls.arguments import bind_dot_product
 from attnviz.capture.flow.products import contraction
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
+from attnviz.effects.frozen_run import SHARE, FrozenRun
 from attnviz.effects.head_sites import (
     CleanRun,
     Edit,
@@ -70,7 +71,7 @@ class Prediction:
     def explain(self, checks: bool = True) -> Why:
         """Returns the sum that the logit is, and with ``checks`` what is lost without its leading parts.
 
-        The model runs once, and with checks at most nine times more; its state is the same before and after.
+        The model runs twice, and with checks at most nine times more; its state is the same before and after.
         """
         with restore_afterwards(self.model):
             run = attributed_run(self.model, self.args, dict(self.kwargs), self.position)
@@ -106,6 +107,12 @@ class Prediction:
                 context_tokens=context,
                 model=run.name,
             )
+            try:
+                frozen_run = FrozenRun.of(run.finder, self.args, self.kwargs)
+                why = replace(why, routes=frozen_run.routes(target, SHARE))
+                del frozen_run  # which holds all gradients
+            except AttnvizError as error:
+                why = replace(why, remarks=(*why.remarks, f"No routes: {error}."))
             return _checked(self, run, why) if checks else why
 
     def measured(self, logits: Tensor, token: int) -> float:

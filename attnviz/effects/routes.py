@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 
 
@@ -26,6 +26,39 @@ class Edge(NamedTuple):
     adds: float
     module: str = ""  # the path of the attention module
     is_cross: bool = False  # True if the key is a token of cross-attention
+
+
+class Read(NamedTuple):
+    """Why a head looks from a query at a key: an earlier edge brought something there that its query looks for."""
+
+    name: str  # the head that looks
+    query: int
+    key: int
+    score: float  # of the query and the key, scaled, without mask and bias
+    earlier: Edge  # an edge into `key`; it adds `adds` to the score
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreParts:
+    """The scores of a query as sums over what its keys are made of: embedding, earlier heads, MLPs and biases.
+
+    This is the K-composition of Elhage et al. 2021. The query and the scales of norms keep their values, and the
+    positions are those of the tokens, so the parts sum to the scores.
+    """
+
+    layer: int
+    head: int
+    query: int
+    names: tuple[str, ...]  # ``embedding``, ``0.1`` for a head, ``0.mlp``, ``biases``
+    parts: Float64Array  # ``(parts, keys)``
+    sources: IntArray  # ``(parts, keys)``, the token from which a head brought most into the key; -1 for other parts
+    scores: Float64Array  # ``(keys,)``, scaled, without mask and bias
+    visible: BoolArray  # ``(keys,)``, True for keys that the query sees
+
+    @property
+    def difference(self) -> float:
+        """The largest absolute difference between a score and the sum of its parts."""
+        return float(np.abs(self.parts.sum(0) - self.scores).max())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,6 +81,7 @@ class Routes:
         edges: the edges of at least `share` of the logit's size, the largest first.
         share: the smallest share of an edge.
         kept: the share of the absolute sum of all edges that `edges` hold.
+        reads: why heads of the largest edges look where they do.
         labels: the labels of the tokens.
         context_labels: the labels of the keys of cross-attention.
     """
@@ -61,6 +95,7 @@ class Routes:
     edges: tuple[Edge, ...]
     share: float
     kept: float
+    reads: tuple[Read, ...] = ()
     labels: tuple[str, ...] = ()
     context_labels: tuple[str, ...] = ()
 
@@ -104,4 +139,5 @@ class Routes:
             "stays": self.stays.tolist(),
             "sources": {kind: amounts.tolist() for kind, amounts in self.sources.items()},
             "edges": [edge._asdict() for edge in self.edges],
+            "reads": [read._asdict() | {"earlier": read.earlier._asdict()} for read in self.reads],
         }

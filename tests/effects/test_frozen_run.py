@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.frozen_run import routes
+from attnviz.effects.frozen_run import routes, score_parts
 from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.effects.routes import Routes
 from attnviz.models.trained import load_model, start_tokens
@@ -149,6 +149,63 @@ def test_edges_equal_the_sum_over_all_paths_of_two_layers(kind: str) -> None:
     for place, adds in expected.items():
         assert found.get(place, 0.0) == pytest.approx(adds, abs=1e-5), place
     assert max(abs(adds) for place, adds in expected.items() if place[0] == 0 and place[2] != LAST) > 0.01
+
+
+@pytest.mark.parametrize("kind", ["biases", "no biases", "gates", "norms after"])
+def test_scores_are_sums_over_embedding_heads_mlps_and_biases_of_what_plain_tensors_say(kind: str) -> None:
+    model, head, query = stack(kind), 2, 6
+    with torch.no_grad():
+        model(IDS)
+        first, second = model.layers
+        assert isinstance(first, Layer)
+        assert isinstance(second, Layer)
+        embedded, middle = (stream[0] for stream in model.streams[:2])
+        normed = second.norms[0](middle)
+        vector = second.query(normed)[query, head * SIZE : (head + 1) * SIZE] * SIZE**-0.5
+        rows = second.key.weight.view(-1, SIZE, WIDTH)[head // 2]
+
+        def scores(features: Tensor) -> Tensor:
+            result: Tensor = scaled_by(second.norms[0], features, middle) @ rows.T @ vector
+            return result
+
+        expected, sources = {"embedding": scores(embedded)}, {}
+        for other in range(HEADS):
+            edges = torch.zeros(TOKENS, TOKENS, WIDTH)  # key of the edge, query of the edge
+            for place in product(range(TOKENS), range(TOKENS)):
+                edges[place[::-1]] = written(first, first.values[0, other, place[1]], other, *place, embedded)
+            expected[f"0.{other}"] = scores(edges.sum(0))
+            sources[f"0.{other}"] = scores(edges).abs().argmax(0)
+        in_all = (second.key(normed)[:, (head // 2) * SIZE :][:, :SIZE]) @ vector
+    found = score_parts(model, IDS, 1, head, query)
+    parts = dict(zip(found.names, found.parts, strict=True))
+    for name, part in expected.items():
+        np.testing.assert_allclose(parts[name], part, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(found.scores, in_all, atol=1e-5)
+    assert found.difference < 1e-5
+    assert set(found.names) == {*expected, "0.mlp"} | ({"biases"} if kind == "biases" else set())
+    for name, tokens in sources.items():
+        np.testing.assert_array_equal(found.sources[found.names.index(name)], tokens)
+    assert (found.sources[found.names.index("0.mlp")] == -1).all()
+    np.testing.assert_array_equal(found.visible, np.arange(TOKENS) <= query)
+
+
+def test_the_induction_circuit_of_the_trained_model_appears_by_itself() -> None:
+    tokens = start_tokens("the cat sat. the cat", "word")
+    found = routes(load_model(), torch.tensor(tokens.ids[None]), 2)
+    labels = tokens.labels
+    assert [(edge.name, labels[edge.key], edge.query) for edge in found.edges[:2]] == [
+        ("1.0", "sat", 6),
+        ("1.1", "sat", 6),
+    ]
+    assert [(read.name, read.key, read.earlier.name, labels[read.earlier.key]) for read in found.reads] == [
+        ("1.0", 3, "0.0", "cat"),
+        ("1.1", 3, "0.0", "cat"),
+    ]
+    for read in found.reads:
+        composition = score_parts(load_model(), torch.tensor(tokens.ids[None]), 1, int(read.name[-1]))
+        part = composition.parts[composition.names.index("0.0")]
+        assert read.earlier.adds == pytest.approx(part[3], abs=1e-5)
+        assert read.score == pytest.approx(composition.scores[3], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,0 +1,271 @@
+"""Runs a model with all frozen that is not linear in the residual stream, so that gradients follow the stream alone.
+
+Attention patterns, scales of norms, gates of attention outputs and MLPs keep their values in this run. What is left is
+linear in the stream at every token, so that the product of a value and its gradient is what it adds. What is not
+linear, such as an MLP's output, has no gradient of its own and enters the stream as a constant.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from attnviz.base.arrays import Float64Array
+from attnviz.capture.assembly.output_path import (
+    ADDITION_SIGNS,
+    COPYING,
+    DIVISIONS,
+    MOVING,
+    MULTIPLICATIONS,
+    NEGATIONS,
+    FrozenNorm,
+)
+from attnviz.capture.assembly.output_projection import added_bias
+from attnviz.capture.flow.functions import TorchCall, tensors_in
+from attnviz.capture.flow.products import PRODUCTS, contraction
+from attnviz.capture.flow.sites import ModuleIndex
+from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
+from attnviz.effects.head_sites import Edit, EditingMode, Key, ModuleCalls
+from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES
+from attnviz.effects.text_run import replaced
+
+# Functions whose result is linear in their inputs, apart from products, sums, norms, and multiplications
+LINEAR = COPYING | MOVING | frozenset((*NEGATIONS, "mean", "sum", "index_select", "index_copy", "index_copy_", "copy_"))
+PUTTING = frozenset(["where", "masked_fill", "masked_fill_", "masked_scatter", "masked_scatter_"])
+WRITING = frozenset(["__setitem__"])
+NORMS = frozenset(["layer_norm", "rms_norm"])
+ADDING = frozenset([*PRODUCTS, *ADDITION_SIGNS, *NORMS, *PUTTING])
+
+
+@dataclass(eq=False)
+class Constant:
+    """What enters the stream from outside of it, with what it adds to the logit at each token."""
+
+    place: str  # the path of the module that computed it, or of the parameter
+    depends_on_input: bool
+    adds: Tensor | None = None  # ``(tokens,)``; ``None`` if the logit does not depend on it
+
+    @property
+    def kind(self) -> str:
+        """The kind of source in a layer."""
+        match = LAYER.search(self.place)
+        if not self.depends_on_input:
+            return "bias"
+        return "other" if match is None or MIXER_NAMES.search(match[2] or "") else "mlp"
+
+    def amounts(self, tokens: int, position: int) -> Float64Array:
+        """Returns what it adds at each token, ``(tokens,)``; a single number belongs to the predicting token."""
+        adds = np.zeros(1) if self.adds is None else self.adds.cpu().numpy()
+        return adds if len(adds) == tokens else np.where(np.arange(tokens) == position, adds.sum(), 0.0)
+
+
+class FrozenMode(EditingMode):
+    """A mode in which gradients follow the residual stream alone, from the embedding of the text on.
+
+    A tensor is followed if it requires a gradient. Functions that are linear in followed tensors give followed ones;
+    all others give tensors without gradient.
+    """
+
+    def __init__(self, calls: ModuleCalls, edits: Mapping[Key, Edit], model: nn.Module, tokens: int) -> None:
+        super().__init__(calls, edits)
+        self.tokens = tokens
+        self.modules = ModuleIndex(model)
+        self.origins = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        self.constants: list[Constant] = []
+        self.is_direct = False  # True while gradients are followed no further than to the heads' outputs
+        # tensors that depend on the text and are not followed, with the path of the module that computed each
+        self.places: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.attended: WeakIdKeyDictionary = WeakIdKeyDictionary()  # outputs of attention, before their projection
+        self.tanh_input: Tensor | None = None  # the followed input of the last tanh, which may cap the logits
+        # the last function of each module, by path, that multiplies followed queries by followed keys
+        self.scores: dict[str, Callable[[], Tensor]] = {}
+
+    def compute(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Calls a function and returns its result, followed if it is linear in what is followed."""
+        tensors = tensors_in((args, tuple(kwargs.values())))
+        followed = [tensor for tensor in tensors if tensor.requires_grad]
+        # with gradients enabled also where none are needed, as views made without may not be written into with them
+        if not followed:
+            with torch.enable_grad():
+                result = func(*args, **kwargs)
+            if name == "embedding" and self._embeds_text(args, kwargs):
+                return self._begin(result)
+            if any(tensor in self.places for tensor in tensors):
+                self._mark_dependent(args[0] if result is None else result)  # a function that writes returns nothing
+            return result
+
+        if name == DOT_PRODUCT or name in PRODUCTS:
+            self._keep_scores(name, func, args, kwargs)
+        arguments = self._linear_arguments(name, args, kwargs)
+        if arguments is None:
+            with torch.enable_grad():
+                result = func(*_detached(tuple(args)), **{key: _detached(value) for key, value in kwargs.items()})
+            if name == "tanh":
+                self.tanh_input = followed[0]
+            self._mark_dependent(result)
+            return result
+        constants = [] if name not in ADDING else list(self._added_constants(name, func, args, kwargs))
+        with torch.enable_grad():
+            result = _frozen_norm(name, func, args, kwargs) if name in NORMS else func(*arguments, **kwargs)
+        self._mark_dependent(result)
+        mixes_tokens = name == DOT_PRODUCT or (name in PRODUCTS and any(tensor in self.places for tensor in tensors))
+        if mixes_tokens or (name not in PRODUCTS and any(tensor in self.attended for tensor in followed)):
+            self.attended.update((tensor, True) for tensor in tensors_in((result,)))
+        if isinstance(result, Tensor):
+            for constant in constants:
+                self.note(result, constant)
+        return result
+
+    def note(self, result: Tensor, constant: Tensor) -> None:
+        """Notes a constant that is added to a followed tensor; gradients later give what it adds."""
+        origin = self.origins.get(id(constant), "")
+        depends_on_input = constant in self.places
+        place = self.places[constant] if depends_on_input else origin or self.running_module
+        entry = Constant(place, depends_on_input)
+        self.constants.append(entry)
+        constant = constant.detach().clone() if not origin else constant  # later functions may write into its memory
+
+        def receive(gradient: Tensor) -> None:
+            rows = (gradient * constant.to(gradient)).sum(-1).double()
+            is_token_axis = [size == self.tokens for size in rows.shape]
+            if any(is_token_axis):
+                rows = rows.movedim(is_token_axis.index(True), 0).reshape(self.tokens, -1).sum(-1)
+            else:  # a single row, that of the predicted token
+                rows = rows.sum().reshape(1)
+            entry.adds = rows if entry.adds is None else entry.adds + rows
+
+        result.register_hook(receive)  # type: ignore[no-untyped-call]
+
+    def _keep_scores(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
+        """Keeps how scores follow from followed keys, with the queries frozen."""
+        if name == DOT_PRODUCT:
+            queries, keys = args[0].detach(), args[1]
+            scores = partial(_product_of_heads, queries, keys)
+        else:
+            product = contraction(name, args, kwargs)
+            if product is None or not (product.left.requires_grad and product.right.requires_grad):
+                return
+            keys = product.right
+            scores = partial(func, *replaced(args, product.left, product.left.detach()), **kwargs)
+        if keys.requires_grad:
+            self.scores[self.running_module] = scores
+
+    @property
+    def running_module(self) -> str:
+        """The path of the running module."""
+        key = self.calls.frames[-1].key  # outer key, id of the module, count
+        return self.modules.names.get(key[1], "") if key else ""
+
+    def _embeds_text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """True if an embedding has a row for each token, and is not that of an encoder's text."""
+        ids = args[0] if args else kwargs["input"]
+        running = [self.modules.names.get(frame.key[1], "").lower() for frame in self.calls.frames if frame.key]
+        is_in_encoder = any("encoder" in name for name in running) and not any("decoder" in name for name in running)
+        return bool(ids.numel() == self.tokens) and not is_in_encoder
+
+    def _begin(self, embedding: Tensor) -> Tensor:
+        """Returns the embedding as a followed tensor, which a model may write into."""
+        with torch.enable_grad():
+            stream = embedding.detach().requires_grad_().clone()
+        self._mark_dependent(embedding)
+        self.note(stream, embedding)
+        return stream
+
+    def _mark_dependent(self, result: Any) -> None:
+        """Notes that the tensors of a result that are not followed depend on the text."""
+        for tensor in tensors_in((result,)):
+            if not tensor.requires_grad and tensor.is_floating_point():
+                self.places[tensor] = self.running_module
+
+    def _linear_arguments(self, name: str, args: Any, kwargs: dict[str, Any]) -> Sequence[Any] | None:
+        """Returns the arguments of a function with frozen factors detached; ``None`` if it is not linear in others."""
+        if name in LINEAR or name in WRITING or name in PUTTING or name in ADDITION_SIGNS:
+            return list(args)
+        if name in NORMS:
+            return list(args) if args and args[0].requires_grad else None
+        if name == DOT_PRODUCT:
+            query, key, *rest = args
+            is_followed = bool(rest) and rest[0].requires_grad
+            return [query.detach(), key.detach(), rest[0], *map(_detached, rest[1:])] if is_followed else None
+        if name in PRODUCTS:
+            product = contraction(name, args, kwargs)
+            is_linear = product is not None and product.left.requires_grad != product.right.requires_grad
+            return list(args) if is_linear else None
+        if name in MULTIPLICATIONS or (name in DIVISIONS and kwargs.get("rounding_mode") is None):
+            for place in (0,) if name in DIVISIONS else (0, 1):
+                variable, factor = args[place], args[1 - place]
+                if isinstance(variable, Tensor) and variable.requires_grad and self._may_freeze(factor, variable):
+                    frozen = list(args)
+                    frozen[1 - place] = _detached(factor)
+                    return frozen
+        return None
+
+    def _may_freeze(self, factor: Any, variable: Tensor) -> bool:
+        """True if a factor is a constant, one number for each token, or the gate of an attention output."""
+        if not isinstance(factor, Tensor) or not (factor.requires_grad or factor in self.places):
+            return True
+        has_one_feature = factor.dim() == 0 or factor.shape[-1] == 1 < variable.shape[-1]
+        return has_one_feature or (variable in self.attended and factor not in self.attended)
+
+    def _added_constants(
+        self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Iterator[Tensor]:
+        """Yields what a function adds to what is linear in the followed tensors."""
+        if name in PRODUCTS:
+            bias = added_bias(name, args, kwargs)
+            if bias is not None and not bias.requires_grad:
+                yield bias
+        elif name in ADDITION_SIGNS:
+            for operand, sign in ((args[0], 1), (kwargs.get("other", args[-1]), ADDITION_SIGNS[name])):
+                if isinstance(operand, Tensor) and not operand.requires_grad:
+                    factor = sign * kwargs.get("alpha", 1) if operand is not args[0] else 1
+                    is_kept = factor == 1 and (operand is not args[0] or id(operand) in self.origins)
+                    constant = operand if is_kept else operand * factor  # the function may write into the operand
+                    if operand in self.places:
+                        self.places[constant] = self.places[operand]
+                    yield constant
+        elif name in NORMS:
+            bias = args[3] if len(args) > 3 else kwargs.get("bias")
+            if bias is not None and name == "layer_norm":
+                yield bias
+        elif name in PUTTING:
+            without = [torch.zeros_like(each) if _is_followed(each) else each for each in args]
+            constant = func(*without, **kwargs)
+            if constant.any():
+                self._mark_dependent(constant)
+                yield constant
+
+
+def _product_of_heads(queries: Tensor, keys: Tensor) -> Tensor:
+    """Returns the products of queries and keys, ``(batch, heads, queries, keys)``; heads may share keys."""
+    return queries @ keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1).mT
+
+
+def _is_followed(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _detached(value: Any) -> Any:
+    """Returns a value, or the values of a tuple or list, with tensors that need no gradient."""
+    if isinstance(value, Tensor):
+        return value.detach() if value.requires_grad else value
+    if type(value) in (tuple, list):
+        return type(value)(map(_detached, value))
+    return value
+
+
+def _frozen_norm(name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+    """Returns the result of a norm as a function that is linear in its input."""
+    norm = FrozenNorm.of_call(TorchCall(name, func, _detached(args), kwargs, None))
+    assert norm is not None
+    features = args[0]
+    rows = features.reshape(*norm.scale.shape[:-1], norm.width)
+    rows = (rows - rows.mean(-1, keepdim=True) if norm.centres else rows) * norm.scale.to(rows)
+    rows = rows if norm.weight is None else rows * norm.weight
+    result: Tensor = (rows if norm.bias is None else rows + norm.bias.flatten()).reshape(features.shape)
+    return result
