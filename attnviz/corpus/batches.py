@@ -224,21 +224,25 @@ class CorpusPictures:
                 self._skip(REFUSED, f"{name!r} is left out: {error}")
                 continue
             has_read_any = True
-            tokens_without_picture = Tokens.of_text(
-                text="",
-                labels=tokens.labels,
-                ids=tokens.ids,
-                offsets=np.zeros((len(tokens), 2), dtype=np.int64),
-                words=np.full(len(tokens), -1, dtype=np.int64),
-                special=tokens.special,
-            )
-            yield CorpusText(name, 0, digest, tokens_without_picture, image)
+            yield CorpusText(name, 0, digest, without_picture(tokens), image)
 
     def _skip(self, reason: str, line: str) -> None:
         """Counts a picture that is skipped for a reason, and reports it with a line."""
         self.skipped[reason] += 1
         if self.report is not None:
             self.report(line)
+
+
+def without_picture(tokens: Tokens) -> Tokens:
+    """Returns the tokens of a picture with their labels alone, as a survey keeps them."""
+    return Tokens.of_text(
+        text="",
+        labels=tokens.labels,
+        ids=tokens.ids,
+        offsets=np.zeros((len(tokens), 2), dtype=np.int64),
+        words=np.full(len(tokens), -1, dtype=np.int64),
+        special=tokens.special,
+    )
 
 
 def _digest_of(image: ImageSource) -> str:

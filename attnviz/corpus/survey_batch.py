@@ -16,7 +16,7 @@ from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.model_calls import run_model
 from attnviz.capture.options import CaptureOptions
-from attnviz.corpus.batches import Batch, SurveyOptions
+from attnviz.corpus.batches import Batch, SurveyOptions, without_picture
 from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins
 from attnviz.corpus.survey import Examples, Survey
@@ -230,7 +230,10 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
     """Returns the survey of a batch that holds one picture."""
     [window] = batch.windows
     recording = reader.record(Example(image=window.text.image), options.selection)
-    measurements = measure_picture(self_attention(recording), options.metrics)
+    calls = self_attention(recording)
+    if not len(window.tokens):  # those of a module of any kind are known once it has run
+        batch = batch._replace(windows=[window._replace(tokens=without_picture(calls[0].query_tokens))])
+    measurements = measure_picture(calls, options.metrics)
     measurements = measurements._replace(silent_layers=recording.silent_layers)
     return _survey_of_measurements(measurements, reader.name, batch, options)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
@@ -100,6 +101,24 @@ class Fails(Model):
 
 def fails_later():
     return Fails(), Letters()
+
+
+class Vision(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches, self.attention = nn.Conv2d(3, 16, 8, 8), nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, pixels):
+        patches = self.patches(pixels).flatten(2).mT
+        return patches + self.attention(patches, patches, patches)[0]
+
+
+def vision():
+    def transform(picture):
+        pixels = torch.tensor(list(picture.resize((32, 24)).tobytes())).view(24, 32, 3)
+        return pixels.permute(2, 0, 1)[None] / 255
+
+    return Vision(), transform
 """
 TEXT, MODEL = "it rains", ("--model", "mine.py:build")
 
@@ -111,6 +130,9 @@ def mine(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sources, "_named_models", set())
     sources._built_model.cache_clear()
     (in_folder / "mine.py").write_text(SOURCE)
+    (in_folder / "pictures").mkdir()
+    for path in ("picture.png", "pictures/one.png", "pictures/two.png"):
+        Image.linear_gradient("L").convert("RGB").save(in_folder / path)
     (in_folder / "texts.txt").write_text("it rains\nit rained\nno rain falls here\n")
     yield in_folder / "mine.py"
     sources._built_model.cache_clear()
@@ -134,10 +156,15 @@ def runs() -> int:
         (("survey", "texts.txt", "-o", "all.safetensors"), "all.safetensors"),
         (("heads", "--types"), "induction"),
         (("show", TEXT, "--json"), '"model": "mine.py:build"'),
+        (("show", "picture.png", "--heads", "0.1"), "in head 0.1 of mine.py:vision"),
+        (("heads", "picture.png"), "2 heads in mine.py:vision"),
+        (("ablate", "picture.png"), "cosine"),
+        (("survey", "pictures", "-o", "all.safetensors"), "all.safetensors"),
     ],
 )
 def test_every_command_runs_the_model_once(attnviz: Streams, words: tuple[str, ...], shown: str) -> None:
-    assert shown in attnviz.words(*words, *MODEL)
+    model = ("--model", "mine.py:vision") if "picture" in words[1] else MODEL
+    assert shown in attnviz.words(*words, *model)
     assert runs() == 1
     assert "printed by the file" in attnviz.err
 
@@ -170,6 +197,13 @@ def test_a_survey_of_a_module_without_a_mask_has_no_padding(attnviz: Streams) ->
     for index, head in enumerate(means):
         single = [text[index]["values"]["entropy"] for text in of_texts]
         assert head["values"]["entropy"] == pytest.approx(np.mean(single), abs=1e-5)
+
+
+def test_a_survey_of_pictures_keeps_the_patches_that_a_module_has_once_it_ran(attnviz: Streams) -> None:
+    attnviz.run("survey", "pictures", "--model", "mine.py:vision", "-o", "all.safetensors")
+    survey = load_survey("all.safetensors")
+    assert {text.tokens.labels[-1] for text in survey.examples.texts.values()} == {"r2c3"}
+    assert survey.tokens == 2 * 12
 
 
 @pytest.mark.parametrize(
