@@ -24,7 +24,7 @@ def why(
     The logit is exactly the sum of what each head moves from each token, and of what MLPs, embedding and biases add,
     with patterns and the scales of norms frozen at their values in this run. What a part adds directly is no cause, so
     the model also runs without the leading heads, and with the leading token hidden from the predicting one, beside as
-    many heads and other tokens drawn at random. The model runs twice, with checks at most eleven times; it is the same
+    many heads and other tokens drawn at random. The model runs twice, with checks at most twelve times; it is the same
     before and after.
 
     Args:

@@ -71,7 +71,7 @@ class Prediction:
     def explain(self, checks: bool = True) -> Why:
         """Returns the sum that the logit is, and with ``checks`` what is lost without its leading parts.
 
-        The model runs twice, and with checks at most nine times more; its state is the same before and after.
+        The model runs twice, and with checks at most ten times more; its state is the same before and after.
         """
         with restore_afterwards(self.model):
             run = attributed_run(self.model, self.args, dict(self.kwargs), self.position)

@@ -116,7 +116,7 @@ def test_a_contrast_is_the_difference_of_two_logits_part_by_part() -> None:
         attnviz.why(model, IDS, 7, 7)
 
 
-def test_a_sum_and_its_routes_take_two_runs_and_checks_nine_more_which_change_nothing() -> None:
+def test_a_sum_and_its_routes_take_two_runs_and_checks_ten_more_which_change_nothing() -> None:
     model = model_of("LlamaForCausalLM", GROUPED | {"max_position_embeddings": 600})
     ids = torch.arange(512)[None] % 47 + 3
     calls: list[nn.Module] = []
@@ -125,7 +125,7 @@ def test_a_sum_and_its_routes_take_two_runs_and_checks_nine_more_which_change_no
     assert attnviz.why(model, ids, checks=False).checks == ()
     assert len(calls) == 2
     checks = attnviz.why(model, ids).checks
-    assert len(calls) == 2 + 2 + 9
+    assert len(calls) == 2 + 2 + 10
     assert [len(check.controls) for check in checks] == [DRAWS, DRAWS]
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
 
