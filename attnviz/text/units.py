@@ -8,7 +8,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.media.text import Text
+from attnviz.media.image import Image
+from attnviz.media.text import EMPTY_TEXT, Text
 from attnviz.text.characters import WORDS, first_visible, visible_characters
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import (
@@ -30,6 +31,7 @@ from attnviz.text.places import spaces_before
 from attnviz.text.tokens import VISIBLE_SIGNS, Tokens, first_words, readable_label, visible_label
 
 SIGNS = tuple(VISIBLE_SIGNS.values())
+COVERED = 0.75  # the least share of a rectangle in a picture that the patches of a unit cover
 MAX_WORD_CHARACTERS = 1000  # of a word; its label needs no more
 
 
@@ -137,6 +139,11 @@ class Units(Groups):
             for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
                 places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
                 reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
+            if isinstance(token_medium, Image):  # scattered patches have no place: a rectangle around them is of others
+                areas = np.prod(tokens.places[tokens_of_medium, half:] - tokens.places[tokens_of_medium, :half], axis=1)
+                covered = np.bincount(units_of_tokens, areas, len(self))
+                scattered = (covered > 0) & (covered < COVERED * np.prod(places[:, half:] - places[:, :half], axis=1))
+                medium[scattered], places[scattered] = -1, 0
         # White space at the ends of a text belongs to its place only if the label shows it.
         shows_blanks = np.array([label.startswith(SIGNS) or label.endswith(SIGNS) for label in self.labels], dtype=bool)
         firsts = first_visible(tokens.text, places[:, :2])
@@ -144,7 +151,10 @@ class Units(Groups):
         visible = visible_characters(tokens.text)
         places[trimmed, 0] = firsts[trimmed]
         places[trimmed, 1] = visible[np.searchsorted(visible, places[trimmed, 1]) - 1] + 1
-        return replace(tokens.take(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
+        media = tokens.media
+        if isinstance(tokens.canvas, Image) and (medium < 0).all():  # nothing is left to draw over the picture
+            media, places = (EMPTY_TEXT,), places[:, : EMPTY_TEXT.place_size]
+        return replace(tokens.take(self.starts), labels=self.labels, ids=ids, media=media, medium=medium, places=places)
 
 
 @lru_cache(maxsize=8)

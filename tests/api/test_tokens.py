@@ -28,6 +28,22 @@ def test_groups_join_the_weights_of_their_tokens() -> None:
     assert maps.window((0,), slice(0, 1), slice(0, 3)).weights[0, 0] == pytest.approx([0.1, 0.5, 0.4])
 
 
+@pytest.mark.parametrize(
+    ("groups", "medium", "place"),
+    [
+        ([0, 0, 1, 1], [0, 0], [0, 0, 20, 10]),
+        ([0, 1, 1, 0], [-1, 0], [0, 0, 0, 0]),  # a rectangle around the first group would hold the second
+        ([0, 1, 0, 1], [-1, -1], [0, 0]),
+    ],
+)
+def test_only_a_group_of_patches_side_by_side_has_a_place(groups: Any, medium: Any, place: Any) -> None:
+    strips = [(left, 0, left + 10, 10) for left in range(0, 40, 10)]
+    axis = attnviz.tokens("abcd", image=PICTURE, boxes=strips, groups={"part": groups})
+    keys = uniform(axis).by("part").maps[0].key_tokens
+    assert keys.medium.tolist() == medium
+    assert keys.places[0].tolist() == place
+
+
 def test_queries_and_keys_of_arrays_keep_axes_of_their_own() -> None:
     keys = attnviz.tokens("abcd", image=PICTURE, boxes=BOXES)
     [maps] = uniform(keys, attnviz.tokens(["object 1", "object 2"])).maps
