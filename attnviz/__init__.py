@@ -7,6 +7,7 @@ from attnviz.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from attnviz.api.ablation import ablate as ablate
+    from attnviz.api.derived import contacts as contacts
     from attnviz.api.derived import contributions as contributions
     from attnviz.api.derived import from_arrays as from_arrays
     from attnviz.api.derived import steps as steps
@@ -44,6 +45,7 @@ EXPORTS = {
     "add_metric": "attnviz.metrics.own_metric:add_metric",
     "ablate": "attnviz.api.ablation:ablate",
     "build_report": "attnviz.report.build:build_report",
+    "contacts": "attnviz.api.derived:contacts",
     "contributions": "attnviz.api.derived:contributions",
     "draw": "attnviz.api.drawing:draw",
     "explanation": "attnviz.explain.explain:explanation",

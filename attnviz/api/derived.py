@@ -12,6 +12,7 @@ from attnviz.text.selection import Selection
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnviz.base.arrays import Float64Array
     from attnviz.maps.recording import Recording
     from attnviz.metrics.steps import DecodingSteps
 
@@ -76,6 +77,39 @@ def contributions(
     with record(source, layers, heads, stop=True, dense=dense, values=True) as recording, torch.no_grad():
         run_model(source, inputs)
     return drawable(contributions_of(recording))
+
+
+def contacts(recording: "Recording", heads: str | None = None) -> "Float64Array":
+    """Returns how strongly heads connect each pair of tokens: the contacts of a protein that attention predicts.
+
+    ``attnviz heads --reference known.pairs`` compares them with known pairs, head by head.
+
+    Args:
+        recording: the recording of one text.
+        heads: heads as ``4.11,9.6``, whose mean attention counts; ``None`` for all.
+
+    Returns:
+        ``(tokens, tokens)``, without special tokens: a_ij − a_i a_j / a, where a_ij is attention in both directions,
+        a_i its sum over a row, and a that over all.
+
+    Raises:
+        AttnvizError: if there are no such heads, several texts, or cross-attention.
+
+    Source: Rao et al. 2020, "Transformer protein language models are unsupervised structure learners"; the correction
+    is that of Dunn et al. 2008.
+
+    Example:
+        >>> import attnviz, torch
+        >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> with attnviz.record(module, tokens=attnviz.tokens("EVQLV")) as recording:
+        ...     output = module(torch.rand(1, 5, 8))
+        >>> attnviz.contacts(recording, "0.1").shape
+        (5, 5)
+    """
+    from attnviz.maps.heads import chosen_heads
+    from attnviz.metrics.contacts import contact_scores
+
+    return contact_scores([(head.maps, head.head) for head in chosen_heads(recording, Selection.parse(heads=heads))])
 
 
 def steps(

@@ -240,7 +240,7 @@ def heads(
     types: declared.KnownTypes = False,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
-    from attnviz.cli.runs import add_own_metrics, read_texts, record
+    from attnviz.cli.runs import add_own_metrics, read_reference, read_texts, record
 
     refuse_output(output, "atlas")
     if types:
@@ -278,7 +278,7 @@ def heads(
         if effects is not None:
             raise AttnvizError(f"{option('effects')} needs the heads of a text, and this is a survey; leave it out")
         if reference is not None:
-            raise AttnvizError(f"{option('reference')} needs the words of a sound, and this is a survey; leave it out")
+            raise AttnvizError(f"{option('reference')} needs one text or sound, and this is a survey; leave it out")
         deliver(survey_heads_report(survey, options), output)
         return
     table = None
@@ -297,10 +297,8 @@ def heads(
         layers = [maps for recording in recordings for maps in recording.maps]
         recorded_heads = {maps.known_head(head).name for maps in layers for head in maps.heads}
         refuse_other_heads(table, str(effects), recorded_heads)
-    from attnviz.media.timed_words import read_words
-
-    reference_words = None if reference is None else read_words(reference)
-    deliver(heads_report(recordings, options, table, reference_words), output)
+    known = None if reference is None else read_reference(reference)
+    deliver(heads_report(recordings, options, table, known), output)
 
 
 @command()

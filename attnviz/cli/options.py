@@ -154,7 +154,11 @@ EffectsFile = Annotated[
 ]
 ReferenceFile = Annotated[
     Path | None,
-    Option("Measure how well heads align words with a file's times (WebVTT, or Whisper's JSON).", panel="Input"),
+    Option(
+        "Compare heads with a file: alignment with words and their times (WebVTT, or Whisper's JSON), or contacts with "
+        "known pairs of tokens (NAME.pairs, two numbers on each line).",
+        panel="Input",
+    ),
 ]
 KnownTypes = Annotated[
     bool,

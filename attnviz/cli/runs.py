@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from attnviz.effects.unit_effects import UnitEffects
     from attnviz.effects.why import Why
     from attnviz.maps.recording import Recording
+    from attnviz.media.timed_words import TimedWord
+    from attnviz.metrics.contacts import KnownPairs
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.settings import ModelSettings
@@ -215,6 +217,14 @@ def read_batch(path: Path, input: Input) -> list[str]:
             "number"
         )
     return texts
+
+
+def read_reference(path: Path) -> "KnownPairs | tuple[TimedWord, ...]":
+    """Returns what heads are compared with: the known pairs of tokens, or the words with their seconds, of a file."""
+    from attnviz.media.timed_words import read_words
+    from attnviz.metrics.contacts import PAIRS_SUFFIX, read_pairs
+
+    return read_pairs(path) if path.suffix == PAIRS_SUFFIX else read_words(path)
 
 
 def read_comparison(other: str | None, second: str | None) -> Subject | None:

@@ -38,12 +38,18 @@ from attnviz.text.named_groups import TOKENS
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
     from attnviz.media.timed_words import TimedWord
+    from attnviz.metrics.contacts import KnownPairs
 
 FIRST_SHOWN = """
-alignment lag
+alignment lag contacts by-chance pair-rank
 effect moved retrieval lift lookback on-picture spatial-entropy border mass-60
 sink previous induction entropy self duplicate next distance special pair
 """.split()
+CONTACT_MEASURES = ("contacts", "by-chance", "pair-rank")
+CONTACTS_REMARK = (
+    "Pairs are at least 6 tokens apart, and ranked by attention in both directions less what the sums of rows and "
+    "columns explain (APC); the strongest are as many as tokens, or as the reference has."
+)
 SHARES = "Metrics are measured on contributions divided by the sum of their row; “moved” is the mean of these sums."
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
@@ -57,11 +63,12 @@ def heads_report(
     recordings: tuple[Recording, ...],
     options: ReportOptions,
     effects: "Effects | None" = None,
-    reference: "Sequence[TimedWord] | None" = None,
+    reference: "Sequence[TimedWord] | KnownPairs | None" = None,
 ) -> HeadsReport:
     """Builds the report of the selected heads' numbers, as means over the texts.
 
-    Effects, norms of contributions, shares of the last unit and alignment each add columns if they are asked for.
+    Effects, norms of contributions, shares of the last unit and a comparison with a reference each add columns if they
+    are asked for.
     """
     extra_frames = [] if effects is None else [effects.frame]
     refuse_unlistable(options, effects)
@@ -90,11 +97,11 @@ def heads_report(
     if options.grouping.units != TOKENS:
         last_unit_sentence, last_unit_frame = summarize_last_unit(recordings, heads, options.grouping)
         extra_frames.append(last_unit_frame)
-    alignment = _alignment_columns(recordings, heads, options, reference)
-    alignment_remark = ""
-    if alignment is not None:
-        alignment_frame, alignment_remark = alignment
-        extra_frames.append(alignment_frame)
+    reference_columns = _reference_columns(recordings, heads, options, reference)
+    reference_remark = ""
+    if reference_columns is not None:
+        reference_frame, reference_remark = reference_columns
+        extra_frames.append(reference_frame)
     # an unknown measure is refused before the heads are measured
     extra_measures = [measure for extra_frame in reversed(extra_frames) for measure in extra_frame.measures]
     refuse_unknown_measures(options.sort, options.filter, extra_measures)
@@ -107,7 +114,7 @@ def heads_report(
         *([SHARES] if options.of == CONTRIBUTIONS else []),
         *([effect_remark(effects)] if effects else []),
         *([last_unit_sentence] if last_unit_sentence else []),
-        *([alignment_remark] if alignment_remark else []),
+        *([reference_remark] if reference_remark else []),
         *remarks,
     )
     about = origin(recordings[0]) | ({"text": ""} if text_count > 1 else {})
@@ -129,26 +136,36 @@ def refuse_unlistable(options: ReportOptions, effects: "Effects | None" = None) 
         raise AttnvizError(
             f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
-    if options.grouping.units == TOKENS and not _names_alignment(options):  # which have columns of their own
+    if options.grouping.units == TOKENS and not _names_of_reference(options):  # whose columns come later
         extra_measures = () if effects is None else effects.frame.measures
         moved = (MOVED,) if options.of == CONTRIBUTIONS else ()
         refuse_unknown_measures(options.sort, options.filter, (*moved, *extra_measures))
 
 
-def _names_alignment(options: ReportOptions) -> bool:
-    """True if heads are sorted or filtered by how they align words with a sound."""
-    return any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
+def _names_of_reference(options: ReportOptions) -> set[str]:
+    """Returns the names of measures against a reference by which heads are sorted or filtered."""
+    wanted = f"{options.sort or ''} {options.filter or ''}"
+    return {name for name in ("alignment", "lag", *CONTACT_MEASURES) if name in wanted}
 
 
-def _alignment_columns(
+def _reference_columns(
     recordings: tuple[Recording, ...],
     heads: list[tuple[LayerMaps, int]],
     options: ReportOptions,
-    reference: "Sequence[TimedWord] | None",
+    reference: "Sequence[TimedWord] | KnownPairs | None",
 ) -> tuple[HeadFrame, str] | None:
-    """Returns a frame with alignment and lag of the heads, and a remark on the reference words."""
-    if reference is None and not _names_alignment(options):
+    """Returns a frame of what a reference tells of the heads, alignment or contacts, and a remark on it."""
+    names = _names_of_reference(options)
+    if reference is None and not names:
         return None
+    from attnviz.metrics.contacts import KnownPairs, contacts_frame
+
+    if isinstance(reference, KnownPairs):
+        if len(recordings) > 1 or len({maps.item for maps, _ in heads}) > 1:
+            raise AttnvizError("contacts are those of one sequence, and there are several; give them one by one")
+        return contacts_frame(heads, reference), CONTACTS_REMARK
+    if names & set(CONTACT_MEASURES):
+        raise AttnvizError(f"contacts are compared with known pairs; give {option('reference', 'known.pairs')}")
     from attnviz.metrics.alignment import aligned_words, alignment_frame, alignment_heads, is_aligned
 
     if len(recordings) > 1 or not any(is_aligned(maps) for maps, _ in heads):
