@@ -5,8 +5,10 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any
 
 from benchmarks.timing import Pair, pair_commands, pair_functions, report
@@ -31,6 +33,7 @@ def main() -> None:
     """Prints a line for each limit; with an argument, measures the memory of one variant."""
     measure_short()
     measure_generation()
+    measure_training()
     for tokens in LENGTHS:
         measure(tokens)
     measure_command()
@@ -64,6 +67,54 @@ def measure_generation() -> None:
 
     pair = pair_functions(generate_recorded, generate, runs=SHORT_RUNS)
     report(f"{SHORT} + {GENERATED} tokens generated: all / bare", pair, 1.3)
+
+
+def measure_training() -> None:
+    """Measures a training step and its recording, a forward pass beside it, and one in another thread meanwhile."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    import attnviz
+
+    torch.set_num_threads(1)
+    model: Any = GPT2LMHeadModel(GPT2Config(n_layer=6, n_embd=384, n_head=6, vocab_size=2000))
+    optimizer = torch.optim.AdamW(model.parameters())
+    ids = torch.randint(0, 2000, (8, 128))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+
+    def recorded(**options: Any) -> None:
+        with attnviz.record(model, **options):
+            step()
+
+    def probe(**options: Any) -> None:
+        with attnviz.record(model, **options), torch.no_grad():
+            model(ids[:1])
+
+    def short_passes() -> None:
+        with torch.no_grad():
+            for _ in range(SHORT_RUNS):
+                model(ids[:1, :SHORT])
+
+    def short_passes_beside_a_block() -> None:
+        with attnviz.record(model, layers=[0]), torch.no_grad():
+            model(ids[:1, :SHORT])
+            thread = Thread(target=short_passes)
+            thread.start()
+            thread.join()
+
+    for what, function, limit in (
+        ("recorded training step / bare step", recorded, 1.3),
+        ("one head of it / bare step", partial(recorded, layers=[5], heads=[0]), 1.1),
+        ("one text beside it / bare step", probe, 0.2),
+        ("layer 0 of one text, then stop / bare step", partial(probe, layers=[0], stop=True), 0.05),
+    ):
+        report(f"training: {what}", pair_functions(function, step, runs=RUNS), limit)
+    pair = pair_functions(short_passes_beside_a_block, short_passes, runs=SHORT_RUNS)
+    report(f"{SHORT} tokens in another thread, a block open / none", pair, 2.2)
 
 
 def measure(tokens: int) -> None:

@@ -9,9 +9,9 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_co
 extensions += [f"tools.docs.{name}" for name in ("live", "menu", "notebooks", "flags", "types")]
 attnviz_menu = {
     "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides tutorials/own-module "
-    "tutorials/server tutorials/corpus tutorials/course tutorials/conversations",
-    "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech replay arrays "
-    "defaults",
+    "tutorials/server tutorials/corpus tutorials/course tutorials/conversations tutorials/protein",
+    "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech own-model "
+    "live replay arrays defaults",
     "Reference": "reference/command-line reference/python models data gallery glossary",
     "Explanation": "explanation length notes architecture",
 }
