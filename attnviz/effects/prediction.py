@@ -4,7 +4,7 @@ One run gives the sum. Each check is a run more: without the leading heads, and 
 token that predicts, each beside as many heads or another token, drawn at random.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -36,12 +36,14 @@ from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.measures import logits_in
 from attnviz.effects.text_run import TextRun, replaced
 from attnviz.effects.why import Candidate, Check, Source, Why
+from attnviz.media.text import Text
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import Tokens
 
 CANDIDATES = 5  # next tokens that are listed
 DRAWS = 4  # controls of each check; with both checks at most 10 runs, the first one included
+LEAST_OF_PATCH = 0.25  # a patch, or a frame, is hidden with the largest if it adds this share of what that one adds
 CONTROL_SEED = 0  # of the draws, so that the same text has the same controls
 
 
@@ -152,9 +154,10 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
                 name = "+".join(part.name for part in parts)
                 runs.append(("heads", name, partial(_output_without, text_run, names)))
     if source is not None:
-        for key in (source.index, *_other_tokens(source, why, draws)):
-            hide = partial(output_hiding, prediction, run, key, source.is_context)
-            runs.append(("source", str(key), hide))
+        hidden = _hidden_keys(source, why)
+        for keys in (hidden, *_other_keys(hidden, source.is_context, why, draws)):
+            hide = partial(output_hiding, prediction, run, keys, source.is_context)
+            runs.append(("source", str(min(keys)), hide))
 
     intact = prediction.measured(run.logits, token)
     losses: dict[str, list[tuple[str, float]]] = {}
@@ -174,7 +177,10 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
         if kind == "heads":
             checks.append(Check("heads", tuple(part.name for part in heads), lost, lost_without, drawn))
         elif source is not None:
-            checks.append(Check("source", (source.label,), lost, lost_without, drawn, source.index, source.is_context))
+            axis = why.context_tokens if source.is_context else why.tokens
+            assert axis is not None
+            labels = tuple(axis.labels[key] for key in hidden)
+            checks.append(Check("source", labels, lost, lost_without, drawn, source.index, source.is_context))
     return replace(why, checks=tuple(checks), remarks=(*why.remarks, *remarks))
 
 
@@ -208,39 +214,59 @@ def _other_sets(
     return [tuple(others[index] for index in chosen) for chosen in sets]
 
 
-def _other_tokens(source: Source, why: Why, draws: np.random.Generator) -> list[int]:
-    """Returns at most `DRAWS` other tokens that the predicting token sees, without sinks and itself, at random."""
+def _hidden_keys(source: Source, why: Why) -> tuple[int, ...]:
+    """Returns the token of a source; in a sound or a picture, also others that add much, since each is a small part."""
     axis = why.context_tokens if source.is_context else why.tokens
     assert axis is not None
-    is_eligible = ~axis.special if source.is_context else ~why.is_sink
-    sums = np.zeros(len(axis), dtype=bool)
+    medium = axis.medium[source.index]
+    if medium < 0 or isinstance(axis.media[medium], Text):
+        return (source.index,)
+    sums = why.context_sources if source.is_context else why.sources
+    is_large = (sums >= LEAST_OF_PATCH * source.adds) & (axis.medium == medium)
+    order: list[int] = np.argsort(-sums, kind="stable").tolist()
+    return tuple(key for key in order if is_large[key])
+
+
+def _other_keys(
+    hidden: tuple[int, ...], is_context: bool, why: Why, draws: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """Returns at most `DRAWS` sets of as many other tokens that the predicting token sees, without sinks and itself.
+
+    Several tokens keep their distances: they are moved along the axis.
+    """
+    axis = why.context_tokens if is_context else why.tokens
+    assert axis is not None
+    is_seen = np.zeros(len(axis), dtype=bool)
     for part in why.target.heads:
-        if part.keys is not None and part.is_cross == source.is_context:
+        if part.keys is not None and part.is_cross == is_context:
             count = min(len(part.keys), len(axis))
-            sums[:count] |= part.keys[:count] != 0
-    is_eligible = is_eligible & sums
-    leading = [leader.index for leader in why.leading_sources if leader.is_context == source.is_context]
-    is_eligible[leading] = False
-    if not source.is_context:
+            is_seen[:count] |= part.keys[:count] != 0
+    is_eligible = is_seen & ~(axis.special if is_context else why.is_sink)
+    is_eligible[list(hidden)] = False
+    is_eligible[[source.index for source in why.leading_sources if source.is_context == is_context]] = False
+    if not is_context:
         is_eligible[why.position] = False
-    others = np.flatnonzero(is_eligible)
-    chosen: list[int] = draws.choice(others, min(DRAWS, len(others)), replace=False).tolist()
-    return chosen
+    first = min(hidden)
+    offsets = np.array([key - first for key in hidden])
+    starts = np.arange(len(axis) - int(offsets.max()))
+    starts = starts[is_eligible[starts[:, None] + offsets].all(axis=1)]
+    chosen: list[int] = draws.choice(starts, min(DRAWS, len(starts)), replace=False).tolist()
+    return [tuple((start + offsets).tolist()) for start in chosen]
 
 
 class _CannotHide(Exception):
     """A token cannot be hidden from another in this model; the message is a sentence that says why."""
 
 
-def output_hiding(prediction: Prediction, run: AttributedRun, key: int, is_context: bool) -> Any:
-    """Returns the model's output if the predicting token sees one key in no layer."""
+def output_hiding(prediction: Prediction, run: AttributedRun, keys: Sequence[int], is_context: bool = False) -> Any:
+    """Returns the model's output if the predicting token sees some keys in no layer."""
     finder = run.finder
     parts = {heads.site.part for calls in finder.heads.values() for heads in calls}
     places = [
         place for place in finder.attention if place.site.part in parts and (place.site.kind == "cross") == is_context
     ]
     hidden: set[Key] = set()
-    edits = {place.key: _hiding_edit(place, finder.path.position, key, hidden) for place in places}
+    edits = {place.key: _hiding_edit(place, finder.path.position, list(keys), hidden) for place in places}
     calls = ModuleCalls()
     with record_calls(calls), EditingMode(calls, edits):
         output = prediction.model(*prediction.args, **prediction.kwargs)
@@ -250,11 +276,11 @@ def output_hiding(prediction: Prediction, run: AttributedRun, key: int, is_conte
     return output
 
 
-def _hiding_edit(place: AttentionPlace, query: int, key: int, hidden: set[Key]) -> Edit:
-    """Returns the edit that hides a key from a query in one attention call, and notes in ``hidden`` that it did.
+def _hiding_edit(place: AttentionPlace, query: int, keys: list[int], hidden: set[Key]) -> Edit:
+    """Returns the edit that hides keys from a query in one attention call, and notes in ``hidden`` that it did.
 
-    A kernel gets a mask. Of attention written by hand, the key's weight goes to the other keys in proportion, which is
-    the softmax without it.
+    A kernel gets a mask. Of attention written by hand, the keys' weight goes to the other keys in proportion, which is
+    the softmax without them.
     """
     shape = (place.queries, place.keys)
 
@@ -268,15 +294,15 @@ def _hiding_edit(place: AttentionPlace, query: int, key: int, hidden: set[Key]) 
                 mask = torch.ones(shape, dtype=torch.bool, device=arguments["query"].device)
                 mask = mask.tril() if arguments["is_causal"] else mask
             mask = mask.expand(*mask.shape[:-2], *shape).clone()
-            mask[..., query, key] = False if mask.dtype == torch.bool else -torch.inf
+            mask[..., query, keys] = False if mask.dtype == torch.bool else -torch.inf
             hidden.add(place.key)
             return (), arguments | {"attn_mask": mask, "is_causal": False}
         product = contraction(name, args, kwargs)
         if product is None or product.left.shape[-2:] != shape:
             return args, kwargs
         weights = product.left.clone()
-        weights[..., query, :] /= 1 - weights[..., query, key, None]
-        weights[..., query, key] = 0
+        weights[..., query, :] /= 1 - weights[..., query, keys].sum(-1, keepdim=True)
+        weights[..., query, keys] = 0
         hidden.add(place.key)
         return replaced(args, product.left, weights), replaced(kwargs, product.left, weights)
 

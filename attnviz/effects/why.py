@@ -53,11 +53,13 @@ class Check:
     """
 
     kind: Literal["heads", "source"]
-    names: tuple[str, ...]  # the names of the heads, or the label of the source
+    names: tuple[str, ...]  # the names of the heads, or the labels of the hidden tokens, the largest source first
     lost: float
     controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens, drawn at random
-    drawn: tuple[str, ...] = ()  # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token
-    source: int | None = None  # the index of the hidden token; ``None`` for heads
+    drawn: tuple[
+        str, ...
+    ] = ()  # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token (of several the first)
+    source: int | None = None  # the index of the hidden token, of several that adds most; ``None`` for heads
     is_context: bool = False  # True if the source is a token of cross-attention's keys
 
     def __post_init__(self) -> None:

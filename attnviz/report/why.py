@@ -156,7 +156,8 @@ def _check_sentence(why: Why, check: Check) -> str:
     low, high = _nats(check.controls.min()), _nats(check.controls.max())
     size = len(check.names)
     others = "another head removed" if size == 1 else f"{size} other heads removed"
-    others = "another token hidden" if check.kind == "source" else others
+    if check.kind == "source":
+        others = "another token hidden" if size == 1 else f"{size} other tokens hidden"
     return f"{sentence}; with {others} at random by {low if low == high else f'{low} to {high}'}."
 
 
@@ -164,7 +165,8 @@ def _doubt(why: Why, check: Check) -> str:
     """Returns the sentence that a contribution and its check disagree, or that other parts matter as much."""
     is_one, is_source = len(check.names) == 1, check.kind == "source"
     names = quoted_token(check.names[0]) if is_source else _listed_heads(check.names)
-    action = "hiding it" if is_source else f"removing {'it' if is_one else 'them'}"
+    names += f" and {len(check.names) - 1} more" if is_source and not is_one else ""
+    action = f"{'hiding' if is_source else 'removing'} {'it' if is_one else 'them'}"
     adds = f"{names} {'adds' if is_one else 'add'} most"
     if check.loses_nothing:
         return f"Contributions and checks disagree: {adds}, but {action} loses nothing ({_nats(check.lost)} nats)."
@@ -187,7 +189,8 @@ def _nats(loss: float) -> str:
 
 def _removed(check: Check) -> str:
     if check.kind == "source":
-        return f"With {quoted_token(check.names[0])} ({check.source}) hidden from the last token"
+        more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
+        return f"With {quoted_token(check.names[0])} ({check.source}){more} hidden from the last token"
     return f"Without {_listed_heads(check.names)}"
 
 

@@ -53,7 +53,7 @@ def test_a_key_hidden_from_one_query_is_masked_there_in_every_layer(name: str) -
     prediction = Prediction(model, (), {"input_ids": IDS, "use_cache": False})
     key = LAST - 2  # inside of every window
     with restore_afterwards(model):
-        output = output_hiding(prediction, attributed_run(model, (), dict(prediction.kwargs)), key, is_context=False)
+        output = output_hiding(prediction, attributed_run(model, (), dict(prediction.kwargs)), [key])
         expected = model(IDS, attention_mask=hidden_masks(model, LAST, key), use_cache=False).logits
         intact = model(IDS, use_cache=False).logits
     torch.testing.assert_close(output.logits, expected, atol=2e-5, rtol=0)

@@ -259,9 +259,11 @@ class Reader(ABC):
             token: the token to explain, by its label or id; ``None`` for the most probable one.
             versus: another token, whose logit is subtracted; ``None`` for none.
             position: the index of the token after which the prediction stands; ``None`` for the last one, or if the
-                model generated tokens, the one before the last of these.
+                model wrote tokens, the one before the last of these.
             checks: false to leave the checks out.
         """
+        import numpy as np
+
         from attnviz.effects.prediction import Prediction
 
         with self.running():
@@ -273,7 +275,10 @@ class Reader(ABC):
                 ids.append(found.id if found is not None else name if isinstance(name, int) else None)
                 remarks += filter(None, [found.remark if found is not None else ""])
             if position is None:
-                position = max(count - 2, 0) if prepared_input.generated_ids else count - 1
+                position = count - 1
+                if prepared_input.generated_ids or self.settings.generate or self.use == "sounds":
+                    ordinary = np.flatnonzero(~tokens.special)  # the model may have written an end
+                    position = max(int(ordinary[-1]) - 1, 0) if len(ordinary) else position
             prediction = Prediction(
                 model=self.module,
                 args=(),
