@@ -29,7 +29,7 @@ from attnviz.cli.commands import app, main
 LINES = """\
 show 'a b a b'
 show 'a b a b' --model trained
-show 'a b a' --model trained --logits a
+why 'a b a' --token a
 show run.safetensors
 show survey.safetensors
 heads 'a b a b'
@@ -40,7 +40,7 @@ compare survey.safetensors survey.safetensors
 explain 'a b a b'
 explain 'a b a b' --model trained
 ablate 'a b a b' --model trained
-show 'a b. a b' --model trained --by sentences --check 1
+why 'a b. a b' --by sentences
 steps 'a b a b' --model trained
 """
 PICTURES = """\
@@ -70,8 +70,8 @@ compare run.safetensors other.safetensors -o -.html
 compare effects.json effects2.json
 compare effects.json effects2.json -o -.svg
 compare survey.safetensors survey2.safetensors -o -.html
-show 'a b a' --model trained --logits a -o -.svg
-show 'a b. a b' --model trained --by sentences --check 1 -o -.svg
+why 'a b a' --token a -o -.svg
+why 'a b. a b' --by sentences -o -.svg
 steps run.safetensors -o -.svg
 steps run.safetensors -o -.gif
 show run.safetensors run.safetensors --heads 0.0 -o -.gif
@@ -91,7 +91,7 @@ heads --types --model trained --json
 VALUES = """\
 attention=encoder axes=previous,sink batch=two.txt by=mean cmap=magma color-scale=log context=c·d dpi=50 dropout=0.3
 effects=effects.json embed-dim=8 file=two.txt font-size=20 format=json generate=2 init=uniform keys=0:2 limits=0:0.3
-logits=a mark=lines max-size=100kB metric=kl notes=two.txt num-heads=2 num-layers=2 of=contributions pair=c per-slide=2
+mark=lines max-size=100kB metric=kl notes=two.txt num-heads=2 num-layers=2 of=contributions pair=c per-slide=2
 pool=max queries=0:2 query=b reduce=mean residual=0.3 sample=repeat scale=none seed=3 sets=0.0+1.1 size=4:3
 sort=previous step=softmax style=text table=scores temperature=2 theme=dark title=Other token-class=y=a tokenizer=char
 top=1 with=c with-model=trained reference=words.vtt names=names.txt passages=two.txt"""

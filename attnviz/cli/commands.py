@@ -83,7 +83,6 @@ def show(
     of: Of = "weights",
     axes: Axes = None,
     metric: declared.OwnMetrics = None,
-    check: declared.Check = None,
     half: declared.SaveHalf = False,
     recordings: declared.Recordings = None,
     batch: declared.Batch = None,
@@ -117,9 +116,6 @@ def show(
         axes=axes,
         look=look,
     )
-    if check is not None:
-        _show_check(input, settings, options, output, "batch" if batch is not None else None)
-        return
     subject = read_input(input, settings, grouping) if batch is None else None
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
@@ -171,8 +167,6 @@ def _save_recording(
     path = output.file
     if path is None:
         raise AttnvizError(f"a recording is written to a file; use -o run{RECORDING}")
-    if "check" in TYPED.get():
-        raise AttnvizError(f"{option('check')} needs a model, and {str(path)!r} would save maps alone; leave one out")
     refuse_typed(
         (*declared_options(Input), *declared_options(ModelSettings), *SAVED_OPTIONS),
         f"changes nothing in a recording, which holds all numbers of its heads; give it to attnviz show {path}",
@@ -192,20 +186,6 @@ def _save_recording(
         recording = halve(recording)
     save(recording, path, output.force)
     print_path(path)
-
-
-def _show_check(
-    input: Input, settings: ModelSettings, options: ReportOptions, output: Output, other: str | None
-) -> None:
-    """Lists what each unit rests on; ``other`` is a typed option that does not apply."""
-    from attnviz.cli.runs import effects_of_units, read_input
-
-    if other is not None:
-        raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
-    recording, effects = effects_of_units(read_input(input, settings, options.grouping), settings, options)
-    from attnviz.report.unit_effects import unit_effects_report
-
-    deliver(unit_effects_report(recording, effects, fit_options(options, output)), output)
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
@@ -469,26 +449,40 @@ def why(
     *,
     input: Input,
     settings: ModelSettings,
-    selection: Annotated[Selection, ("queries",)],
+    selection: Annotated[Selection, ("layers", "heads", "queries")],
+    grouping: Annotated[Grouping, ("by",)],
     look: Annotated[Look, look_of("an explained prediction")],
     output: Output,
     token: declared.Token = None,
     versus: declared.Versus = None,
     all: All = False,
 ) -> None:
-    """Explain what a prediction rests on, and check it by removal."""
-    from attnviz.cli.runs import explained, read_input
+    """Explain what a prediction rests on, or with --by each sentence, and check it by removal."""
+    from attnviz.cli.runs import effects_of_units, explained, read_input
 
     refuse_output(output, "atlas")
     is_own_choice = settings.model != ModelSettings.model or "model" in TYPED.get()
     settings = settings if is_own_choice else replace(settings, model="trained")
     options = fit_options(ReportOptions(all=all, look=look), output)
+    choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
+    remarks = () if is_own_choice else (choice,)
+    subject = read_input(input, settings, grouping)
+    unread = ("layers", "heads") if grouping.by is None else ("token", "versus", "queries", "all")
+    unread_name = next((name for name in unread if name in TYPED.get()), None)
+    if unread_name is not None:
+        reason = f"choose where units look; add {option('by', 'sentences')}, or leave them out"
+        if grouping.by is not None:
+            reason = f"is about one token, and {option('by', grouping.by)} about whole units; leave one of them out"
+        raise AttnvizError(f"{option(unread_name)} {reason}")
+    if grouping.by is not None:
+        unit_recording, effects = effects_of_units(subject, settings, selection, grouping.units)
+        from attnviz.report.unit_effects import unit_effects_report
+
+        deliver(unit_effects_report(unit_recording, effects, options, remarks), output)
+        return
     is_page = kind_of(output) == "page"
-    subject = read_input(input, settings)
     answer, recording = explained(subject, settings, selection, token, versus, records=is_page)
-    if not is_own_choice:
-        choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
-        answer = replace(answer, remarks=(choice, *answer.remarks))
+    answer = replace(answer, remarks=(*remarks, *answer.remarks))
     from attnviz.report.why import why_report
 
     deliver(why_report(answer, options, recording), output)

@@ -216,15 +216,6 @@ AllSteps = Annotated[
 Recordings = Annotated[
     list[str] | None, Option("More saved recordings, which -o film.gif shows one after another.", panel="Input")
 ]
-Check = Annotated[
-    int | None,
-    Option(
-        "Hide, one at a time, this many of the units that the answer looked at most, and print what its log-"
-        "probability loses; needs --by and a model.",
-        in_range(1, 1000),
-        panel="Select",
-    ),
-]
 TOPICS = ("samples", "devices", "config")
 Topic = Annotated[
     str | None,

@@ -12,7 +12,7 @@ from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_nam
 from attnviz.base.printable import remark
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
-from attnviz.report.picture.options import CHECK, ReportOptions, refuse_changed, refuse_tables_of_surveys
+from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surveys
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnviz.metrics.contacts import KnownPairs
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
+    from attnviz.models.reading.reader import Reader
     from attnviz.models.reading.settings import ModelSettings
 
 MAX_BATCH_TEXTS = 10_000
@@ -422,14 +423,7 @@ def explained(
     records: bool,
 ) -> "tuple[Why, Recording | None]":
     """Returns why a model predicts a token after the last selected query, and with ``records`` its attention."""
-    refusal = "why runs the model, and a saved file holds none; give a text"
-    example = subject.example(settings, refusal)
-    from attnviz.models.reading.reader import PREDICTING
-    from attnviz.models.sources import open_reader, refuse_untrained
-
-    refuse_untrained(settings.model)
-    reader = open_reader(settings, PREDICTING.get(subject.use, subject.use), selection.tower)
-    reader.keeps_factors = True  # a page explains each score by its query and key
+    reader, example = _predicting_reader(subject, settings, selection)
     example = reader.answered(example)  # each run reads the same answer
     position = None
     if selection.queries != (None, None):
@@ -439,19 +433,25 @@ def explained(
 
 
 def effects_of_units(
-    subject: Subject, settings: "ModelSettings", options: ReportOptions
+    subject: Subject, settings: "ModelSettings", selection: Selection, by: str
 ) -> "tuple[Recording, UnitEffects]":
     """Returns the recording of a text, and what each of its units rests on."""
-    from attnviz.models.sources import open_reader, refuse_untrained
-
-    refuse_changed(CHECK, options)
+    reader, example = _predicting_reader(subject, settings, selection)
     from attnviz.api.unit_effects import unit_effects
 
-    refusal = f"{option('check')} runs the model, and a saved file holds none; give a text"
-    example = subject.example(settings, refusal, media=())
+    return unit_effects(reader, example, selection, by)
+
+
+def _predicting_reader(subject: Subject, settings: "ModelSettings", selection: Selection) -> "tuple[Reader, Example]":
+    """Returns the reader of a trained model that predicts tokens, and the example that it reads."""
+    example = subject.example(settings, "why runs the model, and a saved file holds none; give a text")
+    from attnviz.models.reading.reader import PREDICTING
+    from attnviz.models.sources import open_reader, refuse_untrained
+
     refuse_untrained(settings.model)
-    reader = open_reader(settings, "predictions", options.selection.tower)
-    return unit_effects(reader, example, options.selection, options.grouping.units)
+    reader = open_reader(settings, PREDICTING.get(subject.use, subject.use), selection.tower)
+    reader.keeps_factors = True  # a page explains each score by its query and key
+    return reader, example
 
 
 def ablation_effects(

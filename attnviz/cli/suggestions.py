@@ -23,6 +23,7 @@ OLD_OPTIONS = {
     "--bare": "--set bare",
     "--bias": "--set bias",
     "--no-bias": "--set bias=false",
+    "--check": "attnviz why TEXT --by sentences",
     "--dense": "--set dense",
     "--device-map": "--set device-map=VALUE",
     "--dpi": "--set dpi=VALUE",

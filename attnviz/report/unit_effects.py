@@ -1,5 +1,6 @@
 """Builds the report of what the units of a text rest on: sentences, a list of the units, and two maps of all pairs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,8 @@ from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.tokens import first_words
 
 LOST = Quantity("nats that it loses", "+.2f", centred=True, steps="sqrt")
-MAX_LABEL_CHARACTERS = 26
+MAX_LABEL_CHARACTERS = 26  # in the list
+MAX_NAME_CHARACTERS = 40  # in a sentence
 MAX_AXIS_CHARACTERS = 16  # of the label of a row, after its number
 DISAGREE = 0.5  # attention misleads if less than this share of the largest loss is lost without what it names
 MAX_NAMED = 3  # units that a sentence names
@@ -54,7 +56,9 @@ class _Rest:
         return missed is None or not self.lost[self.seen] >= DISAGREE * self.lost[missed]
 
 
-def unit_effects_report(recording: Recording, effects: UnitEffects, options: ReportOptions) -> DrawnReport | HeadList:
+def unit_effects_report(
+    recording: Recording, effects: UnitEffects, options: ReportOptions, first_remarks: Sequence[str] = ()
+) -> DrawnReport | HeadList:
     """Builds the report of what each unit rests on: a list and two maps, or the exact numbers for a file."""
     refuse_style(options.look, "a matrix of units")
     sentences = unit_sentences(effects, model_name(recording))
@@ -64,7 +68,7 @@ def unit_effects_report(recording: Recording, effects: UnitEffects, options: Rep
         "look": options.look,
     }
     is_screen = options.medium.lists_heads
-    remarks = (*_remarks(effects, is_screen), *recording_remarks(recording))
+    remarks = (*first_remarks, *_remarks(effects, is_screen), *recording_remarks(recording))
     summary = _summary(effects)
     if not options.medium.draws_maps:
         numbers = FileNumbers(lambda: _rows(effects), lambda: _json(effects, recording.model))
@@ -72,6 +76,7 @@ def unit_effects_report(recording: Recording, effects: UnitEffects, options: Rep
     return DrawnReport(
         kind="maps",
         **fields,
+        answer="\n".join(sentences) if is_screen else "",
         panels=share_scales(_panels(effects), options.look),
         across=2,
         summary=summary if is_screen else None,
@@ -125,7 +130,7 @@ def unit_sentences(effects: UnitEffects, model: str) -> tuple[str, ...]:
 
 def _name(effects: UnitEffects, index: int) -> str:
     """Returns a unit in a sentence, with its number in the list unless its label has one or is a name."""
-    label = f"“{first_words(effects.units[index], MAX_LABEL_CHARACTERS)}”"
+    label = f"“{first_words(effects.units[index], MAX_NAME_CHARACTERS)}”"
     return label if effects.by in REMAINDER_LABELS else f"{index + 1} {label}"
 
 

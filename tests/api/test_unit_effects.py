@@ -1,5 +1,7 @@
 """What units rest on: losses against masks set by hand, attention against the model's own, and planted copies."""
 
+import json
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,18 +13,21 @@ import pytest
 import torch
 import transformers
 
+import attnviz
 from attnviz.api.unit_effects import unit_effects
 from attnviz.effects.unit_effects import UnitEffects
 from attnviz.metrics.unit_attention import units_of_text
+from attnviz.models.huggingface import reader as hf_reader
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel, open_reader
 from attnviz.text.selection import Selection
-from tests.models.huggingface.chats import chat_tokenizer
+from tests.models.huggingface.chats import chat_model, chat_tokenizer
 from tests.models.huggingface.picture_models import qwen_folder
+from tests.streams import Streams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("models_loaded_once")]
 TEXT = "The king lives. My bike has two wheels. It is red. Snow falls in winter. My bike has"
 SHAPE = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -154,3 +159,119 @@ def test_units_run_once_more_than_there_are_of_them() -> None:
     _, effects = unit_effects(reader, Example(text), Selection(), "sentences")
     assert effects.attention.shape == (40, 40)
     assert effects.passes == len(calls) == 41
+
+
+TEXTS = {
+    "a.txt": "The king lives in a castle by the sea.",
+    "b.txt": "My bike has two wheels and a red bell.",
+    "c.txt": "Snow falls in winter and children build a man.",
+}
+
+
+@pytest.mark.parametrize("copied", TEXTS)
+def test_the_copied_passage_is_named_by_attention_by_controls_and_by_loss(
+    copied: str, in_folder: Path, shell: Streams
+) -> None:
+    (in_folder / "docs").mkdir()
+    for name, text in TEXTS.items():
+        (in_folder / "docs" / name).write_text(text)
+    question = " ".join(TEXTS[copied].split()[:6])
+    found = shell.json("why", question, "--passages", "docs/*.txt", "--by", "passages")
+    assert found["units"] == [*TEXTS, "question"]
+    for numbers in (found["answer_attention"], found["answer_lost"], *found["controls"].values()):
+        assert int(np.argmax(numbers)) == [*TEXTS].index(copied)
+    assert set(found["controls"]) == {"reversed", "calibrated"}
+    assert found["passes"] == 4 + 1 + 2
+
+
+def test_a_planted_copy_is_what_the_last_sentence_rests_on() -> None:
+    reader = open_reader(ModelSettings(model="trained"), "predictions")
+    words = [f"w{number}" for number in range(40)]
+    for seed in range(20):
+        shuffle = random.Random(seed)
+        shuffle.shuffle(words)
+        sentences = [" ".join(words[start : start + 5]) + "." for start in range(0, 25, 5)]
+        planted = shuffle.randrange(5)
+        text = " ".join([*sentences, sentences[planted]])
+        _, effects = unit_effects(reader, Example(text), Selection(), "sentences")
+        assert int(effects.answer_lost.argmax()) == planted
+
+
+@pytest.fixture
+def chat(in_folder: Path) -> list[str]:
+    """A chat with a tool's result, and a random model."""
+    (in_folder / "qwen").mkdir()
+    messages = [
+        {"role": "user", "content": "What is the height of the tower?"},
+        {"role": "tool", "content": "The tower is 330 m high."},
+        {"role": "assistant", "content": "330 m."},
+    ]
+    (in_folder / "chat.json").write_text(json.dumps({"messages": messages}))
+    return ["chat.json", "--model", chat_model(in_folder / "qwen", "qwen")]
+
+
+def test_turns_of_a_chat_are_units_and_a_loaded_model_gives_the_numbers_of_the_command(
+    chat: list[str], shell: Streams
+) -> None:
+    found = shell.json("why", *chat, "--by", "turns")
+    assert found["units"] == ["1 user", "2 tool result", "3 assistant"]
+    assert (found["answer"], found["passes"], found["controls"]) == (2, 4, {})
+    assert "of qwen rests " in shell.words("why", *chat, "--by", "turns")
+
+    line = ["What is it? The tower is high. What is it", *chat[1:], "--by", "sentences", "--heads", "0.0,1.1"]
+    numbers = shell.json("why", *line)
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(chat[2])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(chat[2])
+    effects = attnviz.reading(model, tokenizer, line[0]).why_units("sentences", heads="0.0,1.1")
+    assert list(effects.units) == numbers["units"]
+    for name in ("attention", "lost", "divergence"):
+        given = [[np.nan if number is None else number for number in row] for row in numbers[name]]
+        np.testing.assert_allclose(getattr(effects, name), given, atol=1e-5, err_msg=name)
+
+
+def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_reverse_order(
+    chat: list[str], in_folder: Path, monkeypatch: pytest.MonkeyPatch, shell: Streams
+) -> None:
+    for name, text in TEXTS.items():
+        (in_folder / name).write_text(text)
+    generated, read = list[Any](), list[list[int]]()
+    inputs_of = hf_reader.HuggingFaceReader.inputs_of
+
+    def generate(*given: Any) -> list[int]:
+        generated.append(given)
+        return [300, 301, 302]
+
+    def noted_inputs(self: hf_reader.HuggingFaceReader, ids: torch.Tensor, *mask: Any) -> dict[str, Any]:
+        read.append(ids[0].tolist())
+        return inputs_of(self, ids, *mask)
+
+    monkeypatch.setattr(hf_reader, "generate", generate)
+    monkeypatch.setattr(hf_reader.HuggingFaceReader, "inputs_of", noted_inputs)
+    found = shell.json("why", "What is it?", *chat[1:], "--passages", "*.txt", "--by", "passages", "--generate", "3")
+    assert found["units"][found["answer"] :] == ["answer"]
+    assert None not in found["controls"]["reversed"]
+    assert len(generated) == 1
+    assert len({tuple(ids) for ids in read}) > 1
+    assert {tuple(ids[-3:]) for ids in read} == {(300, 301, 302)}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["a b. a b", "--by", "tokens"], "--by tokens would hide each token; choose turns, passages or sentences"),
+        (["a b. a b", "--by", "sentences", "--model", "seeded"], "the seeded model is untrained"),
+        (["a b", "--by", "sentences"], "--by sentences needs two sentences or more"),
+        (["a b. a b", "--by", "turns"], "--by turns needs a chat"),
+        (["a b. a b", "--layers", "0"], "--layers choose where units look; add --by sentences, or leave them out"),
+        (
+            ["a b. a b", "--by", "sentences", "--token", "a"],
+            "--token is about one token, and --by sentences about whole units",
+        ),
+        (
+            ["a b. a b", "--by", "sentences", "--queries", ":1"],
+            "--queries is about one token, and --by sentences about whole units",
+        ),
+    ],
+)
+def test_refusals_are_one_line(given: list[str], said: str, shell: Streams) -> None:
+    assert said in shell.refused("why", *given)

@@ -63,6 +63,6 @@ def test_parts_of_a_message_and_documents_are_passages(
     assert said.startswith("What has two wheels?")
     assert "The chat template left out: documents." in said
     capsys.readouterr()
-    effects = json.loads(shown(capsys, "show", *given, "--check", "3", "--json"))
+    effects = json.loads(shown(capsys, "why", *given, "--json"))
     assert effects["units"][: effects["answer"]] == ["1.1 user", "1.2 user", "1.3 user"]
     assert all(None not in effects["controls"][name] for name in ("calibrated", "reversed"))

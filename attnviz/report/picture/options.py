@@ -250,7 +250,6 @@ class _Row(NamedTuple):
 
 
 AS_HEATMAP = f"leave it out, or use {option('style', 'heatmap')}"
-CHECK = option("check")
 # Options of the look for single maps, which an atlas lacks; a list or an atlas of results names no heads either.
 OF_SINGLE_MAPS = "per_slide style query pool mark annotate max_size effects"
 OF_SINGLE_PICTURES = "per_slide query annotate max_size effects notes"
@@ -267,18 +266,6 @@ UNREAD = (
         "commands that draw its examples",
     ),
     _Row("an explained prediction", f"{OF_SINGLE_PICTURES} style pool mark names", kinds=EVERYWHERE),
-    _Row(
-        CHECK,
-        "of table reduce sort top filter axes keys style query mark pool names",
-        kinds=EVERYWHERE,
-        reason=f"does not apply to {CHECK}, which draws no maps; leave it out",
-    ),
-    _Row(
-        CHECK,
-        "special renormalize queries all",
-        kinds=EVERYWHERE,
-        reason=f"does not apply to {CHECK}, which lists units; leave it out",
-    ),
     _Row(
         "tables of effects",
         "sort top filter reduce residual table all of axes layers heads queries keys tower layer_parts "

@@ -63,7 +63,7 @@ def test_commands_on_a_folder_and_its_adapter(kind: str, tmp_path: Path, capsys:
     for line in (
         ["show", *given, "--of", "contributions"],
         ["why", *given, "--token", "cat"],
-        ["show", *given, "--by", "sentences", "--check", "1"],
+        ["why", *given, "--by", "sentences"],
         ["ablate", *given, "--heads", "1.0"],
         ["compare", *given, "--with-model", str(adapter)],
     ):
