@@ -88,12 +88,18 @@ def show(
     batch: declared.Batch = None,
 ) -> None:
     """Draw the attention of each head over a text, or save it with -o run.safetensors."""
-    from attnviz.cli.runs import add_own_metrics, read_batch, read_input, record, record_batch, refuse_undrawable
+    from attnviz.cli.runs import (
+        add_own_metrics,
+        read_batch,
+        read_input,
+        record,
+        record_batch,
+        refuse_undrawable,
+    )
     from attnviz.cli.subject import RECORDING
     from attnviz.render.formats import FILMS
 
     refuse_output(output, others=other_suffixes("show"))
-    add_own_metrics(metric)
     has_contributions = of == CONTRIBUTIONS
     if recordings or output.suffix in FILMS:
         from attnviz.cli.decoding import write_film_of_recordings
@@ -117,9 +123,15 @@ def show(
         look=look,
     )
     subject = read_input(input, settings, grouping) if batch is None else None
+    add_own_metrics(metric, subject)
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
         return
+    if metric and rank.sort is None and rank.filter is None and kind_of(output) != "page":
+        raise AttnvizError(
+            f"{option('metric', metric[0])} adds a number to sort and filter heads by; add {option('sort')} with its "
+            "name, or draw a page; attnviz heads lists it"
+        )
     suffix_of_words = None if subject is None else words_suffix(output, subject)
     if subject is not None and suffix_of_words is not None:
         from attnviz.cli.decoding import write_spoken_words
@@ -245,8 +257,8 @@ def heads(
         types_of_heads = head_types(open_probed(tested), own=own_types)
         deliver(battery_report(types_of_heads, fit_options(ReportOptions(look=look), output)), output)
         return
-    add_own_metrics(metric)
     texts = read_texts(input, settings, batch, grouping)
+    add_own_metrics(metric, texts[0])
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
     survey = texts[0].survey if len(texts) == 1 else None
@@ -508,8 +520,8 @@ def browse(
 
     refuse_browse()
     refuse_uninspected(look)
-    add_own_metrics(metric)
     subject, has_contributions = read_input(input, settings, grouping), of == CONTRIBUTIONS
+    add_own_metrics(metric, subject)
     if subject.path is not None and subject.kind is Kind.SURVEY:
         from attnviz.cli.surveys import browse_survey_file
 

@@ -47,14 +47,20 @@ COMPARABLE_SETTINGS: dict[str, str | float] = {
 }
 
 
-def add_own_metrics(addresses: Sequence[str] | None) -> None:
+def add_own_metrics(addresses: Sequence[str] | None, subject: Subject | None = None) -> None:
     """Adds the metrics that functions of the user's files define, each named as ``mine.py:kurtosis``."""
-    if addresses:
-        from attnviz.base.own_file import own_function
-        from attnviz.metrics.own_metric import add_metric
+    if not addresses:
+        return
+    if subject is not None and subject.kind is Kind.SURVEY:
+        raise AttnvizError(
+            f"{option('metric', addresses[0])} is measured while texts are read, and a survey holds what was measured "
+            "then; give it to attnviz survey"
+        )
+    from attnviz.base.own_file import own_function
+    from attnviz.metrics.own_metric import add_metric
 
-        for address in addresses:
-            add_metric(own_function("metric", address))
+    for address in addresses:
+        add_metric(own_function("metric", address))
 
 
 def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | None = None) -> Subject:

@@ -18,7 +18,6 @@ from attnviz.corpus.survey_batch import refuse_long_window, survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.token_classes import class_masks
 from attnviz.media.image import refuse_single_image
-from attnviz.models.huggingface.reader import HuggingFaceReader
 from attnviz.models.huggingface.tokens import decodes_exactly, tokens_of_bare_ids
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
@@ -101,9 +100,8 @@ def survey(
             result = run.run(CorpusPictures(images, image_reader))
     elif texts is not None:
         with evaluation_mode(model):
-            settings = ModelSettings(model=type(model).__name__)
-            model_and_tokenizer: Any = model, tokenizer
-            reader = HuggingFaceReader(settings, use="texts", loaded=model_and_tokenizer)
+            live = LiveModel(model, tokenizer)
+            reader = live.reader(ModelSettings(model=live.name), "texts")
             refuse_long_window(reader, window)
             result = SurveyRun(reader, options).run(PassedTexts(texts))
     else:

@@ -307,7 +307,12 @@ class HeadFrame:
         Every text is a sequence, so that condition is named only if the frame has metrics of patches.
         """
         has_patches = any(Need.PATCHES in other.needs for other in self.measures)
-        return sentence_of(measure.needs, in_sequence=not has_patches)
+        conditions = sentence_of(measure.needs, in_sequence=not has_patches)
+        return (
+            f"{conditions}; pooled maps have only what was measured as they were recorded"
+            if measure.is_own
+            else conditions
+        )
 
     def sorted_rows(self, indices: Sequence[int], sort: str) -> list[int]:
         """Returns indices of rows sorted by a measure, stably.

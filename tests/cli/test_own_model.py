@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attnviz.api.reading import reading
 from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.saved import load_survey
+from attnviz.corpus.survey_model import survey
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load
 from attnviz.models import sources
@@ -185,6 +187,21 @@ def test_its_maps_are_those_of_a_recording_of_the_module_without_dropout(attnviz
         assert saved.key_tokens.labels == ("i", "t", "␣", "r", "a", "i", "n", "s")
 
 
+def test_python_reads_and_surveys_texts_with_the_same_module_and_tokenizer(attnviz: Streams) -> None:
+    space: dict[str, Any] = {}
+    exec(SOURCE, space)
+    module, letters = space["build"]()
+    table = reading(module, letters, TEXT).head_table()
+    assert module.training
+    shown = attnviz.json("heads", TEXT, *MODEL)["heads"]
+    np.testing.assert_allclose(table["entropy"], [head["values"]["entropy"] for head in shown], rtol=1e-6)
+    found = survey(module, letters, [TEXT])
+    column = [metric.name for metric in found.metrics].index("entropy")
+    np.testing.assert_allclose(found.means[:, column], table["entropy"], rtol=1e-5)
+    with pytest.raises(AttnvizError, match="Model has no tokenizer, so it reads no text; give one beside the model"):
+        reading(module, None, TEXT)
+
+
 def test_tokens_without_a_text_are_labelled_by_their_ids(attnviz: Streams) -> None:
     attnviz.run("show", "it", "--model", "mine.py:called", "-o", "run.safetensors")
     assert load("run.safetensors").maps[0].key_tokens.labels == ("105", "116")
@@ -201,9 +218,9 @@ def test_a_survey_of_a_module_without_a_mask_has_no_padding(attnviz: Streams) ->
 
 def test_a_survey_of_pictures_keeps_the_patches_that_a_module_has_once_it_ran(attnviz: Streams) -> None:
     attnviz.run("survey", "pictures", "--model", "mine.py:vision", "-o", "all.safetensors")
-    survey = load_survey("all.safetensors")
-    assert {text.tokens.labels[-1] for text in survey.examples.texts.values()} == {"r2c3"}
-    assert survey.tokens == 2 * 12
+    found = load_survey("all.safetensors")
+    assert {text.tokens.labels[-1] for text in found.examples.texts.values()} == {"r2c3"}
+    assert found.tokens == 2 * 12
 
 
 @pytest.mark.parametrize(

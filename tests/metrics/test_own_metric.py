@@ -172,6 +172,33 @@ def test_a_survey_refuses_a_number_that_some_heads_of_a_query_lack(in_folder: Pa
     assert "odd is NaN for some heads of a query and a number for others" in line
 
 
+def test_a_row_of_one_key_may_have_any_number_since_it_does_not_count(in_folder: Path, shell: Streams) -> None:
+    add_metric(returning(lambda rows: rows.entropy * 0 + 1 / (rows.grid.visible_counts - 1)))
+    [single, *_] = shell.json("heads", "a b c", "--model", "trained")["heads"]
+    assert single["values"]["odd"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+    Path("texts.txt").write_text("a b c\n", encoding="utf-8")
+    shell.run("survey", "texts.txt", "--model", "trained", "-o", "out.safetensors")
+    [surveyed, *_] = shell.json("heads", "out.safetensors")["heads"]
+    assert surveyed["values"]["odd"] == pytest.approx(single["values"]["odd"])
+
+
+def test_a_metric_that_would_change_nothing_is_refused(mine: str, shell: Streams) -> None:
+    metric = ("--metric", f"{mine}:kurtosis")
+    assert "adds a number to sort and filter heads by; add --sort" in shell.refused("show", "a b", *metric)
+    Path("texts.txt").write_text(TEXTS, encoding="utf-8")
+    shell.run("survey", "texts.txt", "--model", "trained", "-o", "all.safetensors")
+    for command in ("show", "heads"):
+        assert "give it to attnviz survey" in shell.refused(command, "all.safetensors", *metric)
+    assert "no head has the metric 'odd' here: it needs a pair of texts; pooled maps" in shell.refused(
+        "heads", "a b", "--model", "trained", "--sort", "odd", *odd_of_pairs()
+    )
+
+
+def odd_of_pairs() -> tuple[str, ...]:
+    Path("odd.py").write_text("def odd(rows, needs='pair'):\n    return rows.peak\n", encoding="utf-8")
+    return "--metric", "odd.py:odd"
+
+
 @pytest.mark.parametrize(
     ("function", "match"),
     [
