@@ -268,5 +268,6 @@ class ImageReader(MediaReader):
 
 
 def reads_images(module: "nn.Module") -> bool:
-    """True if a module of transformers says that pixels are its main input."""
-    return getattr(module, "main_input_name", "") == "pixel_values"
+    """True if a module of transformers says that pixels are its main input, and takes them by this name."""
+    is_main_input = getattr(module, "main_input_name", "") == "pixel_values"
+    return is_main_input and "pixel_values" in inspect.signature(module.forward).parameters

@@ -356,6 +356,12 @@ def test_what_the_decoder_of_an_encoder_of_pictures_looks_at_is_the_models_own(
         assert maps.key_tokens.labels.count("<image>") == (0 if expected == "decoder_attentions" else 17)
 
 
+def test_a_picture_alone_is_refused_by_a_model_whose_picture_tower_takes_no_pixels(florence: Path, photo: Path) -> None:
+    reader: Any = open_reader(ModelSettings(model=str(florence)), "images")
+    with pytest.raises(AttnvizError, match="has no part that reads images alone; give a text too"):
+        reader.record(Example(image=photo), Selection())
+
+
 def test_latents_are_tokens_without_a_place_before_the_text(blip: Path, photo: Path) -> None:
     recording = recorded(blip, photo)
     tokens = recording.maps[0].key_tokens
