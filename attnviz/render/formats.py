@@ -95,7 +95,7 @@ FORMATS = {
             kind="slides",
             module=SLIDES,
             cells=SLIDES,
-            shows=Medium(thumbnail_cells=THUMBNAIL_CELLS),
+            shows=Medium(thumbnail_cells=THUMBNAIL_CELLS, masked_look="Hatched"),
             styles=STYLES,
             marks=True,
         ),

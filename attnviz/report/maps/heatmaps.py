@@ -210,7 +210,7 @@ def _thumbnails(
             *order_remarks(options.sort),
             *(() if left_out is None else (left_out.sentence, f"{option('special', True)} draws all keys.")),
             *(() if summaries is None else (summaries.sentence,)),
-            *(() if options.medium.one_page else (opening,)),
+            *(() if options.medium.has_lines else (opening,)),  # a terminal, where it can be typed at once
             *panel_remarks(panels, options.medium.masked_look),
             *scale_remarks(options.look, colored_panels),
         ),

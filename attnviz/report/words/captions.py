@@ -166,7 +166,7 @@ def part_title(report: DrawnReport) -> str:
         headings = [replace(heading, aspect="") for heading in headings]
     headings = list({heading.subject: heading for heading in headings}.values())
     if len(headings) > MAX_NAMED_PANELS:
-        are_heads = names_heads or all(heading.noun for heading in headings)
+        are_heads = names_heads or report.kind == "thumbnails" or all(heading.noun for heading in headings)
         noun = "heads" if are_heads and report.kind != "tables" else "panels"
         return f"{len(headings)} {noun}, {headings[0].subject} to {headings[-1].subject}"
     nouns, names = {heading.noun for heading in headings}, {heading.name for heading in headings}

@@ -138,7 +138,7 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
 ) -> None:
     untrained = Recording(maps=causal_recording.maps, model="seeded", untrained=True, seed=3)
     [_, slide] = slides(deck(untrained, heads="0.0"))
-    assert "Blank cells are masked" in texts(slide)
+    assert "Hatched cells are masked" in texts(slide)
     assert "Untrained: random weights from seed 3" in texts(slide)
     for shape in slide.shapes:
         if shape.has_text_frame:
@@ -192,7 +192,7 @@ def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recordin
     assert "A remark that goes on." in texts(title)
     assert "A remark that goes on." not in texts(slide)
     assert "A short one." in texts(slide)
-    assert "Blank cells are masked" in texts(slide)
+    assert "Hatched cells are masked" in texts(slide)
     assert "…" not in texts(slide)
 
 

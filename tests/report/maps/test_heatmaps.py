@@ -21,6 +21,7 @@ from attnviz.report.maps.heatmaps import MAX_UNCHOSEN_MAPS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import DrawnReport
+from attnviz.report.words.captions import part_title
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.report.examples import drawn
@@ -62,7 +63,7 @@ def test_heads_of_two_parts_of_a_model_are_told_apart_in_every_picture() -> None
         for part, each in zip(("encoder", "decoder"), many_heads().maps, strict=True)
     ]
     recording = Recording(maps=tuple(maps), model="a test")
-    thumbnails = build_report(recording, ReportOptions(medium=Medium(one_page=False, thumbnail_cells=10)))
+    thumbnails = build_report(recording, ReportOptions(medium=Medium(has_lines=False, thumbnail_cells=10)))
     assert any("heads='encoder:0.0'" in line and "layers=0" in line for line in thumbnails.remarks)
 
     two_heads = ReportOptions(selection=Selection.parse(heads="encoder:0.0,decoder:0.1"))
@@ -81,9 +82,11 @@ def test_few_heads_stay_maps_with_labels(recording: Recording) -> None:
     assert drawn(build_report(recording, ReportOptions())).kind == "maps"
 
 
-def test_overview_says_how_to_open_one_head() -> None:
-    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=30)))
-    assert "Use heads='0.0' to open one head, layers=0 for a layer." in report.remarks
+@pytest.mark.parametrize(("suffix", "is_said"), [(".txt", True), (".pptx", False), (".png", False)])
+def test_overview_says_how_to_open_one_head_where_a_command_is_typed(suffix: str, is_said: bool) -> None:
+    report = drawn(build_report(many_heads(), ReportOptions(medium=medium_of(suffix, Look()))))
+    assert ("Use heads='0.0' to open one head, layers=0 for a layer." in report.remarks) == is_said
+    assert (part_title(report) == "24 heads, 0.0 to 1.11") or suffix == ".png"
 
 
 def test_one_scale_is_shared_by_all_thumbnails() -> None:
