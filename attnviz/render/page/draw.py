@@ -20,7 +20,7 @@ from attnviz.render.page.packing import (
     report_in_percent,
 )
 from attnviz.render.page.scripts import bundle
-from attnviz.render.page.why_data import about_why
+from attnviz.render.page.why_data import about_answer
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL
 from attnviz.report.picture.options import GREY
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report, SurveyedHeads
@@ -160,7 +160,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "leftOut": None if report.left_out is None else report.left_out.sentence,
         "view": report.view,
         "overview": report.overview if answered is None else "why",
-        "why": None if answered is None else about_why(answered.why, report.heads, texts),
+        "why": None if answered is None else about_answer(answered, report.heads, texts),
         "query": report.query,
         "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
         "limits": "head" if look.color_limits == "head" else "shared",

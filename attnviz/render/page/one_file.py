@@ -78,9 +78,10 @@ def opening(
             of_tokens, "answer of-tokens" if of_turns else "answer"
         )
         if report.answered is not None:
-            names = [part.name for part in report.answered.why.leading_heads]
+            why = report.answered.why
+            names = [] if why is None else [part.name for part in why.leading_heads]
             sentences = (_linked(sentence, names) for sentence in report.answered.sentences)
-            answer = "".join(_sentence(phrases, "answer why-answer") for phrases in sentences)
+            answer = " ".join(_sentence(phrases, "answer why-answer") for phrases in sentences)
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": escape(report.title),

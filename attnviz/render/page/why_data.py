@@ -8,9 +8,10 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.routes import Routes
+from attnviz.effects.unit_effects import UnitEffects
 from attnviz.effects.why import Check, Why
 from attnviz.render.page.packing import PagePlan, axis_edges
-from attnviz.report.picture.report import HeadCells
+from attnviz.report.picture.report import HeadCells, WhyAnswer
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -22,34 +23,69 @@ DIGITS = 6  # of a number, significant ones
 KINDS = {"mlp": "MLPs", "embedding": "embedding", "bias": "biases", "other": "not attributed"}
 
 
-def about_why(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") -> dict[str, Any]:
+Numbers = Mapping[tuple[str, int, int], int]  # of the page's heads, by module, layer and head
+
+
+def about_answer(answer: WhyAnswer, heads: Sequence[HeadCells], texts: "AxisTexts") -> dict[str, Any]:
     """Returns the answer; tokens are the cells of the page's texts, and heads the numbers of the page's heads.
 
     Args:
         heads: the page's heads, in its order.
         texts: the page's texts, to which those of the sources are added if no head has them.
     """
-    numbers = {(head.maps.module, head.head): number for number, head in enumerate(heads)}
+    why, units = answer.why, answer.units
+    tokens = heads[0].maps.query_tokens if why is None else why.tokens
+    about: dict[str, Any] = {
+        "head": 0,
+        "position": len(axis_edges(slice(0, len(tokens)), texts.plan.block)) - 2,
+        "candidates": [],
+        "heads": [],
+        "bars": [],
+        "logit": 0.0,
+        "total": "",
+        "axes": [{"text": texts.index_of(tokens, slice(0, len(tokens))), "adds": [], "sinks": [], "heads": []}],
+        "checks": [],
+        "routes": None,
+        "units": None,
+    }
+    if why is not None:
+        about |= _about_prediction(why, heads, texts)
+    if units is not None:
+        about |= {"units": _about_units(units, tokens, texts.plan)}
+        about.setdefault("title", f"What {units.by} rest on")
+    return about
+
+
+def _about_prediction(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") -> dict[str, Any]:
+    numbers = {(head.maps.module, head.maps.layer, head.head): number for number, head in enumerate(heads)}
+    target, keys = why.target, why.tokens
     axes = [(why.tokens, why.sources, False)]
     if why.context_tokens is not None:
-        axes.append((why.context_tokens, why.context_sources, True))
-    parts = sorted(why.target.heads, key=lambda part: -abs(part.adds))
+        keys = why.context_tokens
+        axes.append((keys, why.context_sources, True))
+    parts = sorted(target.heads, key=lambda part: -abs(part.adds))
+    fitting_heads = (  # a head over whose texts all sources can be shaded
+        number
+        for number, head in enumerate(heads)
+        if (head.maps.query_tokens.labels, head.maps.key_tokens.labels) == (why.tokens.labels, keys.labels)
+    )
+    against = "" if target.versus is None else f" and not {_quoted(target.versus_label)}"
     return {
-        "title": f"Why {_quoted(why.target.label)}",
+        "title": f"Why {_quoted(target.label)}{against}",
         "position": _cell_of(why.position, why.tokens, texts.plan),
-        "head": _strip_head(why, heads),
+        "head": next(fitting_heads, 0),
         "candidates": [[_quoted(one.label), round(one.probability, DIGITS)] for one in why.candidates],
-        "heads": [[part.name, numbers.get((part.module, part.head or 0), -1)] for part in parts],
+        "heads": [[part.name, numbers.get((part.module, part.layer or 0, part.head or 0), -1)] for part in parts],
         "bars": _bars(why, parts),
-        "logit": _short(why.target.logit),
+        "logit": _short(target.logit),
+        "total": "logit" if target.versus is None else "difference of logits",
         "axes": [
             {"text": texts.index_of(tokens, slice(0, len(tokens)))}
             | _about_sources(why, parts, tokens, sources, is_context, texts.plan)
             for tokens, sources, is_context in axes
         ],
         "checks": [_about_check(check) for check in why.checks],
-        "routes": _about_routes(why.routes, numbers) if isinstance(why.routes, Routes) else None,
-        "units": None,
+        "routes": None if why.routes is None else _about_routes(why.routes, numbers),
     }
 
 
@@ -65,17 +101,6 @@ def _cell_of(token: int, tokens: Tokens, plan: PagePlan) -> int:
     """Returns the cell of a page's axis that holds a token."""
     edges = axis_edges(slice(0, len(tokens)), plan.block)
     return int(np.searchsorted(edges, token, side="right")) - 1
-
-
-def _strip_head(why: Why, heads: Sequence[HeadCells]) -> int:
-    """Returns the head over whose texts the sources are shaded: one that looks at all of them."""
-    keys = why.tokens if why.context_tokens is None else why.context_tokens
-    fitting = [
-        number
-        for number, head in enumerate(heads)
-        if head.maps.key_tokens.labels == keys.labels and head.maps.query_tokens.labels == why.tokens.labels
-    ]
-    return fitting[0] if fitting else 0
 
 
 def _bars(why: Why, parts: Sequence[LogitPart]) -> list[list[Any]]:
@@ -111,7 +136,7 @@ def _about_sources(
     }
 
 
-def _about_routes(routes: Routes, numbers: Mapping[tuple[str, int], int]) -> dict[str, Any]:
+def _about_routes(routes: Routes, numbers: Numbers) -> dict[str, Any]:
     """Returns the routes over the tokens that edges touch; keys of cross-attention are no tokens of the graph."""
     edges = [edge for edge in routes.edges if not edge.is_cross]
     tokens = sorted({routes.position, *(token for edge in edges for token in (edge.query, edge.key))})
@@ -120,11 +145,13 @@ def _about_routes(routes: Routes, numbers: Mapping[tuple[str, int], int]) -> dic
         "layers": list(routes.layers),
         "tokens": tokens,
         "position": routes.position,
+        "logit": _short(routes.logit),
+        "least": routes.share,
         "kept": _short(routes.kept),
         "edges": [
             {
                 "name": edge.name,
-                "number": numbers.get((edge.module, edge.head), -1),
+                "number": numbers.get((edge.module, edge.layer, edge.head), -1),
                 "layer": edge.layer,
                 "query": edge.query,
                 "key": edge.key,
@@ -147,4 +174,34 @@ def _about_check(check: Check) -> dict[str, Any]:
         else f"without “{names}”",
         "lost": _short(check.lost),
         "controls": [_short(lost) for lost in check.controls.tolist()],
+    }
+
+
+def _about_units(units: UnitEffects, tokens: Tokens, plan: PagePlan) -> dict[str, Any]:
+    """Returns the unit of each cell of the text, and the two maps of later units by earlier ones."""
+    unit_of_token = np.full(len(tokens), -1)
+    for unit, (first, stop) in enumerate(units.spans):
+        unit_of_token[first:stop] = unit
+    starts = axis_edges(slice(0, len(tokens)), plan.block)[:-1]
+    is_earlier = np.tril(np.ones(units.lost.shape, dtype=bool), -1)
+    heads = f"head {units.heads[0]}" if len(units.heads) == 1 else f"{len(units.heads)} heads"
+    maps = (
+        ("attention", f"attention of {heads} to earlier {units.by}", units.attention, False),
+        ("lost", f"log-probability lost without earlier {units.by}, in nats", units.lost, True),
+    )
+    return {
+        "labels": list(units.units),
+        "of": unit_of_token[starts].tolist(),
+        "maps": [
+            {
+                "name": name,
+                "title": title,
+                "values": [
+                    [_short(number) if is_shown and np.isfinite(number) else None for number, is_shown in row]
+                    for row in map(zip, values.tolist(), is_earlier.tolist())
+                ],
+                "isChange": is_change,
+            }
+            for name, title, values, is_change in maps
+        ],
     }

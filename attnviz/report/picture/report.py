@@ -19,6 +19,7 @@ from attnviz.streaming.overview import bands_of_queries
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray
+    from attnviz.effects.unit_effects import UnitEffects
     from attnviz.effects.why import Why
     from attnviz.metrics.head_frame import HeadFrame
     from attnviz.text.tokens import Tokens
@@ -179,10 +180,11 @@ class HeadList(_Described):
 
 @dataclass(frozen=True, eq=False)
 class WhyAnswer:
-    """Why a model predicts a token, as a page says it before all heads."""
+    """Why a model predicts a token, or what the units of a text rest on, as a page says it before all heads."""
 
-    why: "Why"
     sentences: tuple[str, ...]  # the most important first
+    why: "Why | None" = None
+    units: "UnitEffects | None" = None
 
 
 @final

@@ -91,6 +91,12 @@ class Opened:
         self.until("state.head === null && state.together === null && state.list === 'maps'")
         self.settle()
 
+    def show_why(self) -> None:
+        """Shows the answer with which the page of an explained prediction begins."""
+        self.page.evaluate("location.hash = ''")
+        self.until("state.list === 'why' && state.pin === null && document.querySelector('.why-view')")
+        self.settle()
+
     def until(self, condition: str) -> None:
         """Waits for a condition; the page's policy forbids the browser to do so by itself."""
         end = time.monotonic() + PATIENCE

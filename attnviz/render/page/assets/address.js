@@ -120,7 +120,7 @@ export function readAddress(written, state, begun, page) {
     sort: address.has("sort") ? sortOf(address.get("sort") ?? "", page) : begun.sort,
     mark: null,
     pin,
-    list: wordOf("list", address, page) ?? (pin ? "lens" : begun.list),
+    list: wordOf("list", address, page) ?? (pin && (head === null || begun.list !== "why") ? "lens" : begun.list), // from a head of an answer back to it
     ...pointsOf(address, begun, page),
     ...chosenIn(address, begun, page),
     interval: page.texts.some(({ seconds }) => seconds) ? readInterval(address.get("seconds")) : null,

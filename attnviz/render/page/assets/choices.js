@@ -26,8 +26,8 @@ export function isOfMaps({ head, together, list }) {
 }
 
 /** True if tokens on which most of the weight rests are left out where nothing was chosen: of overviews. @param {Readonly<State>} state @param {Places} page */
-export function leavesOut({ head, together, of, list }, page) {
-  return Boolean(page.leftOut) && of === "weight" && head === null && !together && list !== "why";
+export function leavesOut({ head, together, of }, page) {
+  return Boolean(page.leftOut) && of === "weight" && head === null && !together;
 }
 
 /** True if something is drawn in colours of weights. @param {Readonly<State>} state */

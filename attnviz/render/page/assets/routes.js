@@ -7,8 +7,8 @@ import { h } from "./tree.js";
 /** @import { RouteEdge, RoutesData, Text } from "./types.js" */
 /** @import { Tree } from "./tree.js" */
 
-const LAYER_ROW = 19; // pixels from layer to layer, of few layers
-const MAX_GRAPH = 340;
+const LAYER_ROW = 48; // pixels from layer to layer, of few layers
+const BESIDE_ROUTE = 7; // pixels from a line to another one between the same cells
 const GRAPH_LEFT = 34; // pixels of the numbers of layers
 const GRAPH_TOP = 22;
 const TURNED_LABEL = 92; // pixels of a label that is turned
@@ -17,18 +17,20 @@ const WIDEST_ROUTE = 9; // pixels of the strongest line
 const LARGEST_SOURCE = 6; // pixels of the radius of the strongest source
 const HIT_WIDTH = 10; // pixels around a line in which a pointer finds it
 const NAMED_ROUTES = 8; // the strongest lines, which have the names of their heads beside them
+const LOOP = 20; // pixels beside a token
+const HALO = { stroke: "var(--paper)", "stroke-width": 3, "paint-order": "stroke", "stroke-linejoin": "round", "pointer-events": "none" }; // around letters over lines
 const LEAST_COLUMN = 16; // pixels from label to label
 
-/** The edges that hold a share of what heads move, the largest first; all that are known where they hold less. @param {RoutesData} routes @param {string} share @returns {RouteEdge[]} */
-export function keptEdges({ edges, kept }, share) {
-  const total = edges.reduce((sum, { adds }) => sum + Math.abs(adds), 0) / (kept || 1);
-  const goal = share === "all" ? Infinity : (Number(share) / 100) * total;
-  let held = 0;
-  return edges.filter(({ adds }) => {
-    const isNeeded = held < goal;
-    held += Math.abs(adds);
-    return isNeeded;
-  });
+/** The edges that carry at least so many percent of the logit, the largest first. @param {RoutesData} routes @param {string} percent @returns {RouteEdge[]} */
+export function keptEdges({ edges, logit }, percent) {
+  const least = (Number(percent) / 100) * Math.abs(logit);
+  return edges.filter(({ adds }) => Math.abs(adds) >= least);
+}
+
+/** How much some edges hold of what all heads move, 0 to 1. @param {RoutesData} routes @param {RouteEdge[]} edges */
+export function heldShare(routes, edges) {
+  const size = (/** @type {RouteEdge[]} */ some) => some.reduce((sum, { adds }) => sum + Math.abs(adds), 0);
+  return (routes.kept * size(edges)) / (size(routes.edges) || 1);
 }
 
 /** The columns of the tokens that some edges touch, and of the one that predicts, in the order of the text. @param {RoutesData} routes @param {RouteEdge[]} edges @returns {number[]} */
@@ -55,14 +57,15 @@ function signColour(adds) {
  * @param {Text} about.text
  * @param {string} about.target what is predicted
  * @param {number} about.width
+ * @param {number} about.most pixels of its layers
  * @param {(edge: RouteEdge) => string | null} about.linkOf an edge's head at its cell; null for a head that the page has not
  * @param {(edge: RouteEdge | null) => void} [about.point]
  */
-export function routesFigure({ routes, edges, text, target, width, linkOf, point = () => {} }) {
+export function routesFigure({ routes, edges, text, target, width, most, linkOf, point = () => {} }) {
   const columns = columnsOf(routes, edges);
   const step = Math.max(LEAST_COLUMN, (width - GRAPH_LEFT - 12) / columns.length);
   const layers = routes.layers.length;
-  const row = Math.min(LAYER_ROW, MAX_GRAPH / layers);
+  const row = Math.min(LAYER_ROW, most / layers);
   const bottom = GRAPH_TOP + layers * row;
   const x = (/** @type {number} */ token) => GRAPH_LEFT + (columns.indexOf(token) + 0.5) * step;
   const y = (/** @type {number} */ level) => bottom - level * row;
@@ -92,10 +95,18 @@ export function routesFigure({ routes, edges, text, target, width, linkOf, point
       }
     }
   });
+  const besideOf = (/** @type {RouteEdge} */ { layer, query, key }) => edges.filter((edge) => edge.layer === layer && edge.query === query && edge.key === key);
+  const shiftOf = (/** @type {RouteEdge} */ edge) => {
+    const beside = besideOf(edge);
+    return (beside.indexOf(edge) - (beside.length - 1) / 2) * Math.min(BESIDE_ROUTE, row / beside.length);
+  };
   const lines = [...edges].reverse().map((edge) => {
     const [from, to, level] = [x(edge.key), x(edge.query), routes.layers.indexOf(edge.layer)];
-    const [low, high] = [y(level), y(level + 1)];
-    const path = `M${short(from)} ${short(low)}C${short(from)} ${short((low + high) / 2)} ${short(to)} ${short((low + high) / 2)} ${short(to)} ${short(high)}`;
+    const shift = shiftOf(edge);
+    const [low, high] = [y(level) + shift, y(level + 1) + shift];
+    const middle = (low + high) / 2;
+    const bends = from === to ? [[from + LOOP, low], [to + LOOP, high]] : [[from, middle], [to, middle]]; // what a token moves to itself is a loop
+    const path = `M${short(from)} ${short(low)}C${[...bends, [to, high]].map((point) => point.map(short).join(" ")).join(" ")}`;
     const part = partOfStrongest(edge.adds, edges);
     const said = `head ${edge.name} from ${text.labels[edge.key]} to ${text.labels[edge.query]}: ${amountText(edge.adds)}`;
     const line = { d: path, fill: "none", stroke: signColour(edge.adds) };
@@ -103,9 +114,16 @@ export function routesFigure({ routes, edges, text, target, width, linkOf, point
     return h("a", { href: linkOf(edge), class: "route", "aria-label": said, ...listeners },
       h("title", {}, said),
       h("path", { ...line, "stroke-width": HIT_WIDTH, "stroke-opacity": 0 }),
-      edges.indexOf(edge) < NAMED_ROUTES && textAt(edge.name, from + (to - from) * 0.72, (low + high) / 2 - 6, { ...FAINT, align: "middle" }),
       h("path", { ...line, "stroke-width": 1 + (WIDEST_ROUTE - 1) * part, "stroke-opacity": 0.35 + 0.6 * part }),
     );
+  });
+  const heads = edges.slice(0, NAMED_ROUTES).flatMap((edge) => {
+    const beside = besideOf(edge);
+    if (beside[0] !== edge) return [];
+    const [from, to, level] = [x(edge.key), x(edge.query), y(routes.layers.indexOf(edge.layer) + 0.5)];
+    const name = beside.map((other) => other.name).join(", ");
+    if (from === to) return [from > width / 2 ? textAt(name, to - 10, level, { ...FAINT, align: "end" }) : textAt(name, to + LOOP - 4, level, FAINT)];
+    return [textAt(name, from + 0.3 * (to - from), level, { ...FAINT, align: "middle" })];
   });
   const names = columns.map((token) => {
     const label = fitText(text.labels[token], FAINT.size, isTurned ? TURNED_LABEL : step);
@@ -115,6 +133,6 @@ export function routesFigure({ routes, edges, text, target, width, linkOf, point
   const end = columns.indexOf(routes.position) > columns.length / 2 ? "end" : "start";
   const predicted = textAt(target, x(routes.position) + (end === "end" ? 6 : -6), GRAPH_TOP - 12, { ...size, align: end, weight: 650 });
   const foot = isTurned ? 18 + Math.min(TURNED_LABEL, widest) * Math.sin((-TURN * Math.PI) / 180) : 24;
-  const tree = [...numbers, textAt("layer", 0, GRAPH_TOP - 12, FAINT), ...stays, ...lines, ...sources, predicted, ...names, ...gaps];
+  const tree = [...numbers, textAt("layer", 0, GRAPH_TOP - 12, FAINT), ...stays, ...lines, ...sources, h("g", HALO, ...heads), predicted, ...names, ...gaps];
   return { tree: [h("g", {}, ...tree)], width: Math.max(width, GRAPH_LEFT + columns.length * step), height: bottom + foot };
 }

@@ -137,6 +137,7 @@
  * @property {[string, number][]} heads names, and the page's numbers of them; -1 for a head that the page has not
  * @property {[string, number, number][]} bars labels, amounts, and heads, -1 for other parts; together they are the logit
  * @property {number} logit
+ * @property {string} total what the bars sum to
  * @property {WhySources[]} axes of self-attention, and of cross-attention if there is any
  * @property {{ label: string, lost: number, controls: number[] }[]} checks
  * @property {RoutesData | null} routes
@@ -152,6 +153,8 @@
  * @property {number[]} layers
  * @property {number[]} tokens that routes touch, in the order of the text
  * @property {number} position
+ * @property {number} logit
+ * @property {number} least the smallest share of the logit that an edge carries
  * @property {number} kept the share of what heads move that the edges hold
  * @property {RouteEdge[]} edges the largest first
  * @property {number[][]} stays by layer and token
@@ -161,8 +164,8 @@
  *
  * @typedef {object} UnitsData
  * @property {string[]} labels
- * @property {[number, number][]} spans the first token of each unit, and its end
- * @property {{ title: string, values: (number | null)[][], isChange: boolean }[]} maps later units by earlier ones
+ * @property {number[]} of the unit of each token; -1 for none
+ * @property {{ name: string, title: string, values: (number | null)[][], isChange: boolean }[]} maps later units by earlier ones
  */
 
 /** @typedef {{ place: string, text: string }} Note a place as the page's address writes it, and what is said there */
@@ -455,7 +458,7 @@
  * @property {Limits} limits
  * @property {Steps} steps
  * @property {FigureSize} size of a saved figure
- * @property {"50" | "70" | "90" | "all"} share of what heads move that the drawn routes hold
+ * @property {"1" | "2" | "5" | "10"} share of the logit that a route carries at least, in percent
  * @property {ListName} list how all heads are shown where none is open
  * @property {number[]} chosen heads that are shown together
  * @property {Together | null} together

@@ -1,15 +1,16 @@
 /** Why the model predicts a token: bars that sum to its logit, what is lost without its parts, the routes that bring it, and what units rest on. */
 
 import { choiceOf } from "./choices.js";
+import { theme } from "./colors.js";
 import { page, textOf } from "./data.js";
-import { linkOf } from "./elements.js";
+import { linkOf, openHeight } from "./elements.js";
 import { fitText, moved, rectangle, textAt } from "./figure.js";
 import { amountText, quoted } from "./formatting.js";
 import { heldGrid } from "./grids.js";
 import { choiceButtons } from "./keys.js";
 import { MatrixPicture } from "./matrix.js";
 import { nameOfPlace } from "./places.js";
-import { keptEdges, routesFigure } from "./routes.js";
+import { heldShare, keptEdges, routesFigure } from "./routes.js";
 import { PictureStage } from "./stage.js";
 import { scene, set, state } from "./state.js";
 import { elementOf, h, patch, textIn } from "./tree.js";
@@ -19,14 +20,18 @@ import { ABSENT, kept } from "./values.js";
 /** @import { Child, Given } from "./tree.js" */
 
 const BAR_ROW = 20; // pixels of a bar in a file
-const MAX_STAGE = 300; // pixels of a map of units
+const LEAST_GRAPH = 300; // pixels
+const AROUND_GRAPH = 130; // pixels of what stands above and below the layers of a graph
+const MAX_STAGE = 320; // pixels of a map of units
+const LEAST_SHARE = 0.001; // of a probability that is written
+const MARKED_UNIT = 0.35; // of the strongest shade
 
 /** @typedef {{ label: string, adds: number, text: string, start?: number, kind?: string, href?: string | null, title?: string }} Bar */
 
 /** The place of a token that is pointed at or kept, on one of the axes; null without one. @param {Mark | null} mark @returns {{ axis: WhySources, place: number } | null} */
 function sourceOf(mark) {
   const [own, context] = whyOf().axes;
-  if (!mark || (mark.query !== null && mark.key !== null && !context)) return null;
+  if (!mark || !whyOf().heads.length || (mark.query !== null && mark.key !== null && !context)) return null;
   if (mark.key !== null) return { axis: context ?? own, place: mark.key };
   return mark.query === null ? null : { axis: own, place: mark.query };
 }
@@ -72,7 +77,7 @@ function barsOf(source) {
     return { label, adds, start, text: amountText(adds), href: head < 0 ? null : linkToHead(head, source) };
   });
   const total = source ? source.axis.adds[source.place] : why.logit;
-  return [...bars, { label: source ? "together" : "logit", adds: total, start: 0, text: amountText(total, source !== null), kind: "sum" }];
+  return [...bars, { label: source ? "together" : why.total, adds: total, start: 0, text: amountText(total, source !== null), kind: "sum" }];
 }
 
 /** Rows of a label, a bar and a number. @param {Bar[]} bars */
@@ -94,7 +99,7 @@ function reachOf(bars) {
 
 /** @returns {Bar[]} */
 function candidateBars() {
-  return [...whyOf().candidates.map(([label, part]) => ({ label, adds: part, text: `${(100 * part).toFixed(1)}%`, kind: "even" }))];
+  return [...whyOf().candidates.map(([label, part]) => ({ label, adds: part, text: part && part < LEAST_SHARE ? `< ${100 * LEAST_SHARE}%` : `${(100 * part).toFixed(1)}%`, kind: "even" }))];
 }
 
 /** What is lost without parts, each above its control. @returns {Bar[]} */
@@ -102,7 +107,7 @@ function checkBars() {
   return whyOf().checks.flatMap(({ label, lost, controls }) => {
     const mean = controls.reduce((sum, one) => sum + one, 0) / (controls.length || 1);
     const range = `${amountText(-Math.max(...controls))} to ${amountText(-Math.min(...controls))}`;
-    const control = { label: `as many at random, ${controls.length} draws`, adds: mean, text: amountText(-mean), kind: "control", title: range };
+    const control = { label: `as many at random, ${controls.length} draw${controls.length === 1 ? "" : "s"}`, adds: mean, text: amountText(-mean), kind: "control", title: range };
     return [{ label, adds: lost, text: amountText(-lost), kind: "even" }, ...(controls.length ? [control] : [])];
   });
 }
@@ -118,12 +123,12 @@ function partsPanel(mark) {
   return panel(source ? `what ${quoted(textOfSources(source.axis), source.place)} adds, by head` : "what the logit is the sum of", barList(barsOf(source)));
 }
 
-/** The graph of the routes in so many pixels. @param {number} width @param {boolean} [isLive] */
-function routesIn(width, isLive = true) {
+/** The graph of the routes in so many pixels. @param {number} width @param {number} [most] of its layers @param {boolean} [isLive] */
+function routesIn(width, most = LEAST_GRAPH, isLive = true) {
   const why = whyOf();
   const routes = /** @type {NonNullable<WhyData["routes"]>} */ (why.routes);
   return routesFigure({
-    routes, width, text: textOfSources(why.axes[0]), target: why.title.replace(/^Why /, ""), edges: keptEdges(routes, state.share),
+    routes, width, most, text: textOfSources(why.axes[0]), target: why.title.replace(/^Why /, ""), edges: keptEdges(routes, state.share),
     linkOf: ({ number, query, key }) => (number < 0 ? null : linkToCell(number, query, key)),
     point: isLive ? (edge) => set({ mark: edge && { query: edge.query, key: edge.key } }) : undefined,
   });
@@ -135,22 +140,25 @@ export function drawWhy(parent) {
   const parts = elementOf(h("div", { class: "why-parts" }));
   const routes = elementOf(h("div", { class: "why-routes" }));
   const units = elementOf(h("div", { class: "why-units" }));
-  const left = h("div", {}, panel("most probable next tokens", barList(candidateBars())), parts);
+  const left = why.bars.length > 0 && h("div", {}, panel("most probable next tokens", barList(candidateBars())), parts);
   const checks = why.checks.length > 0 && panel("change of the log-probability, in nats", barList(checkBars()));
-  parent.append(elementOf(h("div", { class: "why-view" }, left, h("div", {}, checks, routes), units)));
+  parent.append(elementOf(h("div", { class: "why-view" }, left, why.bars.length > 0 && h("div", {}, checks, routes), units)));
   const stages = why.units ? unitStages(units, why.units) : [];
   scene.shown = whyShown();
 
   const drawOver = () => {
-    patch(parts, [partsPanel(state.mark ?? state.pin)]);
+    if (why.bars.length) patch(parts, [partsPanel(state.mark ?? state.pin)]);
     for (const stage of stages) stage.drawOver();
   };
   const fit = () => {
     for (const stage of stages) stage.fit();
     if (!why.routes) return;
-    const { tree, width, height } = routesIn(routes.clientWidth || 300);
+    const above = routes.getBoundingClientRect().top + window.scrollY;
+    const { tree, width, height } = routesIn(routes.clientWidth || LEAST_GRAPH, Math.max(LEAST_GRAPH, openHeight() - above - AROUND_GRAPH));
+    const edges = keptEdges(why.routes, state.share);
+    const said = `${edges.length} of ${why.routes.edges.length} edges, ${Math.round(100 * heldShare(why.routes, edges))}% of all that heads move. A line leads to its head.`;
     const graph = h("svg", { width, height, role: "group", "aria-label": "Routes: tokens across, layers up; each line is a head at a cell" }, ...tree);
-    patch(routes, [panel("routes through layers, by what they add", choiceButtons(choiceOf("share", page)), h("div", { class: "graph" }, graph))]);
+    patch(routes, [panel("routes that carry at least so much of the logit", choiceButtons(choiceOf("share", page)), h("div", { class: "graph" }, graph), h("p", { class: "hint" }, said))]);
   };
   drawOver();
   fit();
@@ -161,8 +169,9 @@ export function drawWhy(parent) {
 function whyFigure(width) {
   const text = scene.strip?.figure?.(width) ?? { tree: [], height: 0 };
   const across = whyOf().routes ? 0.42 * width : width;
+  if (!whyOf().bars.length) return { ...text, width };
   const { tree, height } = barsFigure(barsOf(sourceOf(state.mark ?? state.pin)), across - 16);
-  const routes = whyOf().routes ? routesIn(width - across, false) : { tree: [], height: 0 };
+  const routes = whyOf().routes ? routesIn(width - across, LEAST_GRAPH, false) : { tree: [], height: 0 };
   const top = text.height + 12;
   return { tree: [...text.tree, moved(0, top, ...tree), moved(across, top, ...routes.tree)], width, height: top + Math.max(height, routes.height) };
 }
@@ -230,26 +239,37 @@ function noteOn(mark) {
     const heads = barsOf(source).slice(0, -1).flatMap(({ label, text, href }, number) => [number ? ", " : "", href ? h("a", { href }, label) : label, ` ${text}`]);
     return [`${quoted(textOfSources(axis), place)}${isSink ? ", a sink," : ""} adds ${amountText(axis.adds[place])}: `, ...heads];
   }
+  if (why.units && mark && mark.query !== null && mark.key !== null) {
+    const { of, labels, maps } = why.units;
+    const [later, earlier] = [of[mark.query], of[mark.key]];
+    if (later < 0 || earlier < 0) return [];
+    const numbers = maps.map((map) => `${map.name} ${unitNumber(map.values[later][earlier], map.isChange)}`);
+    return [`“${labels[earlier]}” → “${labels[later]}”: ${numbers.join(", ")}`];
+  }
   if (mark && mark.query !== null && mark.key !== null) {
     const moves = (why.routes?.edges ?? []).filter(({ query, key }) => query === mark.query && key === mark.key);
     const text = textOfSources(why.axes[0]);
     const heads = moves.flatMap(({ name, number, adds }, place) => [place ? ", " : ": ", number < 0 ? name : h("a", { href: linkToCell(number, mark.query ?? 0, mark.key) }, name), ` ${amountText(adds)}`]);
     return [`${quoted(text, mark.key)} → ${quoted(text, mark.query)}`, ...heads];
   }
+  if (!why.heads.length) return ["Point at a cell: both units are marked in the text, the later one in orange. Click to keep them."];
   return ["Shaded: what each token adds through all heads, red more and blue less; sinks are grey. Point at a token for the heads that bring it; click to keep it."];
 }
 
 /** Units of a pair: the earlier one in one colour, the later one in another; null for a token alone. @param {UnitsData} units @param {Mark} mark */
-function unitsOfMark({ spans }, { query, key }) {
+function unitsOfMark({ of }, { query, key }) {
   if (query === null || key === null) return null;
-  const [later, earlier] = [query, key].map((token) => spans.find(([first, end]) => token >= first && token < end));
-  const length = whyOf().axes[0].adds.length;
-  const isIn = (/** @type {[number, number] | undefined} */ span, /** @type {number} */ token) => span !== undefined && token >= span[0] && token < span[1];
-  const tokens = [...Array(length).keys()];
+  const [later, earlier] = [of[query], of[key]];
   return {
-    values: Float32Array.from(tokens, (token) => (isIn(later, token) || isIn(earlier, token) ? 0.5 : 0)),
-    colors: tokens.map((token) => (isIn(earlier, token) ? "var(--arc)" : "var(--accent)")),
+    values: Float32Array.from(of, (unit) => (unit >= 0 && (unit === later || unit === earlier) ? MARKED_UNIT : 0)),
+    colors: of.map((unit) => theme()[unit === earlier ? "arc" : "accent"]),
   };
+}
+
+/** @param {number | null} value @param {boolean} isChange */
+function unitNumber(value, isChange) {
+  if (value === null) return "none";
+  return isChange ? `${amountText(value)} nats` : `${(100 * value).toFixed(1)}%`;
 }
 
 /** Maps of units side by side: what each rests on, by attention and by what it loses. @param {HTMLElement} parent @param {UnitsData} units @returns {PictureStage[]} */
@@ -261,8 +281,8 @@ function unitStages(parent, units) {
     const high = Math.max(...known.map(Math.abs)) || 1;
     /** @type {Scale} */
     const scale = { low: 0, high, palette: isChange ? page.diverging : page.sequential, steps: "linear", change: isChange, scores: isChange };
-    const unitOf = (/** @type {number | null} */ token) => (token === null ? null : units.spans.findIndex(([first, end]) => token >= first && token < end));
-    const tokenOf = (/** @type {number | null} */ unit) => (unit === null ? null : units.spans[unit][0]);
+    const unitOf = (/** @type {number | null} */ token) => (token === null || units.of[token] < 0 ? null : units.of[token]);
+    const tokenOf = (/** @type {number | null} */ unit) => (unit === null ? null : units.of.indexOf(unit));
     const about = { number: whyOf().head, title, queries: text, keys: text, same: false, scale, seen: () => 1 };
     const grid = heldGrid(about, numbers, {
       cellOf: ({ query, key }) => ({ query: unitOf(query), key: unitOf(key) }),
@@ -270,13 +290,14 @@ function unitStages(parent, units) {
       said: (mark) => {
         const [row, column] = [unitOf(mark.query), unitOf(mark.key)];
         if (row === null || column === null) return [];
-        const value = numbers[row * units.labels.length + column];
-        return [`${units.labels[row]} → ${units.labels[column]}`, value === ABSENT ? "none" : isChange ? `${amountText(value)} nats` : `${(100 * value).toFixed(1)}%`];
+        return [`${units.labels[column]} → ${units.labels[row]}`, unitNumber(values[row][column], isChange)];
       },
     });
     const box = elementOf(h("div", { class: "beside" }));
     parent.append(elementOf(h("figure", {}, h("figcaption", {}, title), box)));
-    const stage = new PictureStage(box, new MatrixPicture(grid), `${title}. Arrows move.`);
+    const picture = new MatrixPicture(grid);
+    picture.names = { rows: "later ↓", columns: "earlier →" };
+    const stage = new PictureStage(box, picture, `${title}. Arrows move.`);
     stage.most = MAX_STAGE;
     return stage;
   });

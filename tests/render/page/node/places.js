@@ -32,7 +32,7 @@ export function placesOf({ heads, queries, keys }) {
 export function begunOn(places, other = {}) {
   return {
     head: null, view: "matrix", side: "", of: places.quantity, limits: "shared", steps: "sqrt", size: "", list: "maps",
-    chosen: [], together: null, by: "tokens", special: "", share: "70", scores: "hidden", filter: "", sort: "", noting: false, note: 0, pool: "mean", direction: "to", interval: null, mark: null,
+    chosen: [], together: null, by: "tokens", special: "", share: "2", scores: "hidden", filter: "", sort: "", noting: false, note: 0, pool: "mean", direction: "to", interval: null, mark: null,
     across: "", up: "", sized: "", colour: "", textsBy: "", brushed: null, pin: null, found: { text: "", place: -1 }, pooled: false, unknown: "", ...other,
   };
 }
