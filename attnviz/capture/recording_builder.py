@@ -67,7 +67,7 @@ class RecordingBuilder:
             place = module if layer is None else f"layer {layer} ({module})"
             raise AttnvizError(
                 f"{place} computes no softmax over queries x keys, but {others[0].description}; "
-                "choose layers with full attention"
+                "choose layers with full attention, or give weights that the module returns to attnviz.from_arrays"
             )
         if self.options.attention == IMPLICIT:
             self._refuse_no_recurrence()

@@ -67,7 +67,7 @@ class Selection:
         heads: Annotated[
             str | None,
             Option(
-                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6 or encoder:4.11; 'picture 0.3' names a "
+                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.0-3 or encoder:4.11; 'picture 0.3' names a "
                 "tower too.",
                 brief="Select heads: 0,2-3, or layer.head: 4.11,9.6.",
             ),
@@ -79,7 +79,7 @@ class Selection:
 
         Args:
             layers: a list with ranges, such as ``0-3,7``; a part of the model may stand before each, ``encoder:0-3``.
-            heads: a list with ranges, or names ``layer.head`` such as ``4.11,encoder:9.6``; the word ``text``
+            heads: a list with ranges, or names ``layer.head`` such as ``4.11,encoder:9.0-3``; the word ``text``
                 or ``picture`` before them names their tower.
             queries: a range of tokens, such as ``10:40``.
             keys: a range of tokens, such as ``:20``.
@@ -92,7 +92,7 @@ class Selection:
         names_pairs = heads is not None and "." in heads
         pairs: tuple[tuple[int, int] | HeadName, ...] | None = None
         if heads is not None and names_pairs:
-            names = [parse_head_name(name) for name in heads.split(",")]
+            names = [parse_head_name(name) for entry in heads.split(",") for name in _single_names(entry)]
             if None in names:
                 raise AttnvizError(
                     f"{option('heads')} {heads!r} is not a list of heads in one form; write 4.11,9.6 (layer.head) "
@@ -285,6 +285,12 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
     numbers = _listed_numbers(text, name)
     _refuse_repeats(text, name, numbers)
     return tuple(numbers)
+
+
+def _single_names(entry: str) -> list[str]:
+    """Returns the names of heads that an entry such as ``4.0-3`` stands for; an entry without a range is one."""
+    layer, _, numbers = entry.rpartition(".")
+    return [f"{layer}.{number}" for number in _listed_numbers(numbers, "heads")] if "-" in numbers else [entry]
 
 
 def _refuse_repeats(text: str, name: str, items: Sequence[object]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.text.head_name import refuse_other_tower
+from attnviz.text.head_name import HeadName, refuse_other_tower
 from attnviz.text.selection import Selection
 
 
@@ -15,6 +15,8 @@ from attnviz.text.selection import Selection
         ("picture 0.3, picture 0.4", Selection(pairs=((0, 3), (0, 4)), tower="picture")),
         ("text 0,2-3", Selection(heads=(0, 2, 3), tower="text")),
         ("0.3", Selection(pairs=((0, 3),))),
+        ("5.0-2,6.1", Selection(pairs=((5, 0), (5, 1), (5, 2), (6, 1)))),
+        ("encoder:4.1 - 2", Selection(pairs=(HeadName(4, 1, "encoder"), HeadName(4, 2, "encoder")))),
     ],
 )
 def test_a_list_of_heads_names_its_tower_once_or_before_each(heads: str, expected: Selection) -> None:
