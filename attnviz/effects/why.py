@@ -231,6 +231,7 @@ class Why:
             "leading_heads": [part.name for part in self.leading_heads],
             "leading_sources": [source.index for source in self.leading_sources],
             "checks": [check.as_json() for check in self.checks],
+            "routes": None if self.routes is None else self.routes.as_json(),
             "logit": self.target.as_json(),
             "remarks": list(self.remarks),
         }

@@ -23,6 +23,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Axis, Heading, Panel, token_axis
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Summary, WhyAnswer
 from attnviz.report.picture.scales import share_scales
+from attnviz.report.routes import route_graph
 from attnviz.report.words.captions import quoted_token, source_of
 from attnviz.text.tokens import Tokens
 
@@ -63,6 +64,7 @@ def why_report(
         remarks=remarks if is_screen else (*sentences, *remarks),
         panels=share_scales(source_panels(why), options.look),
         summary=summary if is_screen else None,
+        routes=None if why.routes is None else route_graph(why.routes),
         look=options.look,
         about={"why": why.as_json(), **source_of(why.model, why.title)},
     )

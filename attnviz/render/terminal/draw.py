@@ -30,7 +30,16 @@ from attnviz.render.terminal.maps import (
 from attnviz.render.terminal.media import shaded_texts
 from attnviz.report.picture.colors import SEQUENTIAL, colormap, on_paper
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, Summary, SurveyedHeads
+from attnviz.report.picture.report import (
+    DrawnReport,
+    ExactNumbers,
+    HeadCards,
+    HeadList,
+    Report,
+    RouteGraph,
+    Summary,
+    SurveyedHeads,
+)
 
 MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
@@ -107,11 +116,22 @@ def report_lines(report: Report) -> list[Line]:
                 scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in panels)
                 lines += [*(legend(quantity, scale, look) for quantity, scale in scales), []]
             lines += table_lines(report.summary, look)
+            lines += _route_lines(report.routes, look)
     is_said = isinstance(report, DrawnReport) and report.caption == " ".join(report.answer.splitlines())
     lines += [[Span(line)] for line in ([] if is_said else wrap(in_characters(report.caption), look.width))]
     return lines + [
         [Span(line, style="dim")] for remark in report.remarks for line in wrap(in_characters(remark), look.width)
     ]
+
+
+def _route_lines(graph: RouteGraph | None, look: Look) -> list[Line]:
+    """Returns the lines of routes, as a table of layers by tokens with sentences below it; none without routes."""
+    if graph is None:
+        return []
+    in_characters = to_ascii if look.ascii else str
+    title = [[Span(line, style="bold")] for line in wrap(in_characters(graph.title), look.width)]
+    sentences = [[Span(line)] for text in graph.sentences for line in wrap(in_characters(text), look.width)]
+    return [*title, *table_lines(graph.table, look), *sentences, *[[]] * bool(sentences)]
 
 
 def ineffective_options(report: Report) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from attnviz.report.picture.look import Look
 
 ASCII_FOR = str.maketrans(
     {"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-", "≥": ">", "×": "x"}
+    | {"→": ">"}
 )
 DISPUTED = {"Mc", "Me", "Mn", "Cf", "Sk"}  # categories of characters whose width differs between terminals
 EXTRA_COLUMNS = {"Mc": 1, "Sk": 2}  # that some terminals add for a character of the category

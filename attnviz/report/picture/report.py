@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,38 @@ class Chapter:
     report: "DrawnReport"
 
 
+class RouteLine(NamedTuple):
+    """A line of a graph of routes, upwards from a token's place under a row of layers to a place above it."""
+
+    start: int  # the column in which it begins
+    end: int  # the column in which it ends; the same if the amount stays at the token
+    row: int  # the row of layers that it crosses, from below
+    strength: float  # -1 to 1: its size relative to the largest of the graph, in steps that the eye sees
+    text: str = ""  # the heads that move the amount, with the amount; "" for what stays
+
+
+class RouteSource(NamedTuple):
+    """What enters the stream of a token in a row of layers, and no head brings."""
+
+    column: int
+    row: int
+    strength: float  # -1 to 1
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class RouteGraph:
+    """The routes to a prediction: tokens across, layers upwards, lines for what heads move and for what stays."""
+
+    title: str
+    columns: tuple[str, ...]  # the tokens
+    rows: tuple[str, ...]  # layers, or runs of layers, from below
+    lines: tuple[RouteLine, ...]  # the weakest first
+    sources: tuple[RouteSource, ...]
+    table: Summary  # the same in rows of text, the last layer first
+    sentences: tuple[str, ...]  # why heads look where they do
+
+
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DrawnReport(_Described):
@@ -157,6 +189,7 @@ class DrawnReport(_Described):
     filled: bool = False
     results: "HeadFrame | None" = None  # the table of numbers behind an atlas
     source: str = ""  # in a figure, the line under the title that names the model
+    routes: RouteGraph | None = None  # a graph under the panels of an answer, or ``None``
 
 
 class Results(Protocol):

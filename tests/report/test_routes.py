@@ -1,0 +1,79 @@
+"""The graph of routes: which tokens and layers it has, and the words on its lines."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.effects.frozen_run import routes
+from attnviz.effects.routes import Edge, Routes
+from attnviz.models.trained import load_model, start_tokens
+from attnviz.report.routes import MAX_TOKENS, route_graph, route_sentences
+
+TOKENS = start_tokens("the cat sat. the cat", "word")
+
+
+@pytest.fixture(scope="module")
+def found() -> Routes:
+    return replace(routes(load_model(), torch.tensor(TOKENS.ids[None]), token=2), labels=TOKENS.labels)
+
+
+def made(edges: list[Edge], layers: int = 8, tokens: int = 12) -> Routes:
+    """Routes of a logit of 10 with a stream of 10 at the last token, and with these edges."""
+    stream = np.zeros((layers + 1, tokens))
+    stream[:, -1] = 10
+    return Routes(
+        position=tokens - 1,
+        layers=tuple(range(layers)),
+        logit=10.0,
+        stream=stream,
+        stays=np.zeros((layers, tokens)),
+        sources={},
+        edges=tuple(edges),
+        share=0.01,
+        kept=1.0,
+    )
+
+
+def test_induction_is_read_from_two_rows_and_two_sentences(found: Routes) -> None:
+    graph = route_graph(found)
+    assert graph is not None
+    assert graph.columns == ("cat (2)", "sat", "cat (6)")
+    assert graph.rows == ("0", "1")
+    assert graph.table.rows == (
+        ("1", "", "", "+19.0", "sat → cat (6): 1.0 +10.66, 1.1 +9.50"),
+        ("0", "", "+20.2", "-1.1", "cat (2) → sat: 0.1 +0.55, 0.0 +0.43"),
+        ("embedding", "+1.0", "+19.3", "-0.9", ""),
+    )
+    assert route_sentences(found) == (
+        "Head 1.0 looks from “cat” (6) at “sat” (3), score 13.86, by what is there: 0.0 from “cat” (2) +14.50.",
+        "Head 1.1 looks from “cat” (6) at “sat” (3), score 13.46, by what is there: 0.0 from “cat” (2) +14.93.",
+    )
+    [moved] = [line for line in graph.lines if line.row == 1 and line.start != line.end]
+    assert (moved.start, moved.end, moved.text) == (1, 2, "1.0, 1.1 +20.2")
+    assert moved == max(graph.lines, key=lambda line: line.strength)
+    assert abs(moved.strength) <= 1
+
+
+def test_tokens_of_the_largest_edges_take_part_and_no_more_than_fit() -> None:
+    edges = [Edge(f"{layer}.0", layer, 0, 11, layer, 8.0 - layer) for layer in range(8)]
+    graph = route_graph(made(edges))
+    assert graph is not None
+    assert graph.columns == ("0", "1", "2", "3", "4", "11")
+    assert len(graph.columns) == MAX_TOKENS
+    assert graph.rows == ("0", "1", "2", "3", "4", "5-7")
+
+
+def test_heads_of_both_signs_have_lines_of_their_own_and_one_row() -> None:
+    edges = [Edge("3.1", 3, 1, 11, 4, 6.0), Edge("3.0", 3, 0, 11, 4, -4.0), Edge("3.2", 3, 2, 11, 4, 1.0)]
+    graph = route_graph(made(edges))
+    assert graph is not None
+    moves = {line.text: np.sign(line.strength) for line in graph.lines if line.start != line.end}
+    assert moves == {"3.1, 3.2 +7.0": 1, "3.0 -4.0": -1}
+    assert [row[-1] for row in graph.table.rows if row[0] == "3"] == ["4 → 11: 3.1 +6.00, 3.2 +1.00, 3.0 -4.00"]
+
+
+def test_no_graph_is_drawn_if_no_edge_is_large() -> None:
+    assert route_graph(made([Edge("0.0", 0, 0, 11, 3, 0.1)])) is None
+    assert route_graph(made([Edge("cross 0.0", 0, 0, 11, 3, 9.0, is_cross=True)])) is None
