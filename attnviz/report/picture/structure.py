@@ -204,7 +204,9 @@ class RowOfHeads:
         set_apart = tokens.special & sets_apart
         set_apart[tokens.unpadded.start] |= sets_apart
         visible = np.stack([window.visible[0] for window in windows])
-        if (visible.any(axis=0) & ~set_apart).sum() < MIN_OTHER_KEYS:
+        is_other = visible.any(axis=0) & ~set_apart
+        is_distant = is_other & (np.abs(np.arange(len(tokens)) - query) >= MIN_DISTANCE)
+        if is_other.sum() < MIN_OTHER_KEYS or not is_distant.any():
             return None
         weights = np.nan_to_num(np.stack([window.weights[0, 0] for window in windows])).astype(np.float64)
         return cls(heads, query, weights, visible, set_apart)
@@ -265,8 +267,8 @@ class RowOfHeads:
             phrases.append(Phrase(":"))
         count = len(self.heads)
         if not self.looks:
-            earlier = "an earlier token" if is_causal(self.heads[0].maps, self.heads[0].head) else "another token"
-            return (*phrases, Phrase(f" {'no' if count > 1 else 'this'} head singles out {earlier}."))
+            other = "a token further back" if is_causal(self.heads[0].maps, self.heads[0].head) else "a token elsewhere"
+            return (*phrases, Phrase(f" none of {count} heads singles out {other}."))
         for number, (key, heads) in enumerate(self.looks[:MAX_SAID_KEYS]):
             of_all = f" of {count} heads look" if len(heads) > 1 else f" of {count} heads looks"
             verb = f" {len(heads)}{of_all} most" if not number else f", {len(heads)}"

@@ -159,8 +159,8 @@ def test_the_first_sentence_is_empty_where_nothing_stands_out() -> None:
         (
             [[0.2] * 5, [0.2] * 5],
             (),
-            "“it”, the last token, puts 20% of its weight on the first token on average; beside that, no head singles "
-            "out an earlier token.",
+            "“it”, the last token, puts 20% of its weight on the first token on average; beside that, none of 2 "
+            "heads singles out a token further back.",
         ),
     ],
     ids=["heads agree", "no sink", "even rows"],
@@ -187,10 +187,10 @@ def test_a_causal_text_is_told_of_by_its_last_token(
     [
         heads_with([0.5], key=0),
         heads_with([0.5], key=0, causal=True, count=1),
-        heads_with([0.5], key=0, causal=True, count=2),
+        heads_with([0.5], key=0, causal=True, count=3),
         image_recording(),
     ],
-    ids=["an encoder", "one token", "the first token and the last one", "a picture"],
+    ids=["an encoder", "one token", "none further back", "a picture"],
 )
 def test_no_other_maps_begin_with_the_row_of_the_last_token(recording: Recording) -> None:
     assert row_of_last_token(chosen_heads(recording, Selection())) is None
