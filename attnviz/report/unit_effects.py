@@ -1,7 +1,7 @@
 """Builds the report of what the units of a text rest on: sentences, a list of the units, and two maps of all pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,12 @@ from attnviz.base.arrays import Float64Array
 from attnviz.effects.unit_effects import UnitEffects
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
+from attnviz.report.build import build_report
 from attnviz.report.heads.lists import Column, FileNumbers, bar_lengths, labelled_panel, listed, number_texts
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Panel, Quantity
-from attnviz.report.picture.report import DrawnReport, HeadList, Summary, origin
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Summary, WhyAnswer, origin
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import model_name, recording_remarks, report_title
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
@@ -58,8 +59,11 @@ class _Rest:
 
 def unit_effects_report(
     recording: Recording, effects: UnitEffects, options: ReportOptions, first_remarks: Sequence[str] = ()
-) -> DrawnReport | HeadList:
-    """Builds the report of what each unit rests on: a list and two maps, or the exact numbers for a file."""
+) -> DrawnReport | HeadList | ExactNumbers:
+    """Builds the report of what each unit rests on: a list and two maps, or the exact numbers for a file.
+
+    A page has the answer before all heads.
+    """
     refuse_style(options.look, "a matrix of units")
     sentences = unit_sentences(effects, model_name(recording))
     fields: dict[str, Any] = {
@@ -68,7 +72,13 @@ def unit_effects_report(
         "look": options.look,
     }
     is_screen = options.medium.lists_heads
-    remarks = (*first_remarks, *_remarks(effects, is_screen), *recording_remarks(recording))
+    own_remarks = (*first_remarks, *_remarks(effects, is_screen))
+    remarks = (*own_remarks, *recording_remarks(recording))
+    if options.medium.sorts_heads:
+        page = build_report(recording, options)
+        assert isinstance(page, ExactNumbers)
+        caption, answered = " ".join((*sentences, page.caption)), WhyAnswer(None, sentences, effects)
+        return replace(page, caption=caption, answered=answered, remarks=(*own_remarks, *page.remarks))
     summary = _summary(effects)
     if not options.medium.draws_maps:
         numbers = FileNumbers(lambda: _rows(effects), lambda: _json(effects, recording.model))

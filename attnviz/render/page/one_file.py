@@ -78,8 +78,9 @@ def opening(
             of_tokens, "answer of-tokens" if of_turns else "answer"
         )
         if report.answered is not None:
-            why = report.answered.why
+            why, units = report.answered.why, report.answered.units
             names = [] if why is None else [part.name for part in why.leading_heads]
+            names += [] if units is None else units.heads
             sentences = (_linked(sentence, names) for sentence in report.answered.sentences)
             answer = " ".join(_sentence(phrases, "answer why-answer") for phrases in sentences)
     fields = {

@@ -215,8 +215,8 @@ class HeadList(_Described):
 class WhyAnswer:
     """Why a model predicts a token, or what the units of a text rest on, as a page says it before all heads."""
 
+    why: "Why | None"
     sentences: tuple[str, ...]  # the most important first
-    why: "Why | None" = None
     units: "UnitEffects | None" = None
 
 

@@ -74,13 +74,12 @@ def answered(answer: WhyAnswer) -> Report:
 
 
 def explained() -> Report:
-    return answered(
-        WhyAnswer(("Heads 1.2 and 2.1 copy “cat” of 1.25.", "Without them it falls by 2.00 nats."), prediction())
-    )
+    sentences = ("Heads 1.2 and 2.1 copy “cat” of 1.25.", "Without them it falls by 2.00 nats.")
+    return answered(WhyAnswer(prediction(), sentences))
 
 
 def rests() -> Report:
-    return answered(WhyAnswer(("The last sentence rests on the second one.",), units=units()))
+    return answered(WhyAnswer(None, ("The last sentence rests on the second one.",), units()))
 
 
 def number(text: str) -> float:
@@ -236,7 +235,7 @@ def test_hostile_labels_of_tokens_stay_text(show: Opener) -> None:
     why = prediction()
     candidates = tuple(replace(why.candidates[0], label=label) for label in HOSTILE)
     hostile = replace(why, candidates=candidates, tokens=labelled((*HOSTILE, *SENTENCE[len(HOSTILE) :])))
-    opened = show(answered(WhyAnswer(HOSTILE, hostile)))
+    opened = show(answered(WhyAnswer(hostile, HOSTILE)))
     opened.settle()
     assert [row[0] for row in opened.page.evaluate(ROWS, ".why-view > div > section")][: len(HOSTILE)] == [
         f"“{label}”" for label in HOSTILE
