@@ -41,7 +41,7 @@ explain 'a b a b'
 explain 'a b a b' --model trained
 ablate 'a b a b' --model trained
 why 'a b. a b' --by sentences
-steps 'a b a b' --model trained
+show 'a b a b' --model trained --style steps
 """
 PICTURES = """\
 show run.safetensors --style arcs -o -.svg
@@ -72,8 +72,8 @@ compare effects.json effects2.json -o -.svg
 compare survey.safetensors survey2.safetensors -o -.html
 why 'a b a' --token a -o -.svg
 why 'a b. a b' --by sentences -o -.svg
-steps run.safetensors -o -.svg
-steps run.safetensors -o -.gif
+show run.safetensors --style steps -o -.svg
+show run.safetensors --style steps -o -.gif
 show run.safetensors run.safetensors --heads 0.0 -o -.gif
 ablate 'a b a b' --model trained -o -.svg
 explain 'a b a b' -o -.html

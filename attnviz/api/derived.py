@@ -122,7 +122,7 @@ def steps(
 ) -> "DecodingSteps":
     """Returns the share of attention on each turn, passage or sentence for each token that a model wrote.
 
-    ``attnviz steps`` prints the same numbers.
+    ``attnviz show --style steps`` prints the same numbers.
 
     Args:
         recording: the recording of a text that was generated, or of any text that was read from left to right.

@@ -211,7 +211,7 @@ def replay(
         model: the model, which takes ids of shape ``(batch, tokens)`` as ``input_ids`` or as its first argument.
         ids: the ids of the prompt, then those of the answer: a list, an array or a tensor.
         tokenizer: the model's tokenizer of transformers; without one, tokens are labelled by their ids.
-        prompt_length: the number of ids in the prompt; the others become generated tokens, for ``steps``.
+        prompt_length: the number of ids in the prompt; the others become generated tokens, for ``attnviz.steps``.
         logprobs: the log-probability of each id of the answer, in nats, which are compared with the model's.
         layers: numbers of the layers, from 0; ``None`` for all.
         heads: numbers of the heads, from 0; ``None`` for all.

@@ -36,6 +36,7 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import (
     CONTRIBUTIONS,
+    STEPS,
     All,
     Axes,
     Of,
@@ -101,7 +102,7 @@ def show(
 
     refuse_output(output, others=other_suffixes("show"))
     has_contributions = of == CONTRIBUTIONS
-    if recordings or output.suffix in FILMS:
+    if recordings or (output.suffix in FILMS and table != STEPS):
         from attnviz.cli.decoding import write_film_of_recordings
 
         write_film_of_recordings([str(input.text), *(recordings or ())], selection, grouping, look, output)
@@ -126,6 +127,11 @@ def show(
     add_own_metrics(metric, subject)
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
+        return
+    if subject is not None and output.suffix in FILMS:
+        from attnviz.cli.decoding import write_film_of_steps
+
+        write_film_of_steps(record(subject, settings, selection), options, output)
         return
     if metric and rank.sort is None and rank.filter is None and kind_of(output) != "page":
         raise AttnvizError(
@@ -428,31 +434,6 @@ def ablate(
     from attnviz.report.heads.results import effects_report
 
     deliver(effects_report(effects, fit_options(ReportOptions(look=look), output)), output)
-
-
-@command()
-@expand_options
-def steps(
-    *,
-    input: Input,
-    settings: ModelSettings,
-    selection: Annotated[Selection, ("layers", "heads", "queries")],
-    grouping: Annotated[Grouping, ("by",)],
-    look: Annotated[Look, look_of("steps")],
-    output: Output,
-) -> None:
-    """Show what a model looked at for each token that it wrote."""
-    from attnviz.cli.decoding import show_steps
-    from attnviz.cli.runs import read_input, record
-    from attnviz.render.formats import FILMS
-
-    refuse_output(output, "atlas", others=other_suffixes("steps"))
-    if output.suffix in FILMS and look.title is not None:
-        raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
-    subject = read_input(input, settings, grouping)
-    if subject.survey is not None:
-        raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
-    show_steps(record(subject, settings, selection), selection, grouping, look, output)
 
 
 @command()

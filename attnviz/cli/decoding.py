@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.cli.options import Output, refuse_typed
-from attnviz.cli.output import deliver, deliver_file, fit_options, kind_of
+from attnviz.cli.output import deliver_file
 from attnviz.cli.subject import Kind, Subject
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.options import ReportOptions, look_of
+from attnviz.report.picture.options import STEPS, ReportOptions, look_of, refuse_changed
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
@@ -22,28 +22,17 @@ FILM_DPI = 100  # of a film, whose pictures are many
 FRAME_SUFFIX = ".png"  # of the pictures of a film
 
 
-def show_steps(recording: "Recording", selection: Selection, grouping: Grouping, look: Look, output: Output) -> None:
-    """Writes the steps of decoding as a list, a picture, a page or a film."""
+def write_film_of_steps(recording: "Recording", options: ReportOptions, output: Output) -> None:
+    """Writes a film with a picture for each token that the model wrote."""
     from attnviz.metrics.steps import measure_steps
-    from attnviz.render.formats import FILMS
-    from attnviz.report.decoding import steps_report
+    from attnviz.report.film import film_of_steps
 
-    steps = measure_steps(recording, selection, grouping.by)
-    options = ReportOptions(look=look)
-    if output.suffix in FILMS:
-        from attnviz.report.film import film_of_steps
-
-        write_film(film_of_steps(recording, steps, film_options(options, output)), output)
-        return
-    if kind_of(output) == "page":
-        from attnviz.report.build import build_report
-
-        # A page opens with the text shaded by the weights of the first step.
-        page_look = replace(look, style="text", query=f"@{int(steps.queries[0])}")
-        page_options = replace(options, look=page_look, selection=Selection.parse(heads=",".join(steps.heads)))
-        deliver(build_report(recording, fit_options(page_options, output)), output)
-        return
-    deliver(steps_report(recording, steps, fit_options(options, output)), output)
+    refuse_changed(STEPS, options)
+    if options.look.title is not None:
+        raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
+    steps = measure_steps(recording, options.selection, options.grouping.by)
+    film_look = replace(options, table=None, selection=Selection(), grouping=Grouping())
+    write_film(film_of_steps(recording, steps, film_options(film_look, output)), output)
 
 
 def write_film_of_recordings(
@@ -59,7 +48,7 @@ def write_film_of_recordings(
         raise AttnvizError("several recordings are a film; use -o film.gif or film.apng, or attnviz compare for two")
     if len(paths) < 2:
         raise AttnvizError(
-            "a film shows two recordings or more; give another one, or draw the steps of one with attnviz steps"
+            f"a film shows two recordings or more; give another one, or add {option('table', STEPS)} for what one wrote"
         )
     recordings = []
     for path in paths:

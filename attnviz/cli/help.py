@@ -69,10 +69,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz ablate --model trained --metric accuracy --pairs",
         'attnviz ablate "Life is short" --model ./my-bert -o effect.png',
     ),
-    "steps": (
-        "attnviz steps chat.json --model ./my-llama --generate 40",
-        'attnviz steps "the cat sat. the cat sat" --model trained --heads 1.1',
-    ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',
         "attnviz browse run.safetensors",
@@ -384,7 +380,7 @@ def other_suffixes(command: str | None) -> tuple[str, ...]:
     from attnviz.media.timed_words import WORD_SUFFIXES
     from attnviz.render.formats import FILMS
 
-    return {"show": (*WORD_SUFFIXES, *FILMS, RECORDING), "steps": FILMS}.get(command or "", ())
+    return (*WORD_SUFFIXES, *FILMS, RECORDING) if command == "show" else ()
 
 
 def _is_plain(name: str) -> bool:

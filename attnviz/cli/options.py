@@ -434,9 +434,9 @@ def _refuse_ignored(
         suffix = output.suffix or TERMINAL
         refuse_ineffective(names_with_media, suffix)
         if "style" in values and suffix in FORMATS:
-            from attnviz.report.picture.options import picture_of_style, refuse_unread_of
+            from attnviz.report.picture.options import STEPS, picture_of_style, refuse_unread_of
 
-            picture = picture_of_style(values["style"], values.get("query"))
+            picture = STEPS if values.get("table") == STEPS else picture_of_style(values["style"], values.get("query"))
             refuse_unread_of(picture, FORMATS[suffix].kind, typed_options)
         if "force" in typed_options and output.file is None:
             raise AttnvizError(f"{option('force')} replaces a file, and -o {output.output} writes none; leave it out")

@@ -100,7 +100,7 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     usual_suffix = next(name for name in suffixes if name != ".txt")
     if suffix in FILMS:
         raise AttnvizError(
-            f"{suffix} is a film, which attnviz show draws of several recordings and attnviz steps of one; "
+            f"{suffix} is a film, which attnviz show draws of several recordings, or of one with --style steps; "
             f"use {writes}{usual_suffix}"
         )
     if path.is_dir() or str(path).endswith(("/", "\\")):

@@ -66,6 +66,7 @@ OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothi
     "kept": None,
     "record": "attnviz show … -o run.safetensors",
     "samples": "attnviz info samples",
+    "steps": "attnviz show … --style steps",
 }
 
 

@@ -11,21 +11,30 @@ from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
-from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_for_implicit, refuse_tables_of_surveys
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, Report
+from attnviz.report.picture.options import (
+    CONTRIBUTIONS,
+    STEPS,
+    ReportOptions,
+    refuse_changed,
+    refuse_for_implicit,
+    refuse_tables_of_surveys,
+)
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Report
 from attnviz.report.picture.structure import RowOfHeads, row_of_last_token
 from attnviz.report.words.captions import Notes
 from attnviz.report.words.notes import names_of
 from attnviz.text.characters import WORDS
 from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS, TURNS, singular
+from attnviz.text.selection import Selection
 
 ALL = (None, None)  # queries or keys
 MAX_LEGIBLE_TOKENS = 12  # of a text whose clearest heads are drawn as maps where a screen does not hold all heads
 
 
 @working("drawing")
-def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | ExactNumbers:
-    """Builds the report of a recording: of single heads, or of one map that combines heads if ``reduce`` is given.
+def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | ExactNumbers | HeadList:
+    """Builds the report of a recording: of single heads, of one map that combines heads if ``reduce`` is given, or of
+    the steps in which its text was written if ``table`` is ``steps``.
 
     Args:
         recording: the recording to show.
@@ -53,6 +62,19 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         recording = contributions_of(recording)
     refuse_tables_of_surveys(options)
     refuse_for_implicit(recording, options)
+    if options.table == STEPS:
+        from attnviz.metrics.steps import measure_steps
+        from attnviz.report.decoding import steps_report
+
+        refuse_changed(STEPS, options)
+        steps = measure_steps(recording, options.selection, options.grouping.by)
+        if not options.medium.sorts_heads:
+            return steps_report(recording, steps, options)
+        # A page opens with the text shaded by the weights of the first step.
+        look = replace(options.look, style="text", query=f"@{int(steps.queries[0])}")
+        options = ReportOptions(
+            selection=Selection.parse(heads=",".join(steps.heads)), look=look, medium=options.medium
+        )
     original = recording
     opens_by_turns = _opens_by_turns(recording, options)
     if opens_by_turns:

@@ -114,7 +114,7 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         results=FileNumbers(rows, lambda: _json(steps, recording.model)),
         summary=summary,
         panels=panels,
-        refusal="a page cannot show steps; use -o steps.png, or -o steps.csv for numbers",
+        refusal="such a file has no steps; use -o steps.csv or steps.json for numbers",
         list_remarks=(TERMS, sink_remark),
         picture_remarks=(caption, f"Columns are the tokens that were written, rows are the {steps.by} that they saw."),
         about={"recording": origin(recording)},

@@ -9,7 +9,7 @@ from attnviz.metrics.metrics import METRICS
 from tests.streams import Streams
 
 COMMANDS = (
-    "show", "heads", "compare", "explain", "ablate", "steps", "browse", "survey", "info",
+    "show", "heads", "compare", "explain", "ablate", "why", "browse", "survey", "info",
 )  # fmt: skip
 
 

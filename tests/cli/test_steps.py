@@ -35,7 +35,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_row_a_generated_token_names_turns_and_tokens(saved: str, shell: Streams) -> None:
-    lines = shell.run("steps", saved, "--heads", "1.1").splitlines()
+    lines = shell.run("show", saved, "--style", "steps", "--heads", "1.1").splitlines()
     header = next(line for line in lines if line.startswith("step"))
     assert [name in header for name in ("token", "own", "change", "turns")] == [True] * 4
     first = lines.index(header) + 1
@@ -44,7 +44,7 @@ def test_a_row_a_generated_token_names_turns_and_tokens(saved: str, shell: Strea
 
 
 def test_json_has_the_numbers_of_every_head(saved: str, shell: Streams) -> None:
-    found = shell.json("steps", saved, "--heads", "0.1,1.1")
+    found = shell.json("show", saved, "--style", "steps", "--heads", "0.1,1.1")
     assert (found["format"], found["heads"], len(found["steps"])) == ("attnviz steps", ["0.1", "1.1"], 6)
     for step in found["steps"]:
         sums = np.sum(step["shares"], axis=1) + step["sink"]
@@ -53,7 +53,7 @@ def test_json_has_the_numbers_of_every_head(saved: str, shell: Streams) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".png", ".svg", ".html"])
 def test_steps_are_drawn(saved: str, suffix: str, tmp_path: Path) -> None:
-    assert main(["steps", saved, "-o", str(tmp_path / f"steps{suffix}")]) == 0
+    assert main(["show", saved, "--style", "steps", "-o", str(tmp_path / f"steps{suffix}")]) == 0
     if suffix == ".svg":
         assert "2 tool result" in (tmp_path / "steps.svg").read_text(encoding="utf-8")
 
@@ -61,7 +61,7 @@ def test_steps_are_drawn(saved: str, suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".gif", ".apng"])
 def test_a_film_has_a_picture_a_step_and_ends_in_a_still(saved: str, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"film{suffix}"
-    assert main(["steps", saved, "--heads", "1.1", "-o", str(path)]) == 0
+    assert main(["show", saved, "--style", "steps", "--heads", "1.1", "-o", str(path)]) == 0
     with Image.open(path) as film:
         assert getattr(film, "n_frames", 1) == 6
         times = []

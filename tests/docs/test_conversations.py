@@ -12,8 +12,8 @@ from tools.docs.commands import BLOCK
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "conversations.md").read_text(encoding="utf-8")
 TEXT = "the king lives in a castle. my bike has two wheels and a red bell. snow falls in winter. "
-SHOWN = {  # by command and, if there is one, its option -o
-    " ".join([block["typed"].split()[1], *re.findall("-o", block["typed"])]): block["output"].splitlines()
+SHOWN = {  # by command and, if there is one, -o or steps
+    " ".join([block["typed"].split()[1], *re.findall("-o|steps", block["typed"])]): block["output"].splitlines()
     for block in reversed([*BLOCK.finditer(PAGE)])  # of two of a kind, the first
 }
 
@@ -37,7 +37,7 @@ def test_without_a_sentence_the_answer_is_impossible_and_without_another_it_hard
 
 
 def test_the_first_step_looks_at_snow_and_the_step_of_two_at_two() -> None:
-    steps = {line.split()[1]: line for line in SHOWN["steps"] if re.match(r" +\d ", line)}
+    steps = {line.split()[1]: line for line in SHOWN["show steps"] if re.match(r" +\d ", line)}
     assert "snow 89%" in steps["my"]
     assert re.search(r"my bike has two.*100%  two 100%", steps["two"])
 

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
 REDUCTIONS = ("mean", "max", "rollout")
-TABLES = ("scores", "weights", "both", "pairs")
+STEPS = "steps"
+TABLES = ("scores", "weights", "both", "pairs", STEPS)
 Table = Annotated[
     str | None,
     Option(
-        "Or print scores, weights or both as numbers; for a survey, pairs: which token looks at which.",
+        "Or print scores, weights or both as numbers; steps: what a model looked at for each token that it wrote; for "
+        "a survey, pairs: which token looks at which.",
         OneOf(TABLES),
         panel="Look",
     ),
@@ -175,7 +177,7 @@ class ReportOptions(Reduction, Rank):
                 f"{option('by', self.grouping.units)} joins tokens, and only tokens have scores; "
                 f"use {option('table', 'weights')}"
             )
-        if self.table is not None and self.reduce is not None and self.table != "weights":
+        if self.table not in (None, STEPS, "weights") and self.reduce is not None:
             raise AttnvizError(
                 f"{option('reduce')} combines weights, and {option('table', self.table)} asks for scores; "
                 f"use {option('table', 'weights')}"
@@ -257,7 +259,13 @@ UNREAD = (
     _Row("an atlas", OF_SINGLE_MAPS, kinds=EVERYWHERE),
     _Row("results of heads", f"{OF_SINGLE_MAPS} names", kinds=EVERYWHERE),
     _Row("a film", OF_SINGLE_PICTURES, kinds=EVERYWHERE),
-    _Row("steps", f"{OF_SINGLE_PICTURES} style pool mark names", kinds=EVERYWHERE),
+    _Row(
+        STEPS,
+        f"{OF_SINGLE_PICTURES} style pool mark names of reduce residual sort top filter all words special renormalize "
+        "keys",
+        kinds=EVERYWHERE,
+        reason=f"has no effect in {option('table', STEPS)}; leave it out",
+    ),
     _Row(
         "a survey",
         "of table reduce by words special renormalize queries keys style query mark pool notes effects",

@@ -54,7 +54,7 @@ def test_an_option_is_refused_only_in_the_media_of_its_row() -> None:
 def test_a_command_takes_the_options_of_the_look_that_act_in_some_medium() -> None:
     assert set(look_of("an overview")) == set(declared_options(Look))  # its unread options act in a page
     assert set(look_of("an atlas")) - set(look_of("results of heads")) == {"names"}
-    assert set(look_of("a film")) - set(look_of("steps")) == {"style", "pool", "mark", "names"}
+    assert set(look_of("a film")) - set(look_of("an explained prediction")) == {"style", "pool", "mark", "names"}
 
 
 def test_an_option_whose_value_is_not_its_default_is_refused_with_the_reason_of_its_row() -> None:
