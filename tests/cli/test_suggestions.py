@@ -173,7 +173,7 @@ WRONG = {
     "heads Life -o run2.safetensors": "use attnviz show TEXT -o run2.safetensors",
     "show Life -o x.pgn": "did you mean .png?",
     "show Life -o x.gif": "a film shows two recordings or more; give another one, or draw the steps of one",
-    "heads Life -o x.gif": ".gif is a film, which attnviz show draws of several recordings, or of one with --style steps",
+    "heads Life -o x.gif": ".gif is a film, which attnviz show draws of several recordings, or of one with --style",
     "show run.safetensors run.safetensors": "several recordings are a film; use -o film.gif or film.apng",
     "show run.safetensors run.safetensors -o x.gif --sort sink": "--sort does not apply to a film; leave it out",
     "show Life -o nowhere/x.png": "no folder 'nowhere'",
