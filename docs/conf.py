@@ -5,10 +5,10 @@ from attnviz.version import __version__
 project, author = "attnviz", "the attnviz maintainers"
 version = release = __version__
 copyright = author  # Sphinx's name for the line at the foot of a page
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-extensions += [f"tools.docs.{name}" for name in ("live", "menu", "notebooks", "flags", "types")]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions += [f"tools.docs.{name}" for name in ("live", "menu", "flags", "types")]
 attnviz_menu = {
-    "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides tutorials/own-module "
+    "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides "
     "tutorials/server tutorials/corpus tutorials/course tutorials/conversations tutorials/protein",
     "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech own-model "
     "live replay arrays defaults",
@@ -18,8 +18,6 @@ attnviz_menu = {
 exclude_patterns = ["cards/*"]
 myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # tools.docs.notebooks runs them
-nb_merge_streams = True  # a kernel sends a long output in pieces
 smartquotes = False  # which would turn --by into a dash
 html_theme = "furo"
 html_title = "attnviz"

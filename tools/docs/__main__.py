@@ -7,7 +7,6 @@ Chromium reports: a page wider than a phone, a faint text, an error on the conso
 """
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,8 +16,7 @@ from time import monotonic
 
 from sphinx.cmd.build import build_main
 
-from tools.docs import commands, gallery, notebooks
-from tools.docs.commands import SCREEN
+from tools.docs import commands, gallery
 from tools.docs.look import faults
 from tools.docs.reference import write_reference
 
@@ -30,7 +28,7 @@ STRICT = ["--fail-on-warning", "--keep-going", "--quiet"]
 def main() -> int:
     """Builds the site and opens it in a browser; returns 0 if neither finds a fault."""
     parser = argparse.ArgumentParser("python -m tools.docs", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--fast", action="store_true", help="leave the commands and notebooks of the pages out")
+    parser.add_argument("--fast", action="store_true", help="leave the interactive pages out")
     parser.add_argument("--check", action="store_true", help="build nothing: open the site that was built last")
     parser.add_argument(
         "--write",
@@ -51,7 +49,6 @@ def main() -> int:
 def write(names: list[str]) -> int:
     """Writes today's outputs and pictures into the documents of these names; returns 0 if no command fails."""
     documents: dict[str, Callable[[], None]] = {page.stem: partial(commands.write, page) for page in commands.pages()}
-    documents |= {page.stem: partial(notebooks.write, page) for page in PAGES.rglob("*.ipynb")}
     documents["gallery"] = gallery.write
     if unknown := [name for name in names if name not in documents]:
         print(f"no document {unknown[0]} has commands; choose from {', '.join(documents)}", file=sys.stderr)
@@ -72,7 +69,6 @@ def write(names: list[str]) -> int:
 def build(fast: bool) -> int:
     """Builds the site, and returns 0 if there was no warning."""
     prepare_source()
-    os.environ.update(SCREEN)  # which notebooks inherit: their pages show no colours of a terminal
     options = ["-D", "attnviz_runs=0"] if fast else []
     return build_main(
         [*STRICT, *options, "-b", "dirhtml", "-d", str(SOURCE.with_name("doctrees")), str(SOURCE), str(SITE)]
