@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.models.reading.example import FoundToken
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_own_words
 from attnviz.text.selection import IMPLICIT
-from attnviz.text.tokens import Tokens, tokens_of_pieces
+from attnviz.text.tokens import Tokens, tokens_of_pieces, visible_label
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +90,20 @@ class OwnTextReader(Reader):
                 "return the ids of a text, whole numbers of the shape (tokens,)"
             )
         return [int(number) for number in np.atleast_1d(ids)]
+
+    def find_token(self, label: str, tokens: Tokens) -> FoundToken:
+        """Returns the only token that the tokenizer makes of the label, else one of the text."""
+        encode, decode = getattr(self.tokenizer, "encode", None), getattr(self.tokenizer, "decode", None)
+        if label in tokens.labels or encode is None or decode is None:
+            return super().find_token(label, tokens)
+        ids = self._ids_of(encode(label))
+        return FoundToken(ids[0], label) if len(ids) == 1 else super().find_token(label, tokens)
+
+    def label_of(self, token_id: int, tokens: Tokens) -> str:
+        """Returns the label of a token as the text has it, else the text that the tokenizer makes of its id."""
+        label = super().label_of(token_id, tokens)
+        decode = getattr(self.tokenizer, "decode", None)
+        return visible_label(str(decode([token_id]))) if decode and token_id not in tokens.ids else label
 
     def read(self, example: "Example") -> "Prepared":
         """Returns a text as inputs of the module; implicit attention is recorded if the settings ask for it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.machine import refuse_little_memory
@@ -18,6 +18,9 @@ from attnviz.base.progress import working
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, refuse_other_tower
+
+if TYPE_CHECKING:
+    from attnviz.models.huggingface.sound_reader import SpeechModel
 
 UNSURVEYED, UNPROBED = "and a survey needs a trained one", "and the battery needs a trained one"  # see refuse_untrained
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
@@ -265,11 +268,14 @@ class LiveModel:
                 f"a {type(self.processor).__name__} splits no text; give the model's tokenizer or processor"
             )
         is_tokenizer = hasattr(self.processor, "convert_ids_to_tokens")
-        if row is not PRETRAINED and is_tokenizer and not hasattr(self.processor, "image_processor"):
+        if row not in (PRETRAINED, SOUNDS) and is_tokenizer and not hasattr(self.processor, "image_processor"):
             raise AttnvizError(f"a {type(self.processor).__name__} reads no images; give the model's processor")
         if settings.generate and not self.model.can_generate():
             raise AttnvizError(f"{self.name} has no language head, so it cannot generate; load it with its head")
         model, processor = self.model, self.processor
+        loaded_reader: Any = row.load()
+        if row is SOUNDS:
+            return cast("Reader", loaded_reader(settings, use=use, loaded=self._speech_model()))
         if row is PRETRAINED:
             processor = self._tokenizer
         elif row is not PICTURES:
@@ -283,8 +289,20 @@ class LiveModel:
             reads_input = model.main_input_name in signature(base_model.forward).parameters
             model = base_model if reads_input and not needs_labels else model
             processor = getattr(processor, "image_processor", processor)
-        loaded_reader: Any = row.load()
         return cast("Reader", loaded_reader(settings, use=use, loaded=(model, processor)))
+
+    def _speech_model(self) -> "SpeechModel":
+        """Returns the model with the extractor and the tokenizer of its processor."""
+        from attnviz.models.huggingface.sound_reader import SpeechModel
+
+        extractor = getattr(self.processor, "feature_extractor", self.processor)
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        is_decoder = self.model.config.is_encoder_decoder
+        if not hasattr(extractor, "sampling_rate") or (is_decoder and tokenizer is None):
+            raise AttnvizError(f"a {type(self.processor).__name__} reads no sounds; give the model's processor")
+        if is_decoder and not self.model.can_generate():
+            raise AttnvizError(f"{self.name} has no language head, so it writes no words; load it with its head")
+        return SpeechModel(self.model, extractor, tokenizer)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

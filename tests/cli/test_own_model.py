@@ -152,6 +152,8 @@ def runs() -> int:
         (("show", TEXT, "-o", "run.html"), "run.html"),
         (("heads", TEXT), "8 heads in mine.py:build"),
         (("ablate", TEXT), "loss"),
+        (("ablate", TEXT, "--metric", "logit:e"), "logit:e"),  # no letter of the text
+        (("why", TEXT), "mine.py:build predicts “"),
         (("explain", TEXT, "--head", "1.1"), "C = P V"),
         (("compare", TEXT, "--with", "it snows"), "in mine.py:build: head"),
         (("compare", TEXT, "--with-model", "mine.py:other"), "the change to mine.py:other"),

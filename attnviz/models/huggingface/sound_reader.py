@@ -35,7 +35,7 @@ DECODER_POSITIONS = 448  # of a decoder whose configuration names no number
 
 
 @dataclass(frozen=True)
-class _SpeechModel:
+class SpeechModel:
     """A loaded speech model."""
 
     model: "PreTrainedModel"  # encoder and decoder, or an encoder alone
@@ -53,12 +53,12 @@ class SoundReader(MediaReader):
     reads, noun, medium = ("sound", "text"), "sound", ("sound", "speech.wav")
 
     @cached_property
-    def loaded(self) -> _SpeechModel:
+    def loaded(self) -> SpeechModel:
         """The model with its extractor and tokenizer, loaded once."""
         with self.running(), refusals(self.settings.model):
             model = load_model(self.folder, self.settings, "sounds")
             tokenizer = load_tokenizer(self.folder) if model.config.is_encoder_decoder else None
-            return _SpeechModel(model, load_part("AutoFeatureExtractor", self.folder), tokenizer)
+            return SpeechModel(model, load_part("AutoFeatureExtractor", self.folder), tokenizer)
 
     @cached_property
     def module(self) -> "nn.Module":

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import transformers as t
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
@@ -23,7 +25,7 @@ from attnviz.media.timed_words import read_words
 from attnviz.models.places.sound_places import measured_spans
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import open_reader
+from attnviz.models.sources import LiveModel, open_reader
 from attnviz.text.selection import Selection
 
 T: Any = t  # constructors of transformers have no types
@@ -104,6 +106,31 @@ def test_a_decoder_looks_at_frames_with_seconds(whisper: Path, speech: Path) -> 
     middles = frames.places[frames.medium >= 0].mean(axis=1) / sound.rate
     np.testing.assert_allclose(np.diff(middles)[1:-1], 0.02, atol=0.0005)
     assert middles[10] == pytest.approx(0.2, abs=0.005)
+
+
+def test_a_model_in_memory_hears_what_its_folder_hears(whisper: Path, wav2vec2: Path, speech: Path) -> None:
+    model, extractor = T.WhisperForConditionalGeneration, T.WhisperFeatureExtractor.from_pretrained(whisper)
+    parts = {"feature_extractor": extractor, "tokenizer": T.PreTrainedTokenizerFast.from_pretrained(whisper)}
+    live = LiveModel(model.from_pretrained(whisper), SimpleNamespace(**parts))
+    listener = LiveModel(T.Wav2Vec2Model.from_pretrained(wav2vec2), T.Wav2Vec2FeatureExtractor())
+    for model_in_memory, folder, text in ((live, whisper, "and so my"), (live, whisper, ""), (listener, wav2vec2, "")):
+        reader = model_in_memory.reader(ModelSettings(model="live"), "sounds")
+        heard = reader.record(Example(text, sound=speech), Selection())
+        for maps, expected in zip(heard.maps, record(folder, speech, text).maps, strict=True):
+            assert maps.query_tokens.labels == expected.query_tokens.labels
+            assert np.array_equal(weights_of(maps), weights_of(expected))
+    for bare, refusal in (
+        (replace(live, processor=extractor), "a WhisperFeatureExtractor reads no sounds; give the model's processor"),
+        (replace(live, model=T.WhisperModel.from_pretrained(whisper)), "WhisperModel has no language head"),
+        (replace(listener, processor=None), "a NoneType reads no sounds"),
+    ):
+        with pytest.raises(AttnvizError, match=refusal):
+            bare.reader(ModelSettings(model="live"), "sounds")
+
+
+def weights_of(maps: LayerMaps) -> np.ndarray:
+    cells = cell_maps(maps)
+    return cells.window(cells.heads, slice(0, len(cells.query_tokens)), slice(0, len(cells.key_tokens))).weights
 
 
 def test_weights_are_those_of_the_model(whisper: Path, speech: Path) -> None:
