@@ -115,7 +115,7 @@ class OwnModuleReader(Reader):
             self._adds_axis = adds_axis
             inputs = self._arguments(pictures)
             try:
-                with same_draws(), torch.inference_mode():
+                with same_draws(), torch.no_grad():
                     self.module(**inputs)
             except Exception as error:
                 if is_out_of_memory(error):

@@ -245,7 +245,10 @@ class LiveModel:
     @property
     def is_own(self) -> bool:
         """True if it is no model of transformers with its processor: a function makes its input."""
-        has_own_function = callable(self.processor) and not hasattr(self.processor, "save_pretrained")
+        of_transformers = ("save_pretrained", "image_processor", "tokenizer", "convert_ids_to_tokens")
+        has_own_function = callable(self.processor) and not any(
+            hasattr(self.processor, name) for name in of_transformers
+        )
         return has_own_function or not hasattr(self.model, "main_input_name")
 
     def reader(self, settings: ModelSettings, use: Use) -> Reader:

@@ -224,6 +224,9 @@ def _lattice_places(tokens: PixelTokens, lines: tuple[_Line, _Line], is_mine: An
         moved_to_far_border = np.where(measured_edges > side - margin, side, measured_edges)
         rounded_edges = np.rint(np.where(measured_edges < margin, 0, moved_to_far_border)).astype(np.int64)
         places[has_place, low], places[has_place, high] = rounded_edges.T
+    lefts, tops = (np.unique(places[has_place, edge]) for edge in (LEFT, TOP))
+    if tokens.overlap and len(lefts) * len(tops) != has_place.sum():
+        raise UnknownPlacesError("patches overlap, and their middles are on no lattice")
     return places
 
 

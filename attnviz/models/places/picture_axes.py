@@ -46,6 +46,7 @@ class PictureAxes:
         words: those of them that a decoder reads behind the patches in one sequence; ``None`` for none.
         overlap: true if patches overlap, so that each is drawn as the cell around its centre.
         alike: the parts whose attention is measured in one run, by what they have in common.
+        texts_of: the number of texts, such as windows, that a part reads at once.
         reason: why the places of an axis are unknown, of the first such axis; "" for none.
     """
 
@@ -59,7 +60,8 @@ class PictureAxes:
     overlap: bool = False
     reason: str = ""
     alike: Mapping[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
-    _measured: dict[tuple[object, ...], Tokens | None] = field(default_factory=dict)
+    texts_of: Mapping[str, int] = field(default_factory=dict)
+    _measured: dict[tuple[object, ...], tuple[Tokens, ...]] = field(default_factory=dict)
     _are_mixed: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
     @cached_property
@@ -82,12 +84,13 @@ class PictureAxes:
         is_square_or_pooling = shape[0] in (1, shape[1])  # else keys may be means of patches
         if self.output is not None and len(tokens) == len(self.output) and is_square_or_pooling:
             return self.output
-        alike = self.alike.get(_kind_of(maps), (maps.module,))
-        found = self._patches(alike, side, shape)
-        if found is None and self._are_mixed.get((alike, side, shape)):  # layers may read different tokens, or mixtures
-            each = {path: self._patches((path,), side, shape) for path in alike}
-            found = each[maps.module] or next(filter(None, each.values()), None)
-        return found or self._other(tokens)
+        alike = self.alike.get(_kind_of(maps, self.texts_of.get(maps.module, 1)), (maps.module,))
+        found = self._patches(alike, side, maps)
+        if found is None and len(alike) > 1:  # layers may read different tokens, or mixtures of them
+            found = self._patches((maps.module,), side, maps)
+            if found is None and self._are_mixed.get(((maps.module,), side, shape)):
+                found = next(filter(None, (self._patches((path,), side, maps) for path in alike)), None)
+        return self._other(tokens) if found is None else found
 
     def _before_words(self, places: IntArray, words: Tokens) -> Tokens:
         """Returns patches with the words that follow them in one sequence."""
@@ -100,28 +103,29 @@ class PictureAxes:
         """Returns the objects or the prompt that are as many as some tokens; these tokens without such."""
         return next((other for other in self.others if len(other) == len(tokens)), tokens)
 
-    def _patches(self, paths: tuple[str, ...], side: Axis, shape: tuple[int, int]) -> Tokens | None:
-        """Returns the patches that are the queries or keys of attention in parts of the module; ``None`` for none.
-
-        They are the same in all parts, or else ``_are_mixed`` holds.
-        """
+    def _patches(self, paths: tuple[str, ...], side: Axis, maps: "LayerMaps") -> Tokens | None:
+        """Returns the patches that are the queries or keys of attention in parts of the module; ``None`` for none."""
+        shape, texts = (len(maps.query_tokens), len(maps.key_tokens)), self.texts_of.get(maps.module, 1)
         key = paths, side, shape
         for name in self.coordinates if key not in self._measured else ():
             try:
-                self._measured[key] = self._patches_in(name, paths, side, shape)
+                self._measured[key] = self._patches_in(name, paths, side, shape, texts)
                 break
             except UnknownPlacesError as error:
                 self.reason = self.reason or str(error)
                 self._are_mixed[key] = self._are_mixed.get(key, False) or isinstance(error, MixedTokensError)
         self.reason = self.reason or SAME_NUMBERS
-        return self._measured.setdefault(key, None)
+        found = self._measured.setdefault(key, ())
+        return found[maps.item] if found else None
 
-    def _patches_in(self, name: str, paths: tuple[str, ...], side: Axis, shape: tuple[int, int]) -> Tokens:
-        """Returns the patches, measured in one argument of the module."""
+    def _patches_in(
+        self, name: str, paths: tuple[str, ...], side: Axis, shape: tuple[int, int], texts: int
+    ) -> tuple[Tokens, ...]:
+        """Returns the patches of each text, such as a window, measured in one argument of the module."""
 
         def features_of(pixels: "Tensor") -> "Tensor":
             with same_draws():
-                features = features_at(self.module, paths, {**self.inputs, name: pixels}, side, shape)
+                features = features_at(self.module, paths, {**self.inputs, name: pixels}, side, shape, texts)
             if features is None:
                 raise UnknownPlacesError(f"the {side} of {paths[0] or 'the module'} were not found among its tensors")
             return features
@@ -133,16 +137,19 @@ class PictureAxes:
         self.overlap |= found.overlap
         first = found.count - len(self.words or ())
         if self.words is not None and first > 0 and not places[first:].any():
-            return self._before_words(places[:first], self.words)
+            return (self._before_words(places[:first], self.words),)
         patches = picture_tokens(self.images, owners, places)
         is_padding = np.isin(np.arange(found.count), found.numbers) & (owners < 0)  # around the picture
         labels = np.where(is_padding, PADDING_LABEL, np.array(patches.labels, dtype=object)).tolist()
-        return replace(patches, labels=tuple(labels))
+        patches = replace(patches, labels=tuple(labels))
+        if texts == 1:
+            return (patches,)
+        return tuple(map(patches.take, np.split(np.arange(found.count), texts)))
 
 
-def _kind_of(maps: "LayerMaps") -> tuple[object, ...]:
+def _kind_of(maps: "LayerMaps", texts: int) -> tuple[object, ...]:
     """Returns what maps have in common that probably have the same tokens: shape, and path without numbers."""
-    return len(maps.query_tokens), len(maps.key_tokens), re.sub(r"\d+", "#", maps.module)
+    return len(maps.query_tokens), len(maps.key_tokens), texts, re.sub(r"\d+", "#", maps.module)
 
 
 def is_on_picture(tokens: Tokens) -> bool:
@@ -184,11 +191,13 @@ class PartChoice:
         """
         count = len(axes.words or ())
         stand_alone = any(len(each.query_tokens) == len(each.key_tokens) == count for each in recording.maps)
+        texts_of = dict(sorted((layer_maps.module, layer_maps.item + 1) for layer_maps in recording.maps))
         alike: dict[tuple[object, ...], tuple[str, ...]] = {}
         for layer_maps in recording.maps:
-            paths = alike.get(_kind_of(layer_maps), ())
-            alike[_kind_of(layer_maps)] = tuple(dict.fromkeys((*paths, layer_maps.module)))
-        axes = replace(axes, words=None if stand_alone else axes.words, alike=alike)
+            kind = _kind_of(layer_maps, texts_of[layer_maps.module])
+            paths = alike.get(kind, ())
+            alike[kind] = tuple(dict.fromkeys((*paths, layer_maps.module)))
+        axes = replace(axes, words=None if stand_alone else axes.words, alike=alike, texts_of=texts_of)
         maps = [with_probe(axes.placed(layer_maps)) for layer_maps in recording.maps]
         others = [maps_of.query_tokens is other for maps_of in maps for other in axes.others]
         has_parts = stand_alone or axes.words is not None or any(others)

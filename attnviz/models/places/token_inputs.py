@@ -131,9 +131,9 @@ class _CallOperands(TorchFunctionMode):
         rows: the kept tensors, ``(tokens, features)``.
     """
 
-    def __init__(self, side: Axis, shape: tuple[int, int]) -> None:
+    def __init__(self, side: Axis, shape: tuple[int, int], texts: int) -> None:
         super().__init__()
-        self.side, self.shape = side, shape
+        self.side, self.shape, self.texts = side, shape, texts
         self.is_active = False
         self.rows: list[Tensor] = []
         self._products: dict[tuple[int, ...], tuple[Any, Any]] = {}  # the operands of the last product of each shape
@@ -176,14 +176,17 @@ class _CallOperands(TorchFunctionMode):
             self._products[shape] = rows[0], rows[1].transpose(-2, -1)
 
     def _keep(self, query: "Tensor", key: "Tensor") -> None:
-        """Keeps the rows of a call if it is of one text and has the expected shape."""
-        if (query.shape[-2], key.shape[-2]) != self.shape or any(
-            each.dim() == 4 and each.shape[0] > 1 for each in (query, key)
-        ):
-            return
+        """Keeps the rows of a call if it has the expected number of texts, queries and keys."""
         tensor = query if self.side == "queries" else key
-        if tensor.requires_grad:
-            self.rows.append(tensor.movedim(-2, 0).flatten(1))
+        count = tensor.shape[-2]
+        if (query.shape[-2], key.shape[-2]) != self.shape or not tensor.requires_grad:
+            return
+        if tensor.dim() == 2:  # one head of one text
+            tensor = tensor[None]
+        if tensor.dim() > 4 or len(tensor) % self.texts or (tensor.dim() == 4 and len(tensor) != self.texts):
+            return
+        heads = tensor.reshape(self.texts, -1, count, tensor.shape[-1])  # texts and heads may share an axis
+        self.rows.append(heads.transpose(1, 2).reshape(self.texts * count, -1))
 
 
 class _CentralTaps(OwnValueAttention):
@@ -210,10 +213,16 @@ class _CentralTaps(OwnValueAttention):
             pooled = func(*args, **(kwargs or {}))
             names = ("input", "kernel_size", "stride", "padding")
             arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
-            size, stride, padding = (arguments.get(name) for name in names[1:])
-            if isinstance(size, int) and isinstance(stride, int) and isinstance(padding, int) and size > stride:
-                first = max((size - 1) // 2 - padding, 0)
-                middles = args[0][:, :, first::stride, first::stride][:, :, : pooled.shape[2], : pooled.shape[3]]
+            sizes, strides, paddings = (
+                (value,) * 2 if isinstance(value, int) else value
+                for value in (arguments.get(name) for name in names[1:])
+            )
+            if sizes and strides and paddings and all(size > step for size, step in zip(sizes, strides, strict=True)):
+                rows, columns = (
+                    slice(max((size - 1) // 2 - padding, 0), None, step)
+                    for size, step, padding in zip(sizes, strides, paddings, strict=True)
+                )
+                middles = args[0][:, :, rows, columns][:, :, : pooled.shape[2], : pooled.shape[3]]
                 return middles if middles.shape == pooled.shape else pooled
             return pooled
         return super().__torch_function__(func, types, args, kwargs)
@@ -399,32 +408,33 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
 
 
 def features_at(
-    model: "nn.Module", paths: Sequence[str], inputs: dict[str, Any], side: Axis, shape: tuple[int, int]
+    model: "nn.Module", paths: Sequence[str], inputs: dict[str, Any], side: Axis, shape: tuple[int, int], texts: int = 1
 ) -> "Tensor | None":
-    """Returns the features of the queries or keys of attention in some parts, ``(tokens, features)``; ``None`` if
-    unknown.
+    """Returns the features of the queries or keys of attention in some parts, ``(texts x tokens, features)``.
 
-    They are the operands of their attention calls of this shape, ``(queries, keys)``. Without such, as where attention
-    runs in windows, they are the arguments with so many tokens of a part, or else of the nearest part around it.
+    Returns ``None`` if those of a part are unknown. They are the operands of their attention calls of this shape,
+    ``(queries, keys)``, of so many texts. Without such, as where windows are joined, they are the arguments with so
+    many tokens of a part, or else of the nearest part around it.
     """
     count = shape[0] if side == "queries" else shape[1]
-    operands, remaining = _CallOperands(side, shape), set(paths)
+    operands, remaining = _CallOperands(side, shape, texts), set(paths)
     features: list[Tensor] = []
     nearest: list[Tensor] = []
 
     def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors = [value for value in (*args, *kwargs.values()) if getattr(value, "requires_grad", False)]
-        nearest[:] = [rows for tensor in tensors if (rows := _token_rows(tensor, count)) is not None] or nearest
+        nearest[:] = [rows for tensor in tensors if (rows := _token_rows(tensor, count, texts)) is not None] or nearest
 
     def begin(*_: Any) -> None:
         operands.is_active = True
 
     def end(path: str, *_: Any) -> None:
         operands.is_active = False
-        if path in remaining:  # else the part runs again
-            features.extend(operands.rows or nearest)
+        found = operands.rows or nearest
+        if path in remaining and found:  # else the part runs again
+            features.extend(found)
             remaining.discard(path)
-        operands.rows.clear()
+        operands.rows, nearest[:] = [], []
         if not remaining:
             raise _ModuleReached({})
 
@@ -443,22 +453,22 @@ def features_at(
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.cat(features, dim=-1) if features else None
+    return None if remaining else torch.cat(features, dim=-1)
 
 
-def _token_rows(tensor: "Tensor", count: int) -> "Tensor | None":
-    """Returns a tensor of one text or picture as ``(tokens, features)``; ``None`` for another number of tokens."""
+def _token_rows(tensor: "Tensor", count: int, texts: int) -> "Tensor | None":
+    """Returns a tensor as ``(texts x tokens, features)``; ``None`` for another number of texts or tokens."""
     sizes = tuple(tensor.shape)
-    if len(sizes) < 3 or 0 in sizes:
+    if len(sizes) == 2 and texts == 1 and sizes[0] == count:
+        return tensor
+    if len(sizes) < 3 or 0 in sizes or texts not in sizes[:2]:
         return None
-    if sizes[1:2] == (1,) and sizes[0] == count and len(sizes) == 3:  # tokens come before texts
-        return tensor[:, 0]
-    if sizes[0] != 1:
-        return None
-    if math.prod(sizes[1:-1]) == count:  # perhaps in rows and columns
-        return tensor.reshape(count, sizes[-1])
-    if len(sizes) == 4 and sizes[2] * sizes[3] == count:  # features come before rows and columns
-        return tensor[0].flatten(1).T
+    if sizes[:2] == (count, texts) and len(sizes) == 3:  # tokens come before texts
+        return tensor.transpose(0, 1).reshape(texts * count, -1)
+    if sizes[0] == texts and math.prod(sizes[1:-1]) == count:  # perhaps in rows and columns
+        return tensor.reshape(texts * count, sizes[-1])
+    if sizes[0] == texts and len(sizes) == 4 and sizes[2] * sizes[3] == count:  # features come before rows and columns
+        return tensor.flatten(2).transpose(1, 2).reshape(texts * count, -1)
     return None
 
 

@@ -66,7 +66,7 @@ def record_module(
     with (
         working("running the model"),
         refusals_of_broken(module, prepared.inputs, failure),
-        torch.inference_mode(),
+        torch.no_grad(),
         block,
     ):
         output = module(**prepared.inputs)
@@ -94,7 +94,7 @@ def refusals_of_broken(module: "nn.Module", inputs: Mapping[str, Any], failure: 
         if not failure:
             raise
         try:
-            with torch.inference_mode():
+            with torch.no_grad():
                 module(**inputs)
         except Exception as error:
             if is_out_of_memory(error):
@@ -196,7 +196,7 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
     if context is not None and attention in ("encoder", "cross"):
         queries, keys = context if attention == "encoder" else queries, context
 
-    with torch.inference_mode():
+    with torch.no_grad():
         layer_calls = LayerCalls(model, layer, attention)
         site, call = layer_calls.run(prepared_input.inputs)
         _, heads, *shape = call.shape
