@@ -49,7 +49,7 @@ def why_report(
     if recording is not None:
         report = build_report(recording, options)
         assert isinstance(report, ExactNumbers)
-        caption, answered = " ".join((*sentences, report.caption)), WhyAnswer(sentences, why)
+        caption, answered = " ".join((*sentences, report.caption)), WhyAnswer(why, sentences)
         return replace(report, caption=caption, answered=answered, remarks=(*remarks, *report.remarks))
     summary = _part_list(why, options)
     caption = " ".join(sentences)
