@@ -93,11 +93,11 @@ def route_graph(routes: Routes) -> RouteGraph | None:
         first, *others = [text.replace(UNBROKEN, " ") for text in texts] or [""]
         table = [(name, *cells, first), *(("", *[""] * len(cells), text) for text in others), *table]
     table.append(("embedding", *(f"{routes.stream[0][token]:+.1f}" for token in columns), ""))
-    count = "1 edge moves" if len(drawn) == 1 else f"{len(drawn)} edges move"
+    count = "1 edge:" if len(drawn) == 1 else f"{len(drawn)} edges:"
     held = sum(abs(edge.adds) for edge in drawn) / (sum(abs(edge.adds) for edge in routes.edges) or 1.0) * routes.kept
     header = ("layer", *labels.values(), "what enters there")
     return RouteGraph(
-        title=f"routes: what each token's stream carries after a layer; {count} {held:.0%} of all that heads move",
+        title=f"routes: each token's stream after a layer, and what enters there; {count} {held:.0%} of all moves",
         columns=tuple(labels.values()),
         rows=tuple(number_ranges(routes.layers[row.layers]) for row in rows),
         lines=tuple(sorted(lines, key=lambda line: abs(line.strength))),

@@ -56,15 +56,16 @@ def why_report(
     if not options.medium.draws_maps:
         return HeadList(title=title, caption=caption, remarks=remarks, results=why, summary=summary, look=options.look)
     is_screen = options.medium.lists_heads
+    routes = None if why.routes is None else route_graph(why.routes)
     return DrawnReport(
         kind="text",
         title=title,
         caption=caption,
         answer="\n".join(sentences) if is_screen else "",
-        remarks=remarks if is_screen else (*sentences, *remarks),
+        remarks=remarks if is_screen else (*sentences, *(() if routes is None else routes.sentences), *remarks),
         panels=share_scales(source_panels(why), options.look),
         summary=summary if is_screen else None,
-        routes=None if why.routes is None else route_graph(why.routes),
+        routes=routes,
         look=options.look,
         about={"why": why.as_json(), **source_of(why.model, why.title)},
     )

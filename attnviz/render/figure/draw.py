@@ -42,6 +42,7 @@ SVG_SAMPLING = b"image-rendering:crisp-edges;image-rendering:pixelated"  # would
 SCREEN_DPI = 96
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
+BELOW_BOXES = 0.5  # the order of lines, which words with a box cover
 MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8  # of a line between tokens of `UNSCALED_TOKEN_POINTS`
 TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
 PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of 6 for photographs, and no larger
@@ -204,6 +205,7 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
         size_factor = body.points / UNSCALED_TOKEN_POINTS
         widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * size_factor
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
+        lines.set_zorder(BELOW_BOXES)
         lines.set_transform(matplotlib_figure.dpi_scale_trans)
         matplotlib_figure.add_artist(lines)
     draw_places(matplotlib_figure)
