@@ -11,11 +11,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.colors import DIVERGING, ON_DARK_PAPER, SAMPLES, colormap, ink_on
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, SurveyedHeads
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, SurveyedHeads, WhyAnswer
 from attnviz.report.picture.structure import Phrase
 from attnviz.report.words.choices import page_table
 
@@ -78,9 +79,7 @@ def opening(
             of_tokens, "answer of-tokens" if of_turns else "answer"
         )
         if report.answered is not None:
-            why, units = report.answered.why, report.answered.units
-            names = [] if why is None else [part.name for part in why.leading_heads]
-            names += [] if units is None else units.heads
+            names = _names_of_heads(report.answered, report.heads)
             sentences = (_linked(sentence, names) for sentence in report.answered.sentences)
             answer = " ".join(_sentence(phrases, "answer why-answer") for phrases in sentences)
     fields = {
@@ -109,11 +108,21 @@ def _sentence(phrases: Sequence[Phrase], css_class: str) -> str:
     return f'<p class="{css_class}">{"".join(words)}</p>' if phrases else ""
 
 
-def _linked(sentence: str, names: Iterable[str]) -> tuple[Phrase, ...]:
-    """Returns a sentence in which the names of heads lead to them."""
+def _names_of_heads(answer: WhyAnswer, heads: Sequence[HeadCells]) -> dict[str, str]:
+    """Returns the names on the page of the heads that an answer may name, by their names there."""
+    page_names = {(head.maps.module, head.maps.layer, head.head): head_name(head.maps, head.head) for head in heads}
+    leading_heads = () if answer.why is None else answer.why.leading_heads
+    keys = {part.name: (part.module, part.layer or 0, part.head or 0) for part in leading_heads}
+    names = {name: page_names[key] for name, key in keys.items() if key in page_names}
+    unit_heads = () if answer.units is None else answer.units.heads
+    return names | {name: name for name in unit_heads if name in page_names.values()}
+
+
+def _linked(sentence: str, names: Mapping[str, str]) -> tuple[Phrase, ...]:
+    """Returns a sentence in which the names of heads lead to the heads that have other names on the page."""
     pattern = "|".join(rf"(?<![\w.+-]){re.escape(name)}(?!\w)" for name in names)
     texts = re.split(f"({pattern})", sentence) if pattern else [sentence]
-    return tuple(Phrase(text, f"head={text}" if place % 2 else "") for place, text in enumerate(texts) if text)
+    return tuple(Phrase(text, f"head={names[text]}" if place % 2 else "") for place, text in enumerate(texts) if text)
 
 
 def themed(style: str, look: Look) -> str:

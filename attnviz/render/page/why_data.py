@@ -190,7 +190,7 @@ def _about_units(units: UnitEffects, tokens: Tokens, plan: PagePlan) -> dict[str
         ("lost", f"log-probability lost without earlier {units.by}, in nats", units.lost, True),
     )
     return {
-        "labels": list(units.units),
+        "labels": [f"{number} {label}" for number, label in enumerate(units.units, 1)],
         "of": unit_of_token[starts].tolist(),
         "maps": [
             {

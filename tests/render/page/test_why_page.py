@@ -10,10 +10,14 @@ from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.routes import Edge, Routes
 from attnviz.effects.unit_effects import UnitEffects
 from attnviz.effects.why import Candidate, Check, Why
+from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.picture.report import ExactNumbers, Report, WhyAnswer
+from attnviz.text.tokens import Tokens
+from tests.conftest import random_maps
 from tests.render.page.conftest import Opener, Shared
 from tests.render.page.examples import HOSTILE, SENTENCE, labelled, report_of, sentence
+from tests.report.image_examples import words_and_images_recording
 
 LAYERS, HEADS, TOKENS = 3, 4, len(SENTENCE)
 LAST, CAT, IT = TOKENS - 1, 1, 4
@@ -48,7 +52,7 @@ def prediction() -> Why:
         ),
         checks=(
             Check("heads", ("1.2", "2.1"), 2.0, np.array([0.25, -0.75, 0.8])),
-            Check("source", ("cat",), 3.5, np.array([0.0]), CAT),
+            Check("source", ("cat",), 3.5, np.array([0.0]), source=CAT),
         ),
         routes=Routes(
             position=LAST, layers=(0, 1, 2), logit=20.0, stream=np.vstack([stays, np.zeros(TOKENS)]), stays=stays,
@@ -210,7 +214,7 @@ def test_cell_of_two_units_marks_both_in_the_text(shared: Shared) -> None:
         np.array([[-2, -2, -2, 0.25, -2, -2, 0.25, 0.25, -2], [-2, -2, -2, 1.5, -2, -2, -0.5, 2.25, -2]])
     )
     opened.evaluate("pin(scene.current.stages[1].picture.shown.markOf({ query: 2, key: 1 }))")
-    assert opened.text("#text .note") == "“because it was” → “tired and”: attention 25.0%, lost +2.25 nats"
+    assert opened.text("#text .note") == "“2 because it was” → “3 tired and”: attention 25.0%, lost +2.25 nats"
     marked = opened.evaluate("[...scene.strip.drawn[0].words.shading.values].map((value) => value > 0)")
     assert marked == [False] * 3 + [True] * 9
     earlier, later = opened.evaluate("[3, 6].map((place) => scene.strip.drawn[0].words.shading.colors[place])")
@@ -240,3 +244,63 @@ def test_hostile_labels_of_tokens_stay_text(show: Opener) -> None:
     assert [row[0] for row in opened.page.evaluate(ROWS, ".why-view > div > section")][: len(HOSTILE)] == [
         f"“{label}”" for label in HOSTILE
     ]
+
+
+def small_answer(tokens: Tokens, parts: list[LogitPart], context: Tokens | None = None) -> WhyAnswer:
+    target = LogitParts(
+        parts=tuple(parts), logit=sum(part.adds for part in parts), difference=0, token=1, position=len(tokens) - 1,
+        frozen=(), label="red",
+    )  # fmt: skip
+    candidates = (Candidate(1, "red", 0.5, 4.0),)
+    return WhyAnswer(
+        Why(tokens=tokens, probability=0.5, candidates=candidates, target=target, context_tokens=context),
+        ("Head cross 0.0 reads it.",),
+    )
+
+
+def test_sources_of_cross_attention_are_shaded_in_their_own_text_and_the_address_names_them(show: Opener) -> None:
+    tokens = labelled(("<s>", "le", "chat", "dort"))
+    context = replace(labelled(("the", "cat", "sleeps", "now", "</s>")), special=np.arange(5) == 4)
+    own = replace(random_maps(tokens, heads=2, causal=True), module="decoder.self")
+    cross = replace(random_maps(tokens, context, heads=2), module="decoder.cross", kind="cross")
+    self_terms, cross_terms = np.array([3.0, 1.5, 2.5, -0.5]), np.array([0.5, 4.0, -2.0, 0.25, 1.0])
+    parts = [
+        LogitPart("0.1", "head", 6.5, 0, 1, self_terms, "decoder.self"),
+        LogitPart("cross 0.0", "head", 3.75, 0, 0, cross_terms, "decoder.cross"),
+    ]
+    report = report_of(Recording(maps=(random_maps(context, heads=2), own, cross), model="a test"))
+    assert isinstance(report, ExactNumbers)
+    opened = show(replace(report, answered=small_answer(tokens, parts, context)))
+    opened.settle()
+    shaded = opened.evaluate("scene.strip.drawn.map(({ axis, words }) => [axis, [...words.shading.values]])")
+    assert opened.page.get_attribute(".answer a", "href") == "#head=decoder.cross:0.0"
+    masked = opened.evaluate("ABSENT")
+    assert shaded == [["query", [masked, 1.5, 2.5, -0.5]], ["key", [0.5, 4, -2, 0.25, masked]]]
+    for click, address, link in (
+        (".token >> nth=2", "#view=why&query=chat", "#head=decoder.self:0.1&query=dort&key=chat"),
+        (".token >> nth=5", "#view=why&key=cat", "#head=decoder.cross:0.0&query=dort&key=cat"),
+    ):
+        opened.page.click(click)
+        assert opened.evaluate("location.hash") == address
+        [(_, _, written), _] = opened.page.evaluate(ROWS, ".why-parts")
+        assert written == link
+        kept = opened.evaluate("({ ...state.pin })")
+        opened.evaluate("followAddress()")
+        assert opened.evaluate("({ ...state.pin })") == kept
+        opened.page.keyboard.press("Escape")
+
+
+def test_patches_are_shaded_over_their_picture(show: Opener) -> None:
+    recording = words_and_images_recording()
+    tokens = recording.maps[0].query_tokens
+    terms = np.where(np.arange(len(tokens)) == 3, 4.0, -0.5)
+    part = LogitPart("0.1", "head", float(terms.sum()), 0, 1, terms, "layers.0")
+    report = report_of(recording)
+    assert isinstance(report, ExactNumbers)
+    opened = show(replace(report, answered=small_answer(tokens, [part])))
+    opened.settle()
+    more, less = opened.evaluate("[3, 1].map((token) => scene.strip.drawn[0].words.colorOf(token))")
+    assert [more["color"], less["color"]] == opened.evaluate("[theme().more, theme().less]")
+    assert more["opacity"] > less["opacity"] > 0
+    opened.evaluate("pin({ query: 3, key: null })")
+    assert opened.text("#text .note") == f"“{tokens.labels[3]}” adds +4.00: 0.1 +4.00"

@@ -89,7 +89,7 @@ function tokenParts(state, page) {
   const axes = ["query", "key"];
   return axes.flatMap((axis) => {
     const place = state.pin?.[axis];
-    return place === null || place === undefined ? [] : [[axis, nameOfPlace(textOfAxis(page, firstHeadOf(state), axis), place)]];
+    return place === null || place === undefined ? [] : [[axis, nameOfPlace(textOfAxis(page, firstHeadOf(state, page), axis), place)]];
   });
 }
 
@@ -110,7 +110,7 @@ export function readAddress(written, state, begun, page) {
   const head = together ? null : headOf(address, page);
   const readersOwn = begun.together && isSame(state.chosen, begun.chosen) ? [] : state.chosen; // no reader chose those of the beginning
   const chosen = heads.length ? heads : asBegun && begun.together ? begun.chosen : readersOwn;
-  const pin = /^#?$/.test(written) ? begun.pin : pinOf(address, page, firstHeadOf({ head, chosen }));
+  const pin = /^#?$/.test(written) ? begun.pin : pinOf(address, page, firstHeadOf({ head, chosen, list: address.get("view") }, page));
   const changes = {
     head,
     chosen,
@@ -125,7 +125,7 @@ export function readAddress(written, state, begun, page) {
     ...chosenIn(address, begun, page),
     interval: page.texts.some(({ seconds }) => seconds) ? readInterval(address.get("seconds")) : null,
   };
-  const unknown = unknownIn(address, page, firstHeadOf({ head, chosen }));
+  const unknown = unknownIn(address, page, firstHeadOf({ head, chosen, list: address.get("view") }, page));
   return { changes: /** @type {Partial<State>} */ ({ ...changes, unknown }), zoom: address.get("zoom") };
 }
 

@@ -9,9 +9,9 @@ export function headsTogether({ head, chosen }) {
   return head === null || chosen.includes(head) ? chosen : [...chosen, head];
 }
 
-/** The head whose texts tokens are looked for in. @param {Pick<State, "head" | "chosen">} state */
-export function firstHeadOf({ head, chosen }) {
-  return head ?? chosen[0] ?? 0;
+/** The head whose texts tokens are looked for in; of an answer one that looks at all of its sources. @param {Pick<State, "head" | "chosen"> & { list?: string | null }} state @param {Places} page */
+export function firstHeadOf({ head, chosen, list }, page) {
+  return head ?? chosen[0] ?? (list === "why" ? page.why?.head : 0) ?? 0;
 }
 
 /** True if what is shown is held cell by cell: its rows and columns can be joined and left out. @param {Readonly<State>} state @param {Places} page */
@@ -64,7 +64,7 @@ const FACTS = {
   directions: (state, page) => {
     const { head, together, list, view } = state;
     const shows = head !== null ? view !== "table" : together !== null || list === "lens";
-    return shows && page.heads[firstHeadOf(state)].same;
+    return shows && page.heads[firstHeadOf(state, page)].same;
   },
   units: (state, page) => FACTS.words(state, page) || Boolean(page.turns),
   words: (state, page) => hasCells(state, page) && page.texts.some(({ words }) => words),
@@ -75,7 +75,7 @@ const FACTS = {
   scores: (state, page) => {
     const isHead = state.head !== null ? state.view === "matrix" : state.together === "side";
     if (!isHead || !hasCells(state, page) || state.side === "change") return false;
-    const { queries, keys } = page.heads[firstHeadOf(state)];
+    const { queries, keys } = page.heads[firstHeadOf(state, page)];
     return !(page.texts[queries[0]].written ?? page.texts[keys[0]].written); // a unit of several words has no score
   },
   weights: ({ head, view, together, side, of, by }) => {
@@ -92,7 +92,7 @@ const FACTS = {
     const isComputed = head !== null && view === "matrix" && page.heads[head].factors?.length;
     return Boolean(isComputed) || pooled || (isOfMaps(state) && poolsThumbnails(page));
   },
-  sound: (state, page) => !page.survey && page.texts[page.heads[firstHeadOf(state)].keys[0]]?.seconds !== undefined,
+  sound: (state, page) => !page.survey && page.texts[page.heads[firstHeadOf(state, page)].keys[0]]?.seconds !== undefined,
   explained: ({ head, pin }) => head !== null && pin !== null && pin.query !== null && pin.key !== null,
 };
 

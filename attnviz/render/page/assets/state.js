@@ -183,7 +183,7 @@ export function hidesSpecial() {
 
 /** The head whose texts tokens are looked for in. */
 export function firstHead() {
-  return firstHeadOf(state);
+  return firstHeadOf(state, page);
 }
 
 /** The number of the recording that is shown; of a change the first. */

@@ -20,10 +20,12 @@ import { ABSENT, kept } from "./values.js";
 /** @import { Child, Given } from "./tree.js" */
 
 const BAR_ROW = 20; // pixels of a bar in a file
-const LEAST_GRAPH = 300; // pixels
-const AROUND_GRAPH = 130; // pixels of what stands above and below the layers of a graph
-const MAX_STAGE = 320; // pixels of a map of units
+const LEAST_GRAPH = 260; // pixels
+const AROUND_GRAPH = 150; // pixels of what stands above and below the layers of a graph
+const LEAST_STAGE = 320; // pixels of a map of units
+const AROUND_STAGE = 60; // pixels of its title and of what stands below it
 const LEAST_SHARE = 0.001; // of a probability that is written
+const ROUNDED = 1e-4; // what numbers of six digits leave of a sum
 const MARKED_UNIT = 0.35; // of the strongest shade
 
 /** @typedef {{ label: string, adds: number, text: string, start?: number, kind?: string, href?: string | null, title?: string }} Bar */
@@ -68,7 +70,8 @@ function barsOf(source) {
   if (source) {
     const named = source.axis.heads[source.place];
     const rest = source.axis.adds[source.place] - named.reduce((sum, [, adds]) => sum + adds, 0);
-    parts = [...named.map(([head, adds]) => /** @type {[string, number, number]} */ ([why.heads[head][0], adds, head])), [`${why.heads.length - named.length} other heads`, rest, -1]];
+    parts = named.map(([head, adds]) => [why.heads[head][0], adds, head]);
+    if (Math.abs(rest) > ROUNDED) parts.push([`${why.heads.length - named.length} other heads`, rest, -1]);
   }
   let sum = 0;
   const bars = parts.map(([label, adds, head]) => {
@@ -151,7 +154,10 @@ export function drawWhy(parent) {
     for (const stage of stages) stage.drawOver();
   };
   const fit = () => {
-    for (const stage of stages) stage.fit();
+    for (const stage of stages) {
+      stage.most = Math.max(LEAST_STAGE, openHeight() - units.getBoundingClientRect().top - window.scrollY - AROUND_STAGE);
+      stage.fit();
+    }
     if (!why.routes) return;
     const above = routes.getBoundingClientRect().top + window.scrollY;
     const { tree, width, height } = routesIn(routes.clientWidth || LEAST_GRAPH, Math.max(LEAST_GRAPH, openHeight() - above - AROUND_GRAPH));
@@ -280,7 +286,7 @@ function unitStages(parent, units) {
     const known = [...numbers].filter((value) => value !== ABSENT);
     const high = Math.max(...known.map(Math.abs)) || 1;
     /** @type {Scale} */
-    const scale = { low: 0, high, palette: isChange ? page.diverging : page.sequential, steps: "linear", change: isChange, scores: isChange };
+    const scale = { low: 0, high, palette: isChange ? page.diverging : page.sequential, steps: "sqrt", change: isChange, scores: isChange };
     const unitOf = (/** @type {number | null} */ token) => (token === null || units.of[token] < 0 ? null : units.of[token]);
     const tokenOf = (/** @type {number | null} */ unit) => (unit === null ? null : units.of.indexOf(unit));
     const about = { number: whyOf().head, title, queries: text, keys: text, same: false, scale, seen: () => 1 };
@@ -298,7 +304,6 @@ function unitStages(parent, units) {
     const picture = new MatrixPicture(grid);
     picture.names = { rows: "later ↓", columns: "earlier →" };
     const stage = new PictureStage(box, picture, `${title}. Arrows move.`);
-    stage.most = MAX_STAGE;
     return stage;
   });
 }
