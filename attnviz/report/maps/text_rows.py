@@ -132,7 +132,7 @@ def row_report(
             look,
             colored_panels,
             f"{''.join(clauses)}; {shown}.",
-            (advice, *scale_remarks(look), *pool_remarks(look, panels)),
+            (*(() if options.medium.has_lines else (advice,)), *scale_remarks(look), *pool_remarks(look, panels)),
             answer=row.text(singular(options.grouping.units)),
         )
         for candidate in with_fewer_remarks(report, recording, options.medium.masked_look):

@@ -291,3 +291,8 @@ def test_a_query_of_many_heads_is_drawn_in_their_mean_and_in_those_that_tell_mos
     np.testing.assert_allclose(report.panels[0].values[0], mean, atol=1e-6)
     assert not report.panels[0].visible[0, 0]  # the first token is set apart
     assert report.answer.startswith("“she” puts ")
+    assert "attnviz heads lists what each does" in report.remarks[0]
+    figure = drawn(build_report(many_heads(), ReportOptions(look=Look(query="she"), medium=medium_of(".svg", Look()))))
+    assert figure.caption.startswith(report.answer)
+    assert figure.remarks[0] == report.answer
+    assert not any("attnviz heads" in remark for remark in figure.remarks)
