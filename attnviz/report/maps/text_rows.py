@@ -47,7 +47,8 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     Of many heads, none of which the user chose, it is their mean and the heads that look at a key most clearly.
     """
     look, first_head = options.look, heads[0]
-    if len(heads) > MAX_HEADS and not (options.chooses_heads or look.overlaid):
+    is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
+    if len(heads) > MAX_HEADS and not (options.chooses_heads or look.overlaid or is_sound):
         query, query_remark = _chosen_query(first_head, look.query)
         if row := RowOfHeads.of(heads, query, sets_apart=not options.chooses_keys):
             report = row_report(recording, row, options, notes)
@@ -56,7 +57,6 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}  # with a remark on the query
     grows = options.medium.one_page and look.inches is None
     max_keys = MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS
-    is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
     is_one_text = is_sound or first_head.keys.stop - first_head.keys.start <= max_keys
     panels = []
     for head in heads:
