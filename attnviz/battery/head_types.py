@@ -223,7 +223,7 @@ def head_types(model: ProbedModel, seed: int = 0, own: Sequence[OwnType] = ()) -
     tests = random_tests(model, seed)
     own_types = tuple(_share_type(each.name, each.meaning, each.control, "your own") for each in own)
     for own_type in own:
-        if own_type.name in TYPES:
+        if own_type.name in (*TYPES, *tests):
             raise AttnvizError(f"there already is a type {own_type.name!r}; give your function another name")
         try:
             tests[own_type.name] = own_type.test(model)

@@ -59,8 +59,11 @@ def add_own_metrics(addresses: Sequence[str] | None, subject: Subject | None = N
     from attnviz.base.own_file import own_function
     from attnviz.metrics.own_metric import add_metric
 
-    for address in addresses:
-        add_metric(own_function("metric", address))
+    functions = [own_function("metric", address) for address in dict.fromkeys(addresses)]
+    for function in functions:
+        if [each.__name__ for each in functions].count(function.__name__) > 1:
+            raise AttnvizError(f"two metrics are named {function.__name__!r}; give one of the functions another name")
+        add_metric(function)
 
 
 def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | None = None) -> Subject:

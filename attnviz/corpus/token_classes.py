@@ -133,6 +133,9 @@ def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
     metrics = tuple(
         metric for name, metric in METRICS.items() if name not in OMITTED_METRICS and Need.PATCHES not in metric.needs
     )
+    shared_name = next((each.name for each in (*CLASSES, *RELATIONS) if each.name in METRICS), None)
+    if shared_name is not None:
+        raise AttnvizError(f"a survey has a {shared_name!r} already; give your metric another name")
     return (
         *metrics,
         *CLASSES,

@@ -91,9 +91,11 @@ def test_what_is_no_probe_is_refused_in_one_line(model: ProbedModel, given: list
         OwnType(yielding(*given)).test(model)
 
 
-def test_the_name_of_a_known_type_is_refused(model: ProbedModel) -> None:
+def test_a_name_that_is_taken_is_refused(model: ProbedModel) -> None:
     def first_token(model: ProbedModel) -> Iterator[Any]:
         yield IDS, CELLS, [CELLS]
 
     with pytest.raises(AttnvizError, match="there already is a type 'first token'; give your function another name"):
         head_types(model, own=[OwnType(first_token)])
+    with pytest.raises(AttnvizError, match="there already is a type 'token before'"):
+        head_types(model, own=[OwnType(token_before)] * 2)

@@ -194,6 +194,17 @@ def test_a_metric_that_would_change_nothing_is_refused(mine: str, shell: Streams
     )
 
 
+def test_a_name_that_is_taken_is_refused(mine: str, shell: Streams) -> None:
+    Path("other.py").write_text("def kurtosis(rows):\n    pass\n\n\ndef digits(rows):\n    pass\n", encoding="utf-8")
+    Path("texts.txt").write_text(TEXTS, encoding="utf-8")
+    both = ("--metric", f"{mine}:kurtosis", "--metric", "other.py:kurtosis")
+    assert "two metrics are named 'kurtosis'" in shell.refused("heads", "a b", *both)
+    line = shell.refused(
+        "survey", "texts.txt", "--model", "trained", "--metric", "other.py:digits", "-o", "a.safetensors"
+    )
+    assert "a survey has a 'digits' already; give your metric another name" in line
+
+
 def odd_of_pairs() -> tuple[str, ...]:
     Path("odd.py").write_text("def odd(rows, needs='pair'):\n    return rows.peak\n", encoding="utf-8")
     return "--metric", "odd.py:odd"
