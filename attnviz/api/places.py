@@ -10,7 +10,7 @@ from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of, image_source, open_images
 from attnviz.media.sound import Sound, open_sound, sound_of
-from attnviz.models.reading.media_tokens import extra_labels, frame_tokens, picture_tokens
+from attnviz.models.reading.media_tokens import frame_tokens, picture_tokens
 from attnviz.text.tokens import Tokens
 
 MILLISECONDS = 1000  # a second; the rate of a sound of which only the length is known
@@ -125,9 +125,7 @@ def frames(
     whole_edges = np.rint(edges).astype(np.int64)
     if (np.diff(whole_edges) < 1).any():
         raise AttnvizError(f"{count} frames do not fit into {heard.samples} samples; give fewer")
-    tokens = frame_tokens(heard, np.stack([whole_edges[:-1], whole_edges[1:]], axis=1))
-    names = tuple(extra_labels(extra + after, has_class_token=extra > 0))
-    return tokens.first(0).followed_by(names[:extra]).joined(tokens).followed_by(names[extra:])
+    return frame_tokens(heard, np.stack([whole_edges[:-1], whole_edges[1:]], axis=1), extra, after)
 
 
 def _refuse_negative(**counts: int) -> None:

@@ -1,8 +1,9 @@
-"""Records with a model of transformers that the caller has loaded: a text, pictures, or a text written elsewhere."""
+"""Records with a model that the caller has loaded: a text, pictures, a sound, or a text written elsewhere."""
 
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.api.recording import DrawableRecording, drawable
@@ -107,6 +108,7 @@ def reading(
     processor: Any,
     text: str | None = None,
     images: Sequence[Any] = (),
+    sounds: Sequence[Any] = (),
     *,
     attention: str | None = None,
     layers: Iterable[int] | None = None,
@@ -115,24 +117,31 @@ def reading(
     values: bool = False,
     generate: int = 0,
 ) -> Reading:
-    """Returns the recording of a text, of a picture, or of both, with the pictures and the places of their parts.
+    """Returns the recording of a text, of a picture, of both, or of a sound, with the places of their parts.
 
     It is the recording that ``attnviz show TEXT FILE --model FOLDER -o run.safetensors`` saves of the same
-    model, so that heads are drawn over the picture. A patch is labelled by row and column, ``r3c7``, and its place is
-    measured. A chat template of the processor places the text and the pictures. The model is unchanged afterwards, and
-    stays in memory as long as the recording: ``attnviz.ablate(model, recording)`` and
+    model, so that heads are drawn over the picture. A patch is labelled by row and column, ``r3c7``, a frame by its
+    second. Their places are measured, in any module: no grid is assumed, and what cannot be known is numbered, with a
+    remark that says why. A chat template of the processor places the text and the pictures. The model is unchanged
+    afterwards, and stays in memory as long as the recording: ``attnviz.ablate(model, recording)`` and
     ``attnviz.explanation(recording, "1.3")`` run it.
 
     Args:
-        model: a model of transformers: one that reads texts, one that reads pictures, or one that reads both.
-        processor: its processor; a tokenizer is enough for a text, an image processor for a picture.
-        text: the text; ``None`` for a picture alone.
+        model: a model of transformers, which reads texts, pictures, both or sounds; or any module.
+        processor: its processor; a tokenizer is enough for a text, an image processor for a picture. For any module a
+            function that turns a PIL image, or the samples of a sound, into its input: a tensor or an array, a tuple of
+            arguments, or a mapping with their names, with or without an axis of texts. With several images it gets a
+            list. Samples are an array at the function's ``sampling_rate`` or ``sample_rate``, else at the file's.
+        text: the text; ``None`` for a picture or sound alone.
         images: paths of PNG, JPEG or WebP files, PIL images, or numpy arrays of bytes (uint8) with red, green and blue,
-            ``(rows, columns, 3)``. Several need a text.
+            ``(rows, columns, 3)``. Several need a text, or a function that reads them, such as frames of a video.
+        sounds: the path of one WAV, FLAC, OGG or MP3 file, in a list.
         attention: the part of the model to record. A model that reads both has ``text`` and ``picture``, and ``cross``
             if it looks at pictures by cross-attention; ``None`` is ``cross`` if it has that, else ``text``. An
             encoder-decoder has ``encoder``, and with ``generate`` also ``decoder`` and ``cross``; ``None`` is
-            ``encoder``, and with ``generate`` ``cross``. Other models have one part.
+            ``encoder``, and with ``generate`` ``cross``. A detector, or any module whose queries look at a picture
+            without a place in it, has ``cross``, ``encoder`` (patches) and ``decoder`` (what has no place). Other
+            models have one part.
         layers: numbers of the layers, from 0; ``None`` for all.
         heads: numbers of the heads, from 0; ``None`` for all.
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
@@ -145,8 +154,8 @@ def reading(
 
     Raises:
         AttnvizError: if there is nothing to read; if several images, or ``generate``, are given without a text; if the
-            model cannot read the input or generate, or has no such attention, layer or head; or if an image cannot be
-            read, or the places of its parts cannot be measured.
+            model cannot read the input or generate, or has no such attention, layer or head; or if an image or sound
+            cannot be read, or the places of its parts in a model of transformers cannot be measured.
 
     Example:
         >>> import attnviz, numpy, transformers
@@ -157,11 +166,31 @@ def reading(
         >>> recording = attnviz.reading(model, processor, images=[photo])
         >>> recording.maps[0].key_tokens.labels, recording.maps[0].key_tokens.places[4].tolist()
         (('[CLS]', 'r0c0', 'r0c1', 'r1c0', 'r1c1'), [32, 32, 64, 64])
+
+        Any module, with a function that makes its input:
+
+        >>> import torch
+        >>> stem = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 16, 16), torch.nn.Flatten(2))
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.stem, self.attention = stem, torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        ...     def forward(self, pixels):
+        ...         tokens = self.stem(pixels).transpose(1, 2)
+        ...         return self.attention(tokens, tokens, tokens)[0]
+        >>> make = lambda image: torch.tensor(numpy.array(image.resize((48, 32))) / 255.0).float().permute(2, 0, 1)
+        >>> recording = attnviz.reading(Net(), make, images=[photo])
+        >>> recording.maps[0].key_tokens.labels
+        ('r0c0', 'r0c1', 'r0c2', 'r1c0', 'r1c1', 'r1c2')
     """
     live = LiveModel(model, processor)
     refuse_single_image(images)
     sources = tuple(image_source(image, number, len(images)) for number, image in enumerate(images, 1))
-    if text:
+    if sounds:
+        if isinstance(sounds, (str, Path)) or len(sounds) != 1 or sources:
+            raise AttnvizError('a model hears one sound, without images; give sounds=["speech.wav"]')
+        example = Example(text or "", sound=Path(sounds[0]))
+    elif text:
         example = Example(text, images=sources)
     elif len(sources) == 1:
         example = Example(image=sources[0])
@@ -170,7 +199,7 @@ def reading(
     elif sources:
         raise AttnvizError(f"there are {len(sources)} images without a text; give text, or one image")
     else:
-        raise AttnvizError("there is nothing to read; give text or images")
+        raise AttnvizError("there is nothing to read; give text, images or sounds")
     if generate and not text:
         raise AttnvizError("generate needs a text, after which the model generates; give text")
     settings = ModelSettings(model=live.name, attention=attention, dense=dense, generate=generate)
@@ -184,7 +213,9 @@ def reading(
 
 
 def _use_of(example: Example) -> "Use":
-    """Returns the purpose of a reader that records an example: maps of a text, of an image, or of both."""
+    """Returns the purpose of a reader that records an example: maps of a text, of an image, of both, or of a sound."""
+    if example.sound is not None:
+        return "sounds"
     if example.image is not None:
         return "images"
     return "pictures" if example.images else "maps"

@@ -260,7 +260,7 @@ class LiveModel:
         if self.is_own:
             if not callable(self.processor):
                 raise AttnvizError(
-                    f"{self.name} needs a function that turns a picture into its input, not "
+                    f"{self.name} needs a function that makes its input from a picture or sound, not "
                     f"{type(self.processor).__name__}; or record it with attnviz.record(model)"
                 )
             own_reader: Any = OWN_MODULES.load()

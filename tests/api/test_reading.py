@@ -152,7 +152,7 @@ def test_half_precision_returns_after_a_failure(vit: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "there is nothing to read; give text or images"),
+        ({}, "there is nothing to read; give text, images or sounds"),
         ({"images": "photo.png"}, r"images needs a list; write images=\[photo\] for one"),
         ({"images": np.zeros((4, 4, 3), np.uint8)}, "images needs a list"),
         ({"images": [Pillow.new("RGB", (8, 8))] * 2}, "there are 2 images without a text; give text, or one image"),

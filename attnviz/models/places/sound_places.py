@@ -13,8 +13,8 @@ the patch. Neighbours meet in the middle between such numbers.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,25 +25,32 @@ import torch
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of
+from attnviz.media.sound import Sound
 from attnviz.models.places.image_places import lattice_boxes
 from attnviz.models.places.token_inputs import (
+    Axis,
+    FeaturesOf,
     OwnFrameConvolution,
     OwnValueAttention,
     coded_gradients,
+    features_at,
     projected_tokens,
+    same_draws,
     whole_token_numbers,
 )
-from attnviz.models.reading.media_tokens import image_tokens
+from attnviz.models.reading.media_tokens import frame_tokens, image_tokens
 from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from attnviz.maps.layer_maps import LayerMaps
     from attnviz.media.image import Image
 
 Extract = Callable[[FloatArray], "Tensor"]
 CLICKS = (0.2, 0.5, 0.8)  # of the sound's length, where a sample is changed
 PROBES, MIN_PROBES = 8, 3  # frames whose columns are measured
+MAX_OUTSIDE = 8  # tokens before the frames, and after them, that are no frames
 APART = 24  # frames between two probes at least, where there are more than MIN_PROBES
 NOISE_LEVEL = 0.1  # standard deviation of the noise, as a share of full scale
 MAX_CODE_ERROR = 1e-8  # from a whole number: float64 comes nearer, and a mean of several numbers hardly ever does
@@ -67,10 +74,20 @@ class UnevenFramesError(AttnvizError):
 
 
 def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: str) -> IntArray:
-    """Returns the first sample of each frame and the one after its last, ``(frames, 2)``.
+    """Returns the first sample of each frame of an encoder's output and the one after its last, ``(frames, 2)``.
 
-    Adjacent spans meet in the middle between the centres of their frames. Frames past the end of the sound begin at
-    ``length`` or later. Costs about three forward passes of the encoder, and four runs of the extractor.
+    Frames past the end of the sound begin at ``length`` or later. Costs about three forward passes of the encoder, and
+    four runs of the extractor.
+    """
+    return frame_spans(encoder, extract, length, partial(_features_of_frames, encoder, name))[0]
+
+
+def frame_spans(
+    module: "nn.Module", extract: Extract, length: int, features_of: FeaturesOf
+) -> tuple[IntArray, int, int]:
+    """Returns the spans of frames, ``(frames, 2)``, and how many tokens that are no frames come before and after them.
+
+    Adjacent spans meet in the middle between the centres of their frames.
     """
     # Noise, because models that normalize each frame amplify the gradient where a sound is silent.
     samples = _noise_of(length)
@@ -80,8 +97,20 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
     if not np.ptp(columns):
         raise UnevenFramesError
     step, first = np.polyfit(columns, clicks, 1)  # samples of a column, and the sample of column 0
-    with projected_tokens(encoder, features, partial(_features_of_frames, encoder, name)) as (leaf, frames):
+    with projected_tokens(module, features, features_of) as (leaf, tokens):
+        if not tokens.requires_grad:
+            raise UnevenFramesError
+
+        def hears(index: int) -> bool:
+            [gradient] = torch.autograd.grad(tokens[index], leaf, retain_graph=True, materialize_grads=True)
+            return bool(gradient.any())
+
+        before = next((index for index in range(min(MAX_OUTSIDE, len(tokens))) if hears(index)), MAX_OUTSIDE)
+        after = next((index for index in range(min(MAX_OUTSIDE, len(tokens))) if hears(-1 - index)), MAX_OUTSIDE)
+        frames = tokens[before : len(tokens) - after]
         frame_count = len(frames)
+        if frame_count < MIN_PROBES:
+            raise UnevenFramesError
         probes = min(PROBES, max(MIN_PROBES, frame_count // APART))
         frame_indices = np.array(
             [int((part + 0.5) * frame_count / probes) for part in range(probes)]
@@ -101,7 +130,59 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
     edges = frame_first + frame_step * (np.arange(frame_count + 1) - 0.5)
     edges[0] = min(edges[0], 0)  # the samples before the first centre belong to the first frame
     whole_edges = np.maximum(np.rint(edges), 0).astype(np.int64)
-    return np.stack([whole_edges[:-1], whole_edges[1:]], axis=1)
+    return np.stack([whole_edges[:-1], whole_edges[1:]], axis=1), before, after
+
+
+@dataclass(eq=False)
+class SoundAxes:
+    """The tokens of the axes of maps, as one module computed them from a sound.
+
+    Attributes:
+        module: the module that was recorded.
+        inputs: its arguments.
+        argument: the name of the one among them that the sound sets.
+        extract: returns this argument for samples.
+        sound: the sound.
+        length: how many samples the module's function read.
+        reason: why the seconds of an axis are unknown, of the first such axis; "" for none.
+    """
+
+    module: "nn.Module"
+    inputs: Mapping[str, Any]
+    argument: str
+    extract: Extract
+    sound: Sound
+    length: int
+    reason: str = ""
+    _measured: dict[tuple[object, ...], Tokens | None] = field(default_factory=dict)
+
+    def placed(self, maps: "LayerMaps") -> "LayerMaps":
+        """Returns maps with the frames of both axes; an axis of which nothing is known stays as it is."""
+        shape = len(maps.query_tokens), len(maps.key_tokens)
+        keys = self._frames(maps.module, "keys", shape) or maps.key_tokens
+        is_shared = maps.kind == "self" and shape[0] == shape[1]
+        queries = keys if is_shared else self._frames(maps.module, "queries", shape) or maps.query_tokens
+        return replace(maps, query_tokens=queries, key_tokens=keys)
+
+    def _frames(self, path: str, side: Axis, shape: tuple[int, int]) -> Tokens | None:
+        """Returns the frames that are the queries or keys of attention in a part of the module; ``None`` for none."""
+
+        def features_of(leaf: "Tensor") -> "Tensor":
+            with same_draws(), OwnFrameConvolution():
+                features = features_at(self.module, [path], {**self.inputs, self.argument: leaf}, side, shape)
+            if features is None:
+                raise UnevenFramesError
+            return features
+
+        key = side, shape, path
+        if key not in self._measured:
+            try:
+                spans, before, after = frame_spans(self.module, self.extract, self.length, features_of)
+                samples = np.rint(spans * (self.sound.samples / self.length)).astype(np.int64)
+                self._measured[key] = frame_tokens(self.sound, samples, before, after)
+            except UnevenFramesError as error:
+                self.reason, self._measured[key] = self.reason or str(error), None
+        return self._measured[key]
 
 
 def _noise_of(length: int) -> FloatArray:

@@ -102,11 +102,12 @@ def picture_tokens(images: "Sequence[Image]", owners: "IntArray", places: "IntAr
     return with_pictures(replace(Tokens.labelled(labels), special=owners < 0), images, owners, places)
 
 
-def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
+def frame_tokens(sound: "Sound", spans: "IntArray", before: int = 0, after: int = 0) -> Tokens:
     """Returns the frames of a sound as tokens, each labelled by the second at its middle, such as ``0.25s``.
 
     ``spans`` are ``(frames, 2)``, the first sample of each frame and the one after its last, at the sound's rate. A
-    frame whose middle lies after the end of the sound is padding: a special token without a place.
+    frame whose middle lies after the end of the sound is padding: a special token without a place. So are the tokens
+    before and after the frames.
     """
     middles = spans.mean(axis=1)
     is_in_sound = middles < sound.samples
@@ -114,12 +115,13 @@ def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
         f"{max(middle, 0.0) / sound.rate:.2f}s" if in_sound else PADDING_LABEL  # frame 0 may begin before the sound
         for middle, in_sound in zip(middles.tolist(), is_in_sound.tolist(), strict=True)
     )
-    return replace(
-        Tokens.numbered(len(labels)),
-        labels=labels,
+    frames = replace(
+        Tokens.labelled(labels),
         special=~is_in_sound,
         media=(sound,),
         medium=np.where(is_in_sound, 0, -1),
         places=np.where(is_in_sound[:, None], np.minimum(spans, sound.samples), 0),
         groups={},
     )
+    names = tuple(extra_labels(before + after, has_class_token=before > 0))
+    return frames.first(0).followed_by(names[:before]).joined(frames).followed_by(names[before:])

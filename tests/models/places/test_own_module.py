@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image as Pillow
+from torch import Tensor, nn
 
 import attnviz
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.text.tokens import Tokens
-from tests.models.places.vision_modules import MODULES, REORDERED, UNKNOWN, Axis, MaskedAutoencoder, batch_of
+from tests.models.places.vision_modules import MODULES, REORDERED, UNKNOWN, Axis, MaskedAutoencoder, batch_of, stack
 
 WIDTH, HEIGHT = 96, 64
 PHOTO = np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -109,3 +111,43 @@ def test_a_function_may_return_any_form_of_the_input(form: Any) -> None:
         module(batch_of(Pillow.fromarray(PHOTO)))
     for maps, expected in zip(recording.maps, recorded.maps, strict=True):
         np.testing.assert_allclose(weights_of(maps), weights_of(expected), atol=1e-6)
+
+
+class Halves(nn.Module):
+    """Reads the halves of a picture as two texts, and keeps a table that it computes at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit, self.table = stack(1, count=12), torch.empty(0)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        if not len(self.table):
+            self.table = torch.ones(1, 3, 1, 1)
+        halves = torch.cat([pixels[..., :24], pixels[..., 24:]]) * self.table
+        result: Tensor = self.vit(halves)
+        return result
+
+
+def test_texts_of_one_pass_have_places_of_their_own_and_the_module_can_still_be_trained() -> None:
+    module = Halves().train()
+    recording = attnviz.reading(module, batch_of, images=[PHOTO])
+    lefts = {maps.item: maps.key_tokens.places[1:, 0].tolist() for maps in recording.maps}
+    assert lefts == {0: [0, 16, 32] * 4, 1: [48, 64, 80] * 4}
+    assert module.training
+    module(torch.ones(1, 3, 32, 48)).sum().backward()  # a table of inference mode could not be part of it
+
+
+def test_an_image_processor_of_transformers_may_serve_any_module() -> None:
+    processor: Any = transformers.ViTImageProcessor(size={"height": 32, "width": 48})
+    recording = attnviz.reading(ReadsPixels(), processor, images=[PHOTO])
+    assert_placed(recording.maps[0].key_tokens, Axis(before=1), tolerance=0)
+
+
+class ReadsPixels(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit = stack(1)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        result: Tensor = self.vit(pixel_values)
+        return result
