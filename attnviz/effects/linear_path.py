@@ -27,7 +27,8 @@ RESHAPING = frozenset("to type_as expand_as view_as reshape_as".split())  # only
 ALLOCATION_PREFIXES = ("new_",)  # of functions whose results hold no numbers of their arguments
 Pullback = Callable[[Tensor], Tensor]
 COPYING = output_path.COPYING | frozenset(
-    "view reshape unsqueeze squeeze flatten expand expand_as transpose permute view_as swapaxes __get__".split()
+    "view reshape unsqueeze squeeze flatten expand expand_as transpose permute view_as swapaxes __get__ "
+    "masked_scatter".split()  # which writes pictures over their placeholders, and leaves the other tokens as they are
 )
 MEANS = frozenset(["mean"])
 NO_ROW: tuple[Tensor, int] = torch.zeros(0), 0  # the row and the number of rows of a tensor without one

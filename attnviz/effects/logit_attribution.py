@@ -253,13 +253,14 @@ def logit_attribution(
 
 
 def attributed_run(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], position: int = -1
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], position: int = -1, part: str | None = None
 ) -> AttributedRun:
     """Runs a model once on one text, and returns the run, whose logits at a token can be attributed.
 
-    The caller restores the model with `restore_afterwards`.
+    With ``part``, the path of a module, only the heads in it are told apart. The caller restores the model with
+    `restore_afterwards`.
     """
-    finder, output = observed_path(model, args, kwargs, position)
+    finder, output = observed_path(model, args, kwargs, position, part)
     logits, name = logits_in(output), type(model).__name__
     if logits is None:
         raise AttnvizError(
@@ -269,7 +270,7 @@ def attributed_run(
 
 
 def observed_path(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, part: str | None = None
 ) -> tuple[PathFinder, Any]:
     """Runs a model once on one text, and returns what observed the path of its token at a position, and the output."""
     refuse_opaque(model)
@@ -278,7 +279,7 @@ def observed_path(
         raise AttnvizError(
             f"no position {position} among {token_count} tokens; choose {-token_count} to {token_count - 1}"
         )
-    finder = PathFinder(model, None)
+    finder = PathFinder(model, None, part)
 
     def running_module() -> str:
         key = finder.module_calls.frames[-1].key  # outer key, id of the module, count

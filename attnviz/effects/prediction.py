@@ -58,6 +58,7 @@ class Prediction:
         versus: the id of another token, whose logit is subtracted; ``None`` for none.
         position: the index of the token after which it stands.
         label: returns the readable label of a token id.
+        part: the path of the part of the model whose heads are explained; ``None`` for all.
     """
 
     model: nn.Module
@@ -69,6 +70,7 @@ class Prediction:
     token: int | None = None
     versus: int | None = None
     position: int = -1
+    part: str | None = None
 
     def explain(self, checks: bool = True) -> Why:
         """Returns the sum that the logit is, and with ``checks`` what is lost without its leading parts.
@@ -76,7 +78,7 @@ class Prediction:
         The model runs twice, and with checks at most ten times more; its state is the same before and after.
         """
         with restore_afterwards(self.model):
-            run = attributed_run(self.model, self.args, dict(self.kwargs), self.position)
+            run = attributed_run(self.model, self.args, dict(self.kwargs), self.position, self.part)
             logits = run.logits.double()
             if not logits.isfinite().any():
                 raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
@@ -261,16 +263,21 @@ class _CannotHide(Exception):
 def output_hiding(prediction: Prediction, run: AttributedRun, keys: Sequence[int], is_context: bool = False) -> Any:
     """Returns the model's output if the predicting token sees some keys in no layer."""
     finder = run.finder
-    parts = {heads.site.part for calls in finder.heads.values() for heads in calls}
+    # of the layers whose heads add to the logit, not of an encoder or a tower for pictures
+    stacks = {heads.site.stack for calls in finder.heads.values() for heads in calls}
     places = [
-        place for place in finder.attention if place.site.part in parts and (place.site.kind == "cross") == is_context
+        place for place in finder.attention if place.site.stack in stacks and (place.site.kind == "cross") == is_context
     ]
     hidden: set[Key] = set()
-    edits = {place.key: _hiding_edit(place, finder.path.position, list(keys), hidden) for place in places}
+    edits = {
+        place.key: _hiding_edit(place, finder.path.position, list(keys), hidden)
+        for place in places
+        if place.queries == finder.path.tokens and place.keys > max(keys)
+    }
     calls = ModuleCalls()
     with record_calls(calls), EditingMode(calls, edits):
         output = prediction.model(*prediction.args, **prediction.kwargs)
-    if hidden != set(edits) or not edits:
+    if len(hidden) < len(places) or not places:
         layers = sorted({place.site.layer for place in places if place.key not in hidden})
         raise _CannotHide(f"Not checked without sources: a key cannot be hidden in layers {number_ranges(layers)}.")
     return output

@@ -56,9 +56,8 @@ class Check:
     names: tuple[str, ...]  # the names of the heads, or the labels of the hidden tokens, the largest source first
     lost: float
     controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens, drawn at random
-    drawn: tuple[
-        str, ...
-    ] = ()  # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token (of several the first)
+    # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token, of several the first
+    drawn: tuple[str, ...] = ()
     source: int | None = None  # the index of the hidden token, of several that adds most; ``None`` for heads
     is_context: bool = False  # True if the source is a token of cross-attention's keys
 

@@ -11,7 +11,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import option
 from attnviz.effects.logit_parts import LogitPart
-from attnviz.effects.why import Check, Why
+from attnviz.effects.why import LEAST_LOSS, Check, Why
 from attnviz.maps.recording import Recording, silence_remarks
 from attnviz.media.text import Text
 from attnviz.report.build import build_report
@@ -77,7 +77,12 @@ def why_sentences(why: Why) -> tuple[str, ...]:
     Where contributions and losses disagree, the first sentence says so.
     """
     target = why.target
-    doubts = [_doubt(why, check) for check in why.checks if not check.exceeds_control]
+    added = {"heads": [part.adds for part in why.leading_heads], "source": [each.adds for each in why.leading_sources]}
+    doubts = [
+        _doubt(why, check)
+        for check in why.checks
+        if not check.exceeds_control and max(added[check.kind], default=0.0) >= LEAST_LOSS  # else nothing could be lost
+    ]
     shown = [each for each in why.candidates if each.probability >= LEAST_PROBABILITY or each is why.candidates[0]]
     likely, *others = [f"{quoted_token(each.label)} {each.probability:.0%}" for each in shown]
     then = f", then {', '.join(others)}" if others else ""
@@ -153,7 +158,7 @@ def _check_sentence(why: Why, check: Check) -> str:
         measured = f"the lead of {target} over {quoted_token(why.target.versus_label)}"
     measured = measured if check is why.checks[0] else "it"
     verb = "falls" if check.lost >= 0 else "rises"
-    sentence = f"{_removed(check)}, {measured} {verb} by {_nats(abs(check.lost))} nats{change}"
+    sentence = f"{_removed(why, check)}, {measured} {verb} by {_nats(abs(check.lost))} nats{change}"
     if not len(check.controls):
         return f"{sentence}; there is nothing of equal size to compare with."
     low, high = _nats(check.controls.min()), _nats(check.controls.max())
@@ -190,10 +195,12 @@ def _nats(loss: float) -> str:
     return f"{round(loss, 2) + 0.0:.2f}"  # no negative zero
 
 
-def _removed(check: Check) -> str:
+def _removed(why: Why, check: Check) -> str:
     if check.kind == "source":
         more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
-        return f"With {quoted_token(check.names[0])} ({check.source}){more} hidden from the last token"
+        is_self = check.source == why.position and not check.is_context
+        place = "itself" if is_self else "the predicting token"
+        return f"With {quoted_token(check.names[0])} ({check.source}){more} hidden from {place}"
     return f"Without {_listed_heads(check.names)}"
 
 
@@ -211,7 +218,7 @@ def why_remarks(why: Why) -> tuple[str, ...]:
     """Returns remarks on what is frozen and what is not counted, on rounding, and on the draws of the controls."""
     target, frozen = why.target, why.target.frozen
     norms = f" and the scale of {frozen[0]}" if frozen else ""
-    more = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
+    more = f" and of {len(frozen) - 1} norm{'s' if len(frozen) > 2 else ''} before it" if len(frozen) > 1 else ""
     is_rounded = abs(why.residue) > EXACT_SUM
     return (
         f"What a part adds directly, with patterns{norms}{more} as they are on this text (Elhage et al. 2021). What it "
@@ -287,7 +294,7 @@ def _panel(why: Why, tokens: Tokens, sums: Float64Array, visible: BoolArray, spa
         target = f"{target} over {quoted_token(why.target.versus_label)}"
     place = f", tokens {span.start} to {span.stop - 1} of {len(tokens)}" if count < len(tokens) and span.start else ""
     return Panel(
-        heading=Heading(f"what tokens add to {target} through all heads{place}{share}"),
+        heading=Heading(f"adds to {target} through all heads{place}{share}"),
         values=sums[None, span].astype(np.float32),
         visible=visible[None, span],
         rows=Axis("queries", ("",), (why.position, why.position + 1), canvas=tokens.canvas),

@@ -289,6 +289,7 @@ class Reader(ABC):
                 token=ids[0],
                 versus=ids[1],
                 position=position,
+                part=self.ablated_module,
             )
             result = prediction.explain(checks)
         return replace(

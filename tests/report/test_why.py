@@ -1,0 +1,153 @@
+"""The report of why: sentences in their order, doubts first, the shaded text, and numbers for files."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.effects.why import Candidate, Check, Why
+from attnviz.render.formats import draw, options_for_medium
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import DrawnReport, HeadList
+from attnviz.report.why import why_remarks, why_report, why_sentences
+from attnviz.text.tokens import Tokens, tokenize
+
+TEXT = "a mat on the"
+
+
+def head(layer: int, number: int, *keys: float) -> LogitPart:
+    return LogitPart(f"{layer}.{number}", "head", sum(keys), layer, number, np.array(keys, dtype=np.float32))
+
+
+def marked(tokens: Tokens) -> Tokens:
+    """The tokens with the id 7 for “mat”, and the first one special."""
+    return replace(tokens, ids=np.array([5, 7, 3, 4]), special=np.array([True, False, False, False]))
+
+
+WHY = Why(
+    tokens=marked(tokenize(TEXT)),
+    candidates=(Candidate(7, "mat", 0.8, 6.0), Candidate(9, "dog", 0.1, 4.0), Candidate(2, "cat", 0.001, 0.0)),
+    probability=0.8,
+    target=LogitParts(
+        parts=(
+            LogitPart("wte", "embedding", 0.25),
+            head(0, 0, 0.5, 2.5, 0, 0),
+            head(0, 1, 0, 2.0, -0.25, 0.25),
+            head(1, 0, -1.0, 0.5, -0.5, 0),
+            LogitPart("1.mlp", "mlp", 1.5, 1),
+            LogitPart("1.gate", "other", 0.25, 1),
+        ),
+        logit=6.0,
+        difference=1e-7,
+        token=7,
+        position=3,
+        frozen=("ln_f", "1.ln"),
+        label="mat",
+        key_labels=("a", "mat", "on", "the"),
+    ),
+    checks=(
+        Check("heads", ("0.0", "0.1"), 2.0, np.array([0.1, 0.25]), ("1.0+1.1", "1.0+0.2")),
+        Check("source", ("mat",), 1.5, np.array([0.0, -0.004]), ("2", "3"), source=1),
+    ),
+    model="a model",
+    title=TEXT,
+)
+CONTRAST = replace(WHY, target=replace(WHY.target, logit=-6.0, versus=9, versus_label="dog"))
+
+
+def options(suffix: str, width: int = 80) -> ReportOptions:
+    return options_for_medium(ReportOptions(look=Look(width=width)), suffix)
+
+
+def test_sentences_say_prediction_sum_carriers_and_losses() -> None:
+    assert why_sentences(WHY) == (
+        "After “the” (3) a model predicts “mat” 80%, then “dog” 10%.",
+        "The logit of “mat” is 6.00: heads +4.00, MLPs +1.50, the embedding +0.25, not attributed +0.25; the sum "
+        "closes within 0e+00.",
+        "Heads 0.0 and 0.1 copy “mat” (1): +3.00, +2.00 of 6.00.",
+        "Tokens add through all heads: “mat” (1) +5.00, “on” (2) -0.75, “the” (3) +0.25; the sink “a” -0.50.",
+        "Without heads 0.0 and 0.1, the log-probability of “mat” falls by 2.00 nats (80% → 11%); with 2 other heads "
+        "removed at random by 0.10 to 0.25.",
+        "With “mat” (1) hidden from the predicting token, it falls by 1.50 nats (80% → 18%); with another token "
+        "hidden at random by 0.00.",
+    )
+    assert why_sentences(CONTRAST)[1].startswith("The logit of “mat” is 6.00 below that of “dog”: heads +4.00")
+    assert "the lead of “mat” over “dog” falls by 2.00 nats; with" in why_sentences(CONTRAST)[4]
+    unlikely = replace(WHY, probability=0.001, target=replace(WHY.target, token=2, label="cat"))
+    assert why_sentences(unlikely)[0].endswith("“dog” 10%. Explained is “cat”, 0.1%.")
+    assert why_sentences(unlikely)[2].startswith("Heads 0.0 and 0.1 read “mat” (1)")
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (
+            Check("heads", ("0.0", "0.1"), -0.05, np.array([0.0])),
+            "Contributions and checks disagree: heads 0.0 and 0.1 add most, but removing them loses nothing (-0.05 "
+            "nats).",
+        ),
+        (
+            Check("source", ("mat",), 0.5, np.array([0.2, 0.9]), ("0", "2"), source=1),
+            "The prediction rests on more than that: “mat” adds most, and hiding it loses 0.50 nats, but hiding “on” "
+            "(2), drawn at random, 0.90.",
+        ),
+    ],
+)
+def test_a_check_that_disagrees_comes_first(check: Check, said: str) -> None:
+    assert why_sentences(replace(WHY, checks=(WHY.checks[0], check)))[0] == said
+    # a part that adds nothing worth a loss has nothing to disagree with
+    few = replace(WHY, checks=(check,), target=replace(WHY.target, parts=(head(0, 0, 0, 0.05, 0, 0),)))
+    assert why_sentences(few)[0].startswith("After")
+
+
+def test_remarks_say_what_is_frozen_and_rounded() -> None:
+    rounded = replace(WHY, target=replace(WHY.target, logit=6.01, capped=True, silent_layers={0: "gated mixer"}))
+    assert why_remarks(rounded) == (
+        "What a part adds directly, with patterns and the scale of ln_f and of 1 norm before it as they are on this "
+        "text (Elhage et al. 2021). What it does through later parts is no part of the sum, but of the losses.",
+        "The model computes in lower precision, so the sum is not exact.",
+        "The logit is the one before the model's soft cap.",
+        "Layer 0: gated mixer, nothing to draw.",
+    )
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_terminal_has_sentences_the_text_and_parts_in_its_width(width: int) -> None:
+    report = why_report(WHY, options(".txt", width=width))
+    assert isinstance(report, DrawnReport)
+    lines = draw(report, ".txt").decode().splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for sentence in why_sentences(WHY):
+        assert text.count(sentence) == 1
+    assert "a mat (+5.00) on (-0.75) the (+0.25)" in text
+    assert report.summary is not None
+    assert report.summary.rows[0] == ("0.0", "+3.00", "mat +2.50, a +0.50")
+    assert report.summary.rows[-1] == ("logit", "+6.00", "the sum")
+    [panel] = report.panels
+    assert panel.visible.tolist() == [[False, True, True, True]]  # the sink has no shade
+    assert panel.scale.signed
+
+
+def test_files_have_every_number() -> None:
+    report = why_report(WHY, options(".json"))
+    assert isinstance(report, HeadList)
+    content = json.loads(draw(report, ".json"))
+    assert content["sources"] == [-0.5, 5.0, -0.75, 0.25]
+    assert content["checks"][0]["drawn"] == ["1.0+1.1", "1.0+0.2"]
+    assert sum(part["adds"] for part in content["logit"]["parts"]) == pytest.approx(6)
+    assert draw(why_report(WHY, options(".csv")), ".csv").decode().splitlines()[2] == "0.0,head,,3.0,0.5,2.5,0.0,0.0"
+    assert b"adds to" in draw(why_report(WHY, options(".svg")), ".svg")
+
+
+def test_a_long_text_is_shaded_around_its_sources() -> None:
+    count = 400
+    keys = np.zeros(count, dtype=np.float32)
+    keys[[20, 300]] = 2, 3
+    target = replace(WHY.target, parts=(LogitPart("0.0", "head", 5.0, 0, 0, keys),), logit=5.0, position=count - 1)
+    report = why_report(replace(WHY, tokens=Tokens.numbered(count), target=target, checks=()), options(".txt"))
+    assert isinstance(report, DrawnReport)
+    assert [panel.columns.labels[8] for panel in report.panels] == ["300", "20"]
