@@ -57,12 +57,13 @@ def add_own_metrics(addresses: Sequence[str] | None, subject: Subject | None = N
             "then; give it to attnviz survey"
         )
     from attnviz.base.own_file import own_function
-    from attnviz.metrics.own_metric import add_metric
+    from attnviz.metrics.own_metric import add_metric, metric_of
 
     functions = [own_function("metric", address) for address in dict.fromkeys(addresses)]
-    for function in functions:
-        if [each.__name__ for each in functions].count(function.__name__) > 1:
-            raise AttnvizError(f"two metrics are named {function.__name__!r}; give one of the functions another name")
+    names = [metric_of(function).name for function in functions]
+    for name, function in zip(names, functions, strict=True):
+        if names.count(name) > 1:
+            raise AttnvizError(f"two metrics are named {name!r}; give one of the functions another name")
         add_metric(function)
 
 

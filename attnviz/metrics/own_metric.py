@@ -68,7 +68,9 @@ def add_metric(function: Function) -> Function:
 
 def metric_of(function: Callable[..., Any]) -> Metric:
     """Returns the metric that a user's function declares and computes."""
-    written_name = getattr(function, "__name__", type(function).__name__)
+    written_name = getattr(function, "__name__", "")
+    if not written_name:
+        raise AttnvizError(f"a {type(function).__name__} has no name, which a metric needs; give a function")
     name = written_name.replace("_", "-")
     if not re.fullmatch(NAME, name):
         raise AttnvizError(f"{written_name!r} is no name of a metric; name it in small letters, such as row_kurtosis")

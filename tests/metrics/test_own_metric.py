@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,7 @@ def odd_of_pairs() -> tuple[str, ...]:
         (returning(0, needs="selfattention"), "odd needs 'selfattention'; did you mean self-attention"),
         (returning(0, only_seeing="yes"), "whose default is no True or False"),
         (np.sum, "sum takes a;"),
+        (partial(returning(0)), "a partial has no name, which a metric needs; give a function"),
     ],
 )  # fmt: skip
 def test_what_declares_no_metric_is_refused(function: Callable[..., Any], match: str) -> None:
