@@ -82,7 +82,8 @@ class _Axis:
         places = self.kinds[kind]
         has_label = np.isin(np.arange(len(self.ids)), places)
         if not isinstance(labels, Tokens):
-            labels = Tokens.labelled(tuple(visible_label(str(label)) for label in labels))
+            names = [str(label) for label in labels]  # spaces are shown where they could be overlooked, at the ends
+            labels = Tokens.labelled(tuple(name if name == name.strip() else visible_label(name) for name in names))
         labels = labels if len(labels) == len(places) else labels.first(len(places))
         if has_label.all():
             return labels, has_label

@@ -79,3 +79,11 @@ def test_a_recorded_module_has_the_axis_in_every_layer() -> None:
 def test_refusals_say_what_was_given_and_what_would_work(options: dict[str, Any], message: str) -> None:
     with pytest.raises(AttnvizError, match=message):
         attnviz.tokens("abcd", **options)
+
+
+def test_spaces_of_strings_are_shown_at_their_ends_alone() -> None:
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.rand(1, 2, 8)
+    with attnviz.record(attention, tokens=["object 1", " the"]) as recording:
+        attention(x, x, x)
+    assert recording.maps[0].key_tokens.labels == ("object 1", "␣the")

@@ -21,7 +21,7 @@ HEADS, TOKENS, WIDTH = 3, 7, 12
 class Layer(nn.Module):
     """Attention with dropout before a classifier, with or without gradient checkpointing."""
 
-    def __init__(self, repeats: bool = False) -> None:
+    def __init__(self, repeats: str | None = None) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dropout=0.3)
         self.classes = nn.Linear(WIDTH, 5)
@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.repeats:
-            return self.classes(checkpoint(self.attend, x, use_reentrant=False))  # type: ignore[no-any-return]
+            return self.classes(checkpoint(self.attend, x, use_reentrant=self.repeats == "reentrant"))  # type: ignore[no-any-return]
         return self.classes(self.attend(x))  # type: ignore[no-any-return]
 
     def attend(self, x: Tensor) -> Tensor:
@@ -62,11 +62,11 @@ def test_recorded_training_ends_at_the_same_weights_to_the_bit() -> None:
     assert all(map(torch.equal, bare, recorded))
 
 
-@pytest.mark.parametrize("repeats", [False, True])
-def test_a_pass_that_the_backward_repeats_is_not_counted_twice(repeats: bool) -> None:
+@pytest.mark.parametrize("repeats", [None, "reentrant", "recomputed"])
+def test_a_pass_that_the_backward_repeats_is_not_counted_twice(repeats: str | None) -> None:
     model = Layer(repeats)
     with attnviz.record(model) as recording:
-        model(torch.rand(2, TOKENS, WIDTH)).sum().backward()
+        model(torch.rand(2, TOKENS, WIDTH, requires_grad=True)).sum().backward()
     assert [maps.item for maps in recording.maps] == [0, 1]
 
 
