@@ -67,16 +67,16 @@ def explain(
     """Explains one head of a computation: all usual steps, one chosen step, or the score of one pair."""
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     usual_steps = [name for name in STEPS if _is_usual_step(name, computation)]
-    if step == COMPOSITION and not computation.key_parts:
+    if step == COMPOSITION and computation.score_parts is None:
         options = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(
-            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
+            f"{option('step', COMPOSITION)} needs a trained model, and a head after the first layer; use {options}"
         )
-    if step is not None and computation.model_name and step not in usual_steps:
+    if step not in (None, COMPOSITION) and computation.model_name and step not in usual_steps:
         advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
             f"{option('step', step)} needs numbers that were not captured from the model; "
-            f"choose {or_list(usual_steps)}{advice}"
+            f"choose {or_list([*usual_steps, COMPOSITION])}{advice}"
         )
     if step in LEARNED_STEPS and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
@@ -123,8 +123,8 @@ def _is_usual_step(name: str, computation: Computation) -> bool:
     """True if an explanation of all steps has this one: its numbers are known, and it does not run the model again."""
     if name == ABLATION:  # runs the model again
         return False
-    if name == COMPOSITION:
-        return bool(computation.key_parts)
+    if name == COMPOSITION:  # of a captured model, it runs the model again
+        return computation.score_parts is not None and not computation.model_name
     if name == CONTRIBUTIONS:
         return computation.value_norms is not None
     if not computation.model_name:

@@ -4,10 +4,12 @@ After Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 (the sum)
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.effects.routes import ScoreParts
 from attnviz.explain.tables import (
     Matrix,
     Step,
@@ -35,6 +37,12 @@ class HeadView:
     def width(self) -> int:
         """The number of features of a query and of a key in each head."""
         return int(self.computation.queries.shape[2])
+
+    @cached_property
+    def score_parts(self) -> ScoreParts:
+        """What the scores of the last query are sums of; the computation must be able to run its model."""
+        assert self.computation.score_parts is not None
+        return self.computation.score_parts(self.number)
 
     @property
     def visible(self) -> BoolArray:

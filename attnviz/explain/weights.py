@@ -6,8 +6,9 @@ et al. 2020, "Attention is Not Only a Weight", equation 4.
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import option
+from attnviz.effects.routes import ScoreParts
 from attnviz.explain.inputs import HeadView
 from attnviz.explain.tables import (
     MAX_TERMS,
@@ -26,6 +27,10 @@ COMPOSITION = "composition"
 ALL_PARTS = "all"
 PAIR = "pair"
 LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
+LISTED_HEADS = 6  # earlier heads that a table of many parts names
+MAX_KEYS, LISTED_KEYS = 8, 6  # a table of parts shows so many keys of a text with more keys than the first number
+LEAST_WEIGHT = 0.01  # of a key that is explained before special tokens
+EXACT_PARTS = 1e-3  # the largest difference of a score and its parts that needs no sentence
 CONTRIBUTIONS, ABLATION = "contributions", "ablation"
 REMOVED_SETS = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
@@ -94,45 +99,71 @@ def explain_composition(head: HeadView) -> Step:
     """Explains how a head uses the output of earlier heads: the scores of the last query as a sum of parts.
 
     This is the K-composition of Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits": keys are
-    linear in the residual stream, which is the sum of the embedding and the outputs of earlier heads.
+    linear in the residual stream, which is the sum of the embedding and the outputs of earlier heads, MLPs and biases.
     """
-    computation = head.computation
+    computation, found = head.computation, head.score_parts
     queries, keys = head.raw_scores.shape
-    parts = _score_parts(head)
-    labels = (*computation.key_parts, ALL_PARTS)
+    weights = computation.weights[head.number, -1]
+    own_weights = np.where(computation.key_tokens.special, 0.0, weights)  # special tokens draw weight whatever is there
+    key = int(own_weights.argmax() if own_weights.max() >= LEAST_WEIGHT else weights.argmax())
+    rows = _summed_parts(found, key)
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
-    matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
+    values = np.stack([*rows.values(), found.parts.sum(0)])
+    shown_keys, labels = list(range(keys)), computation.key_tokens.labels
+    if keys > MAX_KEYS:
+        shown_keys = sorted(np.argsort(-weights, kind="stable")[:LISTED_KEYS].tolist())
+        title += f", at the {LISTED_KEYS} keys of most weight"
+    columns = tuple(labels[index] for index in shown_keys)
+    matrix = Matrix(title, values[:, shown_keys], (*rows, ALL_PARTS), columns, spec=".2f")
 
-    key = int(computation.weights[head.number, -1].argmax())
     key_label = computation.key_tokens.labels[key]
-    values_by_part = list(zip(computation.key_parts, parts[:-1, key], strict=True))
-    terms = " + ".join(f"{with_decimals(value, 2)} ({name})" for name, value in values_by_part)
+    terms = " + ".join(f"{with_decimals(float(part[key]), 2)} ({name})" for name, part in rows.items())
     examples = [
         f"“{computation.tokens.labels[-1]}” to “{key_label}” (token {key}): score {terms} = "
-        f"{with_decimals(parts[-1, key], 2)}, weight {float(computation.weights[head.number, -1, key]):.2f}"
+        f"{with_decimals(float(found.scores[key]), 2)}, weight {float(computation.weights[head.number, -1, key]):.2f}"
     ]
-    head_terms = [(value, name) for name, value in values_by_part if name in computation.earlier_weights]
-    if head_terms:  # the earlier head that adds most to this score has copied a token
-        _, name = max(head_terms)
-        row = computation.earlier_weights[name][key]
-        source = int(row.argmax())
+    leads = [
+        (float(part[key] - part[found.visible].mean()), name, float(part[key]), int(source[key]))
+        for name, part, source in zip(found.names, found.parts, found.sources, strict=True)
+        if source[key] >= 0
+    ]
+    if leads:  # the earlier head that does most for this key, and less for others, has copied a token
+        _, name, adds, source = max(leads)
         examples.append(
-            f"Before that, {name} attended to “{computation.key_tokens.labels[source]}” "
-            f"(token {source}, weight {row[source]:.2f}) and wrote it into “{key_label}”."
+            f"Before that, head {name} brought “{computation.key_tokens.labels[source]}” (token {source}) into "
+            f"“{key_label}”, which gives {with_decimals(adds, 2)} of this score."
         )
+    if found.difference > EXACT_PARTS:
+        examples.append(f"The parts sum to the scores within {found.difference:.0e}.")
     return Step(
         title="Composition of heads",
-        sentence="A key is computed from a sum: the embedding plus what each earlier head has added to the token. So "
-        "every score is a sum too, and the table shows its parts. If an earlier head copies the predecessor of each "
-        "token into it, this head can find the token that followed an earlier copy of the query. Together they do what "
-        "neither can do alone: induction.",
+        sentence="A key is computed from a sum: the embedding plus what each earlier head and MLP has added to the "
+        "token. So every score is a sum too, and the table shows its parts, with the query and the scales of norms as "
+        "they are. If an earlier head copies the predecessor of each token into it, this head can find the token that "
+        "followed an earlier copy of the query. Together they do what neither can do alone: induction.",
         formula="S′ = Σ over parts: Q K(part)ᵀ · scale",
         latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
-        before=f"{len(computation.key_parts)} parts of K {shape(keys=keys, features=head.width)}",
+        before=f"{len(found.names)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
         tables=(cut_table(matrix, head.line_width),),
         examples=tuple(examples),
     )
+
+
+def _summed_parts(found: ScoreParts, key: int) -> dict[str, Float64Array]:
+    """Returns the parts of scores by name; of many heads those that add most at a key, and the sum of the others."""
+    parts: dict[str, list[Float64Array]] = {}
+    is_head = found.sources[:, key] >= 0
+    shown = [name for name, is_one in zip(found.names, is_head, strict=True) if is_one]
+    if len(found.names) > LISTED_FEATURES:
+        sizes = dict(zip(found.names, np.abs(found.parts[:, key]), strict=True))
+        shown = sorted(shown, key=lambda name: -sizes[name])[:LISTED_HEADS]
+    for name, part, is_one in zip(found.names, found.parts, is_head, strict=True):
+        row = f"head {name}" if name in shown else "other heads" if is_one else name
+        if len(found.names) > LISTED_FEATURES and name.endswith(".mlp"):
+            row = "MLPs"
+        parts.setdefault(row, []).append(part)
+    return {name: np.sum(rows, axis=0) for name, rows in parts.items()}
 
 
 def explain_mask(head: HeadView) -> Step:
@@ -255,14 +286,6 @@ def explain_dropout(head: HeadView) -> Step:
     )
 
 
-def _score_parts(head: HeadView) -> FloatArray:
-    """Returns the scores of the last query for each part of the keys, then their sum, ``(parts + 1, keys)``."""
-    computation = head.computation
-    query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
-    part_scores = np.stack([part[head.number] @ query for part in computation.key_parts.values()])
-    return np.asarray(np.concatenate([part_scores, part_scores.sum(axis=0, keepdims=True)]), dtype=np.float32)
-
-
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     """Explains the score of a query and a key, feature by feature, and its weight after the softmax."""
     computation = head.computation
@@ -341,17 +364,17 @@ def explain_ablation(head: HeadView) -> Step:
     values = np.array([[accuracy, accuracy - full_accuracy] for accuracy in (full_accuracy, *accuracies)])
     matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
     sentences = []
-    if head.computation.key_parts:
-        *parts, all_scores = _score_parts(head)
-        column = int(all_scores.argmax())
+    if head.computation.score_parts is not None:
+        found = head.score_parts
+        column = int(found.scores.argmax())
         query, key = head.computation.tokens.labels[-1], head.computation.key_tokens.labels[column]
-        for name, part in zip(head.computation.key_parts, parts, strict=True):
-            if name.startswith("head"):
-                weight_with_part = _softmax(all_scores)[column]
-                weight_without_part = _softmax(all_scores - part)[column]
+        for name, part, source in zip(found.names, found.parts, found.sources, strict=True):
+            if source[column] >= 0:
+                weight_with_part = _softmax(found.scores)[column]
+                weight_without_part = _softmax(found.scores - part)[column]
                 sentences.append(
-                    f"“{query}” attends to “{key}” with weight {weight_with_part:.4f}; if {name} added nothing to the "
-                    f"keys, the weight would be {weight_without_part:.4f}."
+                    f"“{query}” attends to “{key}” with weight {weight_with_part:.4f}; if head {name} added nothing to "
+                    f"the keys, the weight would be {weight_without_part:.4f}."
                 )
     return Step(
         title="Without heads",
@@ -373,7 +396,7 @@ def explain_ablation(head: HeadView) -> Step:
     )
 
 
-def _softmax(scores: FloatArray) -> FloatArray:
+def _softmax(scores: Float64Array) -> Float64Array:
     """Returns the softmax of scores, ``(keys,)``."""
     exponentials = np.exp(scores - scores.max())
     return np.asarray(exponentials / exponentials.sum())

@@ -8,7 +8,7 @@ was trained on random token ids, so that ids have no meaning: words, characters 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -142,27 +142,13 @@ class TrainedReader(StackReader):
         refuse_without_memory(needed_bytes, f"a text of {len(queries[0])} tokens", "use a shorter text")
 
     def _computation(self, runs: "list[LayerRun]", batch: PaddedBatch) -> "Computation":
-        """Returns every number of a layer, with the part of each key that an earlier head adds.
-
-        From the second layer on, it holds the keys computed from the embedding and from each earlier head, and the
-        weights of these heads.
-        """
-        import torch
-
+        """Returns every number of a layer; from the second one on, also what its scores are sums of."""
+        from attnviz.effects.frozen_run import score_parts
         from attnviz.models.attention_stack import value_norms
 
-        *earlier_runs, run = runs
-        feature_parts = {"embedding": runs[0].tokens}  # they sum to the input of the layer
-        for earlier_run in earlier_runs:
-            feature_parts |= head_outputs(earlier_run)
-        split_heads, key = run.module.split_heads, run.module.key
-        key_parts = {name: array_of(split_heads(key(part))[0]) for name, part in feature_parts.items()}
-        features = array_of(torch.stack(list(feature_parts.values())).sum(0)[0])
-        earlier_weights = {
-            f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
-            for earlier_run in earlier_runs
-            for head in range(NUM_HEADS)
-        }
+        run = runs[-1]
+        features = array_of(run.tokens[0])
+        inputs = self.inputs_of(self.tensor(batch.queries[0].ids[None]))
         return run.computation(
             batch.queries[0],
             batch.keys[0],
@@ -175,8 +161,7 @@ class TrainedReader(StackReader):
             dropout=0.0,
             seed=None,
             positions=True,
-            key_parts=key_parts if earlier_runs else {},
-            earlier_weights=earlier_weights,
+            score_parts=partial(score_parts, self.module, inputs, run.layer) if run.layer else None,
             value_norms=value_norms(run.module, run.attention.values, range(NUM_HEADS)),
         )
 
@@ -250,15 +235,6 @@ def held_out_repeats(
     segments = torch.rand(text_count, BYTE_VALUES, generator=random).argsort(-1)[:, :segment_length]
     ids = torch.cat([torch.full((text_count, 1), START_TOKEN), segments, segments], dim=1)
     return ids, slice(segment_length + 1, 2 * segment_length)
-
-
-def head_outputs(run: "LayerRun") -> "dict[str, torch.Tensor]":
-    """Returns the output of each head after the output projection, ``(1, tokens, features)`` by name: ``head 0.1``."""
-    weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
-    heads = zip(run.attention.context[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
-    return {
-        f"head {run.layer}.{head}": (context @ head_weight.T)[None] for head, (context, head_weight) in enumerate(heads)
-    }
 
 
 def encode_positions(count: int, first: int = 0) -> "torch.Tensor":

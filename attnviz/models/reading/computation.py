@@ -1,8 +1,10 @@
 """Defines the computation of one attention layer over a text, with every intermediate number."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.effects.routes import ScoreParts
 from attnviz.text.tokens import Tokens
 
 
@@ -33,11 +35,8 @@ class Computation:
     dropout: float  # share of the weights that dropout sets to 0
     seed: int | None  # seed of the model's weights; ``None`` if they were learned
     positions: bool = False  # true if positions are added to the embedding
-    # the keys computed from each part of the features, ``(heads, keys, width)`` by name; they sum to ``keys``. Empty if
-    # the parts are unknown.
-    key_parts: dict[str, FloatArray] = field(default_factory=dict)
-    # the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name
-    earlier_weights: dict[str, FloatArray] = field(default_factory=dict)
+    # runs the model, and returns what the scores of the last query of a head are sums of; ``None`` if it cannot run
+    score_parts: Callable[[int], ScoreParts] | None = None
     # ``(heads, keys)``, the norm of each value after the output projection; ``(heads, queries, keys)`` if a gate scales
     # it for each query; ``None`` if unknown
     value_norms: FloatArray | None = None
