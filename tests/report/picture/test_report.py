@@ -11,7 +11,7 @@ from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
-from attnviz.report.picture.report import DrawnReport, ExactNumbers
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Grouping, Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
 from tests.report.examples import report_of
@@ -71,7 +71,7 @@ def test_refuses_unknown_layer_and_lists_known(recording: Recording) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"table": "probabilities"}, "unknown table 'probabilities'; choose scores, weights, both or pairs"),
+        ({"table": "probabilities"}, "unknown table 'probabilities'; choose scores, weights, both, pairs or steps"),
         ({"of": "scores"}, "unknown of 'scores'; choose weights or contributions"),
         ({"reduce": "sum"}, "unknown reduce 'sum'; choose mean, max or rollout"),
         ({"reduce": "rollout", "residual": -0.1}, "residual -0.1 is out of range"),
@@ -112,7 +112,7 @@ def test_options_and_medium_decide_on_the_kind_of_report(
     recording: Recording, options: ReportOptions, kind: str
 ) -> None:
     report = build_report(recording, options)
-    assert ("numbers" if isinstance(report, ExactNumbers) else report.kind) == kind
+    assert (report.kind if isinstance(report, DrawnReport) else "numbers") == kind
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".pptx"])
