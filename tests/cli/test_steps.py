@@ -51,6 +51,29 @@ def test_json_has_the_numbers_of_every_head(saved: str, shell: Streams) -> None:
         np.testing.assert_allclose(sums, 1, atol=1e-6)
 
 
+def test_python_draws_them_as_the_command_does_and_refuses_what_changes_nothing(saved: str, shell: Streams) -> None:
+    recording = attnviz.load(saved)
+    drawn = attnviz.draw(recording, ".json", table="steps", heads="0.1,1.1")
+    written = shell.run("show", saved, "--style", "steps", "--heads", "0.1,1.1", "-o", "-.json")
+    assert drawn.decode() == written
+    with pytest.raises(attnviz.AttnvizError, match="sort has no effect in table='steps'; leave it out"):
+        attnviz.draw(recording, ".json", table="steps", sort="previous")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("show {} --style steps -o x.gif --title T", "--title has no effect in a film of steps"),
+        ("show {} --style steps -o x.gif --all", "--all has no effect in --style steps; leave it out"),
+        ("show {} --style steps --keys 1:3", "--keys has no effect in --style steps; leave it out"),
+        ("show {} --style steps -o x.npz", "such a file has no steps; use -o steps.csv or steps.json for numbers"),
+        ("show {} -o x.gif", "a film shows two recordings or more; give another one, or add --style steps"),
+    ],
+)
+def test_refusals_are_one_line(line: str, said: str, saved: str, in_folder: Path, shell: Streams) -> None:
+    assert said in shell.refused(*line.format(saved).split())
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".png", ".svg", ".html"])
 def test_steps_are_drawn(saved: str, suffix: str, tmp_path: Path) -> None:
     assert main(["show", saved, "--style", "steps", "-o", str(tmp_path / f"steps{suffix}")]) == 0
