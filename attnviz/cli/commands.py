@@ -458,8 +458,8 @@ def why(
     settings = settings if is_own_choice else replace(settings, model="trained")
     options = fit_options(ReportOptions(all=all, look=look), output)
     choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
-    remarks = () if is_own_choice else (choice,)
     subject = read_input(input, settings, grouping)
+    remarks = () if is_own_choice or not subject.is_run else (choice,)
     unread = ("layers", "heads") if grouping.by is None else ("token", "versus", "queries", "all")
     unread_name = next((name for name in unread if name in TYPED.get()), None)
     if unread_name is not None:

@@ -452,9 +452,33 @@ def effects_of_units(
     return unit_effects(reader, example, selection, by)
 
 
+def _read_again(recording: "Recording", path: str, settings: "ModelSettings") -> "tuple[ModelSettings, Example]":
+    """Returns the settings of the model that made a recording, and the example with the same token ids."""
+    from attnviz.models.reading.example import Example
+    from attnviz.models.sources import PRETRAINED, refuse_untrained, row_of, used_settings
+    from attnviz.text.server_answer import ServerAnswer
+
+    tokens, model = recording.maps[0].query_tokens, recording.settings.get("model")
+    is_one_text = len({maps.item for maps in recording.maps}) == 1 and recording.maps[0].kind == "self"
+    if not isinstance(model, str) or not is_one_text or tokens.image_indices or (tokens.ids < 0).any():
+        raise AttnvizError(f"{path!r} does not name what a model must read again; give the text and --model")
+    refuse_untrained(model)
+    if row_of(model) is not PRETRAINED:
+        names = used_settings(model)
+        kept = {name: value for name, value in recording.settings.items() if name in names}
+        return replace(settings, **kept), Example(tokens.text)
+    if not Path(model).expanduser().exists():
+        raise AttnvizError(f"{path!r} was made with {model!r}, which is not here; give the text and --model")
+    dtype = str(recording.settings.get("dtype", settings.dtype))
+    return replace(settings, model=model, dtype=dtype), Example(answer=ServerAnswer(tuple(tokens.ids.tolist())))
+
+
 def _predicting_reader(subject: Subject, settings: "ModelSettings", selection: Selection) -> "tuple[Reader, Example]":
     """Returns the reader of a trained model that predicts tokens, and the example that it reads."""
-    example = subject.example(settings, "why runs the model, and a saved file holds none; give a text")
+    if subject.kind is Kind.RECORDING:
+        settings, example = _read_again(subject.recording(), subject.source, settings)
+    else:
+        example = subject.example(settings, "why runs the model on a text, and this file names neither; give a text")
     from attnviz.models.reading.reader import PREDICTING
     from attnviz.models.sources import open_reader, refuse_untrained
 

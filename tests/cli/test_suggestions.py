@@ -453,7 +453,7 @@ ADVISED = {
     "why 'a b a' --token zzz": ("no token 'zzz' in the text", "why 'a b a' --token b"),
     "why 'a b a' --token b --versus b": ("give another token to compare with", "why 'a b a' --token b --versus a"),
     "why 'a b a' --queries 9": ("write 10:40 or :20", "why 'a b a' --queries :2"),
-    "why run.safetensors": ("give a text", "why 'a b a'"),
+    "why run.safetensors": ("is untrained", "why 'a b a'"),
     "heads 'a b a b' --effects run.safetensors": (
         "'run.safetensors' holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote",
         "heads 'a b a b' --effects effects.json --sort effect",
