@@ -106,7 +106,7 @@ class OwnModuleReader(Reader):
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
         """Records pictures; where places are unknown, tokens are numbered, and a remark says why."""
         from attnviz.media.image import image_of, open_images
-        from attnviz.models.places.picture_axes import PartChoice, PictureAxes
+        from attnviz.models.places.picture_axes import PartChoice, PictureAxes, attention_part
         from attnviz.models.places.token_inputs import same_draws
 
         with same_draws():
@@ -118,7 +118,14 @@ class OwnModuleReader(Reader):
         images = tuple(image_of(picture, source.name) for picture, source in zip(pictures, sources, strict=True))
         axes = PictureAxes(self.module, self._inputs, lambda: self._coordinates, images, reason=self._reason)
         choice = PartChoice(self.settings.attention, self.name, is_live=True, module=self.module)
-        return choice.placed(recording, axes)
+        placed = choice.placed(recording, axes)
+        maps = [
+            replace(each, query_tokens=Tokens.numbered(len(each.query_tokens), "query "))
+            if attention_part(each) == "cross"  # objects, latents, actions
+            else each
+            for each in placed.maps
+        ]
+        return replace(placed, maps=tuple(maps))
 
     def _given(self, pictures: "Sequence[PillowImage]") -> Any:
         """Returns what the function gets for pictures."""

@@ -51,13 +51,15 @@ def text_title(recording: Recording) -> str:
 def _source_of(maps: "LayerMaps") -> str:
     """Returns the title of the image that objects or a prompt look at, else what the queries were read from."""
     queries, keys = maps.query_tokens, maps.key_tokens
-    return _source_text(keys if isinstance(keys.canvas, Image) and not queries.text else queries)
+    return _source_text(keys if keys.image_indices and not (keys.text or queries.text) else queries)
 
 
 def _source_text(tokens: "Tokens") -> str:
     """Returns the title of an image or sound, else the question, else the text without marks, else labels of tokens."""
     if isinstance(tokens.canvas, Image | Sound):
         return tokens.canvas.title
+    if tokens.image_indices and not tokens.text:  # frames of a video, or the pictures of several cameras
+        return ", ".join(dict.fromkeys(medium.title for medium in tokens.media if isinstance(medium, Image)))
     if question := _question(tokens):
         return question
     labels = tokens.labels[:MAX_READ_CHARACTERS]
