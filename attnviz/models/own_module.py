@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attnviz.media.image import ImageSource
     from attnviz.media.sound import Sound
     from attnviz.models.places.image_places import Coordinates
+    from attnviz.models.reading.computation import Computation
     from attnviz.text.selection import Selection
 
 RATES = ("sampling_rate", "sample_rate")  # attributes of functions of sounds: samples per second that they read
@@ -126,6 +127,23 @@ class OwnModuleReader(Reader):
             for each in placed.maps
         ]
         return replace(placed, maps=tuple(maps))
+
+    def compute(self, example: Example, layer: int) -> "Computation":
+        """Returns the queries, keys, scores, weights and output of one layer, as `computation_of` does."""
+        from attnviz.models.places.token_inputs import same_draws
+        from attnviz.models.reading.captured import computation_of
+        from attnviz.text.selection import Selection
+
+        with same_draws():
+            maps = self.record(example, Selection(layers=(layer,))).maps[0]
+            crosses = maps.kind == "cross"
+            prepared = Prepared(
+                self._inputs,
+                maps.query_tokens,
+                context=maps.key_tokens if crosses else None,
+                attention="cross" if crosses else None,
+            )
+            return computation_of(self.module, prepared, layer, self.name)
 
     def _given(self, pictures: "Sequence[PillowImage]") -> Any:
         """Returns what the function gets for pictures."""

@@ -204,7 +204,7 @@ def _image_query(tokens: Tokens, name: str | None) -> int | None:
         The index; ``None`` for the mean of all queries. The default is the last token if there are words too, the last
         object that was found, the first token if it has no place (``[CLS]``), else the mean of all.
     """
-    if name is None and not isinstance(tokens.canvas, Image):
+    if name is None and (tokens.text or not tokens.image_indices):
         ordinary = np.flatnonzero(~tokens.special)
         return int(ordinary[-1]) if len(ordinary) and not tokens.text else len(tokens) - 1
     if name is None:

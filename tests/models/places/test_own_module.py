@@ -10,6 +10,7 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 import attnviz
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.text.tokens import Tokens
 from tests.models.places.vision_modules import MODULES, REORDERED, UNKNOWN, Axis, MaskedAutoencoder, batch_of, stack
@@ -151,3 +152,19 @@ class ReadsPixels(nn.Module):
     def forward(self, pixel_values: Tensor) -> Tensor:
         result: Tensor = self.vit(pixel_values)
         return result
+
+
+def test_a_reading_of_any_module_is_drawn_ablated_and_explained() -> None:
+    torch.manual_seed(0)
+    case = MODULES["a robot's policy"]
+    recording = attnviz.reading(case.build(), case.make, images=[PHOTO, PHOTO])
+    report = attnviz.build_report(recording, attnviz.ReportOptions())
+    assert report.title == "image 1, image 2"
+    assert report.caption.startswith("What “[CLS]” (0) looks at in the images, in 2 heads of Policy;")
+    assert len(attnviz.ablate(recording.live.model, recording).rows) == 2
+    assert "r0c1" in attnviz.explanation(recording, "0.1")
+    objects = attnviz.reading(MODULES["DETR, objects"].build(), batch_of, images=[PHOTO])
+    assert objects.maps[0].query_tokens.labels == ("query 0", "query 1", "query 2", "query 3", "query 4")
+    assert "query 3" in attnviz.explanation(objects, "1.0")
+    with pytest.raises(AttnvizError, match="the patches of Detr are known only after it ran"):
+        attnviz.survey(objects.live.model, batch_of, images=[PHOTO])
