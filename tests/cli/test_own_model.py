@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from PIL import Image
 
 from attnviz.api.reading import reading
@@ -121,6 +122,27 @@ def vision():
         return pixels.permute(2, 0, 1)[None] / 255
 
     return Vision(), transform
+
+
+class Ear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frames, self.attention = nn.Conv1d(1, 16, 100, 100), nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, samples):
+        frames = self.frames(samples[:, None]).mT
+        return frames + self.attention(frames, frames, frames)[0]
+
+
+class Frontend:
+    sampling_rate = 8000
+
+    def __call__(self, samples):
+        return torch.as_tensor(samples, dtype=torch.float32)[None]
+
+
+def ear():
+    return Ear(), Frontend()
 """
 TEXT, MODEL = "it rains", ("--model", "mine.py:build")
 
@@ -135,6 +157,7 @@ def mine(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (in_folder / "pictures").mkdir()
     for path in ("picture.png", "pictures/one.png", "pictures/two.png"):
         Image.linear_gradient("L").convert("RGB").save(in_folder / path)
+    soundfile.write(in_folder / "sound.wav", np.random.default_rng(0).standard_normal(8000) * 0.1, 8000)
     (in_folder / "texts.txt").write_text("it rains\nit rained\nno rain falls here\n")
     yield in_folder / "mine.py"
     sources._built_model.cache_clear()
@@ -164,11 +187,12 @@ def runs() -> int:
         (("heads", "picture.png"), "2 heads in mine.py:vision"),
         (("ablate", "picture.png"), "cosine"),
         (("survey", "pictures", "-o", "all.safetensors"), "all.safetensors"),
+        (("heads", "sound.wav"), "2 heads in mine.py:ear"),
     ],
 )
 def test_every_command_runs_the_model_once(attnviz: Streams, words: tuple[str, ...], shown: str) -> None:
-    model = ("--model", "mine.py:vision") if "picture" in words[1] else MODEL
-    assert shown in attnviz.words(*words, *model)
+    function = "vision" if "picture" in words[1] else "ear" if "sound" in words[1] else "build"
+    assert shown in attnviz.words(*words, "--model", f"mine.py:{function}")
     assert runs() == 1
     assert "printed by the file" in attnviz.err
 
