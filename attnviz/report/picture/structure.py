@@ -220,17 +220,17 @@ class RowOfHeads:
     def looks(self) -> list[tuple[int, list[int]]]:
         """The keys at which heads look most, and the indices of these heads: most heads, and largest weights, first.
 
-        Keys that are set apart, the query itself and its neighbours do not count.
+        Keys that are set apart do not count. Heads that look most at the query itself or at a neighbour are left out.
         """
-        distances = np.abs(np.arange(self.weights.shape[1]) - self.query)
-        weights = np.where(self.set_apart | (distances < MIN_DISTANCE), 0, self.weights)
-        keys, peaks = weights.argmax(axis=1).tolist(), weights.max(axis=1)
+        weights = np.where(self.set_apart, 0, self.weights)
+        keys, peaks = weights.argmax(axis=1), weights.max(axis=1)
         even_shares = 1 / np.maximum(self.visible.sum(axis=1), 1)
         looks_away = peaks >= np.maximum(MIN_LOOK, MIN_LOOK_LIFT * even_shares)
+        looks_away &= np.abs(keys - self.query) >= MIN_DISTANCE
         heads_of_key: dict[int, list[int]] = {}
         for head in np.argsort(-peaks, kind="stable").tolist():
             if looks_away[head]:
-                heads_of_key.setdefault(keys[head], []).append(head)
+                heads_of_key.setdefault(int(keys[head]), []).append(head)
         return sorted(heads_of_key.items(), key=lambda look: -len(look[1]))
 
     @property
