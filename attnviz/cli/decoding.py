@@ -48,7 +48,7 @@ def write_film_of_recordings(
         raise AttnvizError("several recordings are a film; use -o film.gif or film.apng, or attnviz compare for two")
     if len(paths) < 2:
         raise AttnvizError(
-            f"a film shows two recordings or more; give another one, or add {option('table', STEPS)} for what one wrote"
+            f"a film shows two recordings or more, or with {option('table', STEPS)} what one wrote; give another one"
         )
     recordings = []
     for path in paths:

@@ -67,7 +67,7 @@ def test_python_draws_them_as_the_command_does_and_refuses_what_changes_nothing(
         ("show {} --style steps -o x.gif --all", "--all has no effect in --style steps; leave it out"),
         ("show {} --style steps --keys 1:3", "--keys has no effect in --style steps; leave it out"),
         ("show {} --style steps -o x.npz", "such a file has no steps; use -o steps.csv or steps.json for numbers"),
-        ("show {} -o x.gif", "a film shows two recordings or more; give another one, or add --style steps"),
+        ("show {} -o x.gif", "a film shows two recordings or more, or with --style steps what one wrote"),
     ],
 )
 def test_refusals_are_one_line(line: str, said: str, saved: str, in_folder: Path, shell: Streams) -> None:
