@@ -8,7 +8,7 @@ copyright = author  # Sphinx's name for the line at the foot of a page
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 extensions += [f"tools.docs.{name}" for name in ("live", "menu", "flags", "types")]
 attnviz_menu = {
-    "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides "
+    "Tutorials": "tutorials/first-look tutorials/induction tutorials/why tutorials/figures-and-slides "
     "tutorials/server tutorials/corpus tutorials/course tutorials/conversations tutorials/protein",
     "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech own-model "
     "live replay arrays defaults",
