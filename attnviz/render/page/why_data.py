@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_BARS = 8  # heads with a bar each; the others share one
 MAX_HEADS_OF_TOKEN = 6  # heads that bring a token, which are told apart
+MAX_NAMED = 3  # heads or tokens whose removal is checked that a label names
 DIGITS = 6  # of a number, significant ones
 KINDS = {"mlp": "MLPs", "embedding": "embedding", "bias": "biases", "other": "not attributed"}
 
@@ -85,7 +86,7 @@ def _about_prediction(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") 
             for tokens, sources, is_context in axes
         ],
         "checks": [_about_check(check) for check in why.checks],
-        "routes": None if why.routes is None else _about_routes(why.routes, numbers),
+        "routes": None if why.routes is None else _about_routes(why.routes, why.tokens, numbers, texts.plan),
     }
 
 
@@ -136,15 +137,16 @@ def _about_sources(
     }
 
 
-def _about_routes(routes: Routes, numbers: Numbers) -> dict[str, Any]:
+def _about_routes(routes: Routes, text: Tokens, numbers: Numbers, plan: PagePlan) -> dict[str, Any]:
     """Returns the routes over the tokens that edges touch; keys of cross-attention are no tokens of the graph."""
     edges = [edge for edge in routes.edges if not edge.is_cross]
     tokens = sorted({routes.position, *(token for edge in edges for token in (edge.query, edge.key))})
+    column = {token: place for place, token in enumerate(tokens)}
     entering = np.sum([np.zeros(routes.stays.shape), *routes.sources.values()], axis=0)
     return {
         "layers": list(routes.layers),
-        "tokens": tokens,
-        "position": routes.position,
+        "tokens": [[token, _cell_of(token, text, plan), text.labels[token]] for token in tokens],
+        "position": column[routes.position],
         "logit": _short(routes.logit),
         "least": routes.share,
         "kept": _short(routes.kept),
@@ -153,8 +155,8 @@ def _about_routes(routes: Routes, numbers: Numbers) -> dict[str, Any]:
                 "name": edge.name,
                 "number": numbers.get((edge.module, edge.layer, edge.head), -1),
                 "layer": edge.layer,
-                "query": edge.query,
-                "key": edge.key,
+                "query": column[edge.query],
+                "key": column[edge.key],
                 "adds": _short(edge.adds),
             }
             for edge in edges
@@ -167,11 +169,12 @@ def _about_routes(routes: Routes, numbers: Numbers) -> dict[str, Any]:
 
 
 def _about_check(check: Check) -> dict[str, Any]:
-    names = ", ".join(check.names)
+    names = [_quoted(name) if check.kind == "source" else name for name in check.names[:MAX_NAMED]]
+    if len(check.names) > MAX_NAMED:
+        names.append(f"{len(check.names) - MAX_NAMED} more")
+    noun = "" if check.kind == "source" else "head " if len(check.names) == 1 else "heads "
     return {
-        "label": f"without {'heads' if len(check.names) > 1 else 'head'} {names}"
-        if check.kind == "heads"
-        else f"without “{names}”",
+        "label": f"without {noun}{', '.join(names)}",
         "lost": _short(check.lost),
         "controls": [_short(lost) for lost in check.controls.tolist()],
     }

@@ -12,6 +12,10 @@ from attnviz.effects.unit_effects import UnitEffects
 from attnviz.effects.why import Candidate, Check, Why
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
+from attnviz.render.page.descriptions import AxisTexts
+from attnviz.render.page.encoding import PRECISIONS
+from attnviz.render.page.packing import PagePlan
+from attnviz.render.page.why_data import about_answer
 from attnviz.report.picture.report import ExactNumbers, Report, WhyAnswer
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
@@ -276,6 +280,7 @@ def test_sources_of_cross_attention_are_shaded_in_their_own_text_and_the_address
     assert opened.page.get_attribute(".answer a", "href") == "#head=decoder.cross:0.0"
     masked = opened.evaluate("ABSENT")
     assert shaded == [["query", [masked, 1.5, 2.5, -0.5]], ["key", [0.5, 4, -2, 0.25, masked]]]
+    assert opened.evaluate("scene.shown.moved({ query: null, key: 1 }, 0, 1)") == {"query": None, "key": 2}
     for click, address, link in (
         (".token >> nth=2", "#view=why&query=chat", "#head=decoder.self:0.1&query=dort&key=chat"),
         (".token >> nth=5", "#view=why&key=cat", "#head=decoder.cross:0.0&query=dort&key=cat"),
@@ -304,3 +309,18 @@ def test_patches_are_shaded_over_their_picture(show: Opener) -> None:
     assert more["opacity"] > less["opacity"] > 0
     opened.evaluate("pin({ query: 3, key: null })")
     assert opened.text("#text .note") == f"“{tokens.labels[3]}” adds +4.00: 0.1 +4.00"
+
+
+def test_sources_of_blocks_are_sums_and_routes_keep_their_tokens() -> None:
+    report = explained()
+    assert isinstance(report, ExactNumbers)
+    assert report.answered is not None
+    texts = AxisTexts(PagePlan(PRECISIONS[-1], 5))
+    about = about_answer(report.answered, report.heads, texts)
+    [axis] = about["axes"]
+    assert texts.descriptions[axis["text"]]["edges"] == [0, 4, 8, 12]
+    assert axis["adds"] == pytest.approx(TERMS.sum(axis=0).reshape(3, 4).sum(axis=1), rel=1e-5)
+    largest, adds = axis["heads"][0][0]
+    assert (about["heads"][largest][0], adds) == ("1.2", pytest.approx(TERMS[6, :4].sum(), rel=1e-5))
+    assert about["position"] == 2
+    assert about["routes"]["tokens"] == [[0, 0, "the"], [CAT, 0, "cat"], [IT, 1, "it"], [LAST, 2, "on"]]

@@ -238,7 +238,7 @@ function textOfAxis(page, number, axis) {
 function headOf(address, page) {
   const number = Number(address.get("number") ?? NaN);
   if (page.heads[number]) return number;
-  return headCalled(page, address.get("head") ?? "") ?? (page.heads.length === 1 ? 0 : null);
+  return headCalled(page, address.get("head") ?? "") ?? (page.heads.length === 1 && !page.why ? 0 : null);
 }
 
 /** @param {Places} page @param {string} written */

@@ -4,7 +4,7 @@ import { FAINT, fitText, short, textAt, textWidth } from "./figure.js";
 import { amountText } from "./formatting.js";
 import { h } from "./tree.js";
 
-/** @import { RouteEdge, RoutesData, Text } from "./types.js" */
+/** @import { RouteEdge, RoutesData } from "./types.js" */
 /** @import { Tree } from "./tree.js" */
 
 const LAYER_ROW = 48; // pixels from layer to layer, of few layers
@@ -54,47 +54,46 @@ function signColour(adds) {
  * @param {object} about
  * @param {RoutesData} about.routes
  * @param {RouteEdge[]} about.edges
- * @param {Text} about.text
  * @param {string} about.target what is predicted
  * @param {number} about.width
  * @param {number} about.most pixels of its layers
  * @param {(edge: RouteEdge) => string | null} about.linkOf an edge's head at its cell; null for a head that the page has not
  * @param {(edge: RouteEdge | null) => void} [about.point]
  */
-export function routesFigure({ routes, edges, text, target, width, most, linkOf, point = () => {} }) {
+export function routesFigure({ routes, edges, target, width, most, linkOf, point = () => {} }) {
   const columns = columnsOf(routes, edges);
   const step = Math.max(LEAST_COLUMN, (width - GRAPH_LEFT - 12) / columns.length);
   const layers = routes.layers.length;
+  const label = (/** @type {number} */ token) => routes.tokens[token][2];
   const row = Math.min(LAYER_ROW, most / layers);
   const bottom = GRAPH_TOP + layers * row;
   const x = (/** @type {number} */ token) => GRAPH_LEFT + (columns.indexOf(token) + 0.5) * step;
   const y = (/** @type {number} */ level) => bottom - level * row;
-  const widest = Math.max(...columns.map((token) => textWidth(text.labels[token], FAINT.size)));
+  const widest = Math.max(...columns.map((token) => textWidth(label(token), FAINT.size)));
   const isTurned = widest > step - 6;
   const least = Math.abs(edges.at(-1)?.adds ?? 0);
   const size = { ...FAINT, color: "var(--ink)" };
 
   const every = Math.ceil(11 / row);
   const numbers = routes.layers.map((layer, level) => level % every === 0 && textAt(String(layer), GRAPH_LEFT - 10, y(level + 0.5), { ...FAINT, align: "end" }));
-  const known = columns.map((token) => routes.tokens.indexOf(token));
   /** @type {Tree[]} */
   const stays = [];
   /** @type {Tree[]} */
   const sources = [];
-  columns.forEach((token, column) => {
+  for (const token of columns) {
     for (let level = 0; level <= layers; level++) {
-      const stay = routes.stays[level]?.[known[column]] ?? 0;
+      const stay = routes.stays[level]?.[token] ?? 0;
       if (Math.abs(stay) >= least) {
         stays.push(h("line", { x1: x(token), x2: x(token), y1: y(level), y2: y(level + 1), stroke: signColour(stay), "stroke-opacity": 0.25, "stroke-width": 1 + (WIDEST_ROUTE - 1) * partOfStrongest(stay, edges) }));
       }
-      const source = routes.sources[level]?.[known[column]] ?? 0;
+      const source = routes.sources[level]?.[token] ?? 0;
       if (source && Math.abs(source) >= least) {
         const what = level ? `MLP and biases of layer ${routes.layers[level - 1]}` : "embedding";
-        const title = h("title", {}, `${what} at ${text.labels[token]}: ${amountText(source)}`);
+        const title = h("title", {}, `${what} at ${label(token)}: ${amountText(source)}`);
         sources.push(h("circle", { cx: x(token), cy: y(level), r: LARGEST_SOURCE * Math.sqrt(partOfStrongest(source, edges)), fill: signColour(source), "fill-opacity": 0.55 }, title));
       }
     }
-  });
+  }
   const besideOf = (/** @type {RouteEdge} */ { layer, query, key }) => edges.filter((edge) => edge.layer === layer && edge.query === query && edge.key === key);
   const shiftOf = (/** @type {RouteEdge} */ edge) => {
     const beside = besideOf(edge);
@@ -108,7 +107,7 @@ export function routesFigure({ routes, edges, text, target, width, most, linkOf,
     const bends = from === to ? [[from + LOOP, low], [to + LOOP, high]] : [[from, middle], [to, middle]]; // what a token moves to itself is a loop
     const path = `M${short(from)} ${short(low)}C${[...bends, [to, high]].map((point) => point.map(short).join(" ")).join(" ")}`;
     const part = partOfStrongest(edge.adds, edges);
-    const said = `head ${edge.name} from ${text.labels[edge.key]} to ${text.labels[edge.query]}: ${amountText(edge.adds)}`;
+    const said = `head ${edge.name} from ${label(edge.key)} to ${label(edge.query)}: ${amountText(edge.adds)}`;
     const line = { d: path, fill: "none", stroke: signColour(edge.adds) };
     const listeners = { onpointerenter: () => point(edge), onpointerleave: () => point(null), onfocus: () => point(edge), onblur: () => point(null) };
     return h("a", { href: linkOf(edge), class: "route", "aria-label": said, ...listeners },
@@ -126,10 +125,10 @@ export function routesFigure({ routes, edges, text, target, width, most, linkOf,
     return [textAt(name, from + 0.3 * (to - from), level, { ...FAINT, align: "middle" })];
   });
   const names = columns.map((token) => {
-    const label = fitText(text.labels[token], FAINT.size, isTurned ? TURNED_LABEL : step);
-    return isTurned ? textAt(label, x(token) + 4, bottom + 10, { ...size, align: "end", turned: TURN }) : textAt(label, x(token), bottom + 12, { ...size, align: "middle" });
+    const name = fitText(label(token), FAINT.size, isTurned ? TURNED_LABEL : step);
+    return isTurned ? textAt(name, x(token) + 4, bottom + 10, { ...size, align: "end", turned: TURN }) : textAt(name, x(token), bottom + 12, { ...size, align: "middle" });
   });
-  const gaps = columns.slice(1).map((token, place) => token > columns[place] + 1 && textAt("⋯", x(token) - step / 2, bottom + 12, { ...FAINT, align: "middle" }));
+  const gaps = columns.slice(1).map((token, place) => routes.tokens[token][0] > routes.tokens[columns[place]][0] + 1 && textAt("⋯", x(token) - step / 2, bottom + 12, { ...FAINT, align: "middle" }));
   const end = columns.indexOf(routes.position) > columns.length / 2 ? "end" : "start";
   const predicted = textAt(target, x(routes.position) + (end === "end" ? 6 : -6), GRAPH_TOP - 12, { ...size, align: end, weight: 650 });
   const foot = isTurned ? 18 + Math.min(TURNED_LABEL, widest) * Math.sin((-TURN * Math.PI) / 180) : 24;

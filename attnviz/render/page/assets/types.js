@@ -151,8 +151,8 @@
  *
  * @typedef {object} RoutesData
  * @property {number[]} layers
- * @property {number[]} tokens that routes touch, in the order of the text
- * @property {number} position
+ * @property {[number, number, string][]} tokens that routes touch: the place of each in the text, its cell on the page, its label
+ * @property {number} position the place among these tokens of the one that predicts, as those of edges are
  * @property {number} logit
  * @property {number} least the smallest share of the logit that an edge carries
  * @property {number} kept the share of what heads move that the edges hold

@@ -14,7 +14,7 @@ import { heldShare, keptEdges, routesFigure } from "./routes.js";
 import { PictureStage } from "./stage.js";
 import { scene, set, state } from "./state.js";
 import { elementOf, h, patch, textIn } from "./tree.js";
-import { ABSENT, kept } from "./values.js";
+import { ABSENT, kept, strongestOf } from "./values.js";
 
 /** @import { Figure, Mark, Scale, Shades, Shown, UnitsData, View, WhyData, WhySources } from "./types.js" */
 /** @import { Child, Given } from "./tree.js" */
@@ -126,14 +126,19 @@ function partsPanel(mark) {
   return panel(source ? `what ${quoted(textOfSources(source.axis), source.place)} adds, by head` : "what the logit is the sum of", barList(barsOf(source)));
 }
 
+/** The cell of a token that routes touch. @param {number} token */
+function cellOfToken(token) {
+  return whyOf().routes?.tokens[token][1] ?? 0;
+}
+
 /** The graph of the routes in so many pixels. @param {number} width @param {number} [most] of its layers @param {boolean} [isLive] */
 function routesIn(width, most = LEAST_GRAPH, isLive = true) {
   const why = whyOf();
   const routes = /** @type {NonNullable<WhyData["routes"]>} */ (why.routes);
   return routesFigure({
-    routes, width, most, text: textOfSources(why.axes[0]), target: why.title.replace(/^Why /, ""), edges: keptEdges(routes, state.share),
-    linkOf: ({ number, query, key }) => (number < 0 ? null : linkToCell(number, query, key)),
-    point: isLive ? (edge) => set({ mark: edge && { query: edge.query, key: edge.key } }) : undefined,
+    routes, width, most, target: why.title.replace(/^Why /, ""), edges: keptEdges(routes, state.share),
+    linkOf: ({ number, query, key }) => (number < 0 ? null : linkToCell(number, cellOfToken(query), cellOfToken(key))),
+    point: isLive ? (edge) => set({ mark: edge && { query: cellOfToken(edge.query), key: cellOfToken(edge.key) } }) : undefined,
   });
 }
 
@@ -148,6 +153,7 @@ export function drawWhy(parent) {
   parent.append(elementOf(h("div", { class: "why-view" }, left, why.bars.length > 0 && h("div", {}, checks, routes), units)));
   const stages = why.units ? unitStages(units, why.units) : [];
   scene.shown = whyShown();
+  if (!state.pin) scene.strip?.reveal(strongestSource());
 
   const drawOver = () => {
     if (why.bars.length) patch(parts, [partsPanel(state.mark ?? state.pin)]);
@@ -208,6 +214,18 @@ function shadesIn(axis) {
   return kept(shadesOfSources, axis, () => Float32Array.from(axis.adds, (adds, place) => (axis.sinks.includes(place) ? ABSENT : adds)));
 }
 
+/** The mark of a source; if there is cross-attention, of a token of the context. @param {number | null} place @returns {Mark} */
+function markOfSource(place) {
+  return whyOf().axes.length > 1 ? { query: null, key: place } : { query: place, key: null };
+}
+
+/** The token that adds most. */
+function strongestSource() {
+  const [own, context] = whyOf().axes;
+  const [place = null] = strongestOf(shadesIn(context ?? own), 1);
+  return markOfSource(place);
+}
+
 /** The answer as what is shown: it shades the text, and arrows go from token to token. @returns {Shown} */
 function whyShown() {
   const why = whyOf();
@@ -229,8 +247,8 @@ function whyShown() {
     at: () => ABSENT,
     said: (mark) => noteOn(mark).map(textIn),
     moved: (mark, down, right) => {
-      const place = Math.min((context ?? own).adds.length - 1, Math.max(0, (sourceOf(mark)?.place ?? why.position) + (right || down)));
-      return context ? { query: null, key: place } : { query: place, key: null };
+      const last = (context ?? own).adds.length - 1;
+      return markOfSource(Math.min(last, Math.max(0, (sourceOf(mark)?.place ?? why.position) + (right || down))));
     },
   });
 }
@@ -253,7 +271,7 @@ function noteOn(mark) {
     return [`“${labels[earlier]}” → “${labels[later]}”: ${numbers.join(", ")}`];
   }
   if (mark && mark.query !== null && mark.key !== null) {
-    const moves = (why.routes?.edges ?? []).filter(({ query, key }) => query === mark.query && key === mark.key);
+    const moves = (why.routes?.edges ?? []).filter(({ query, key }) => cellOfToken(query) === mark.query && cellOfToken(key) === mark.key);
     const text = textOfSources(why.axes[0]);
     const heads = moves.flatMap(({ name, number, adds }, place) => [place ? ", " : ": ", number < 0 ? name : h("a", { href: linkToCell(number, mark.query ?? 0, mark.key) }, name), ` ${amountText(adds)}`]);
     return [`${quoted(text, mark.key)} → ${quoted(text, mark.query)}`, ...heads];
