@@ -214,11 +214,6 @@ class CorpusPictures:
             name = str(image) if isinstance(image, Path) else image.name
             try:
                 tokens = self.reader.read(Example(image=image)).tokens
-                if not len(tokens):
-                    raise AttnvizError(
-                        f"the patches of {self.reader.name} are known only after it ran, which a survey does not wait "
-                        "for; give a model of transformers, or read pictures one by one"
-                    )
                 digest = _digest_of(image)
             except ImageFileError as error:
                 self._skip(DAMAGED, str(error))

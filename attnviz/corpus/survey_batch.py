@@ -232,7 +232,8 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
     recording = reader.record(Example(image=window.text.image), options.selection)
     calls = self_attention(recording)
     if not len(window.tokens):  # those of a module of any kind are known once it has run
-        batch = batch._replace(windows=[window._replace(tokens=without_picture(calls[0].query_tokens))])
+        longest_axis = max((maps.query_tokens for maps in calls), key=len)
+        batch = batch._replace(windows=[window._replace(tokens=without_picture(longest_axis))])
     measurements = measure_picture(calls, options.metrics)
     measurements = measurements._replace(silent_layers=recording.silent_layers)
     return _survey_of_measurements(measurements, reader.name, batch, options)

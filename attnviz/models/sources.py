@@ -213,11 +213,10 @@ def _built_model(address: str) -> "LiveModel":
     from torch import nn
 
     build = own_function("model", address)
-    needed = [
-        parameter.name for parameter in signature(build).parameters.values() if parameter.default is Parameter.empty
-    ]
-    if needed:
-        raise AttnvizError(f"{address} takes {needed[0]!r}, and is called with nothing; give it a default")
+    for parameter in signature(build).parameters.values():
+        is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        if parameter.default is Parameter.empty and not is_rest:
+            raise AttnvizError(f"{address} takes {parameter.name!r}, and is called with nothing; give it a default")
     with working("building the model"):
         built: Any = call_own(build)
     model, processor = built if isinstance(built, tuple) and len(built) == 2 else (built, None)

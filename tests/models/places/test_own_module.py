@@ -166,5 +166,5 @@ def test_a_reading_of_any_module_is_drawn_ablated_and_explained() -> None:
     objects = attnviz.reading(MODULES["DETR, objects"].build(), batch_of, images=[PHOTO])
     assert objects.maps[0].query_tokens.labels == ("query 0", "query 1", "query 2", "query 3", "query 4")
     assert "query 3" in attnviz.explanation(objects, "1.0")
-    with pytest.raises(AttnvizError, match="the patches of Detr are known only after it ran"):
+    with pytest.raises(AttnvizError, match="the model has no self-attention over a picture"):
         attnviz.survey(objects.live.model, batch_of, images=[PHOTO])
