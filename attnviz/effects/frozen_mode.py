@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.base.arrays import Float64Array
@@ -36,10 +37,43 @@ from attnviz.effects.text_run import replaced
 
 # Functions whose result is linear in their inputs, apart from products, sums, norms, and multiplications
 LINEAR = COPYING | MOVING | frozenset((*NEGATIONS, "mean", "sum", "index_select", "index_copy", "index_copy_", "copy_"))
+WIDE = 16  # outputs for each input of an unembedding
 PUTTING = frozenset(["where", "masked_fill", "masked_fill_", "masked_scatter", "masked_scatter_"])
 WRITING = frozenset(["__setitem__"])
 NORMS = frozenset(["layer_norm", "rms_norm"])
 ADDING = frozenset([*PRODUCTS, *ADDITION_SIGNS, *NORMS, *PUTTING])
+
+
+class Received(torch.autograd.Function):
+    """The identity; a function receives the gradient, and returns the one that is followed, or ``None`` for none."""
+
+    @staticmethod
+    def forward(context: Any, features: Tensor, receive: Callable[[Tensor], Tensor | None]) -> Tensor:  # noqa: D102
+        context.set_materialize_grads(False)
+        context.receive = receive
+        return features.view_as(features)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor | None) -> tuple[Tensor | None, None]:  # noqa: D102
+        return None if gradient is None else context.receive(gradient), None
+
+
+class _FewRows(torch.autograd.Function):
+    """A product with a wide matrix, such as an unembedding, whose gradient is followed at the rows that have one."""
+
+    @staticmethod
+    def forward(context: Any, features: Tensor, weight: Tensor) -> Tensor:
+        context.save_for_backward(weight)
+        return functional.linear(features, weight)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (weight,) = context.saved_tensors
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        has_gradient = rows.any(-1)
+        result = rows.new_zeros(len(rows), weight.shape[1])
+        result[has_gradient] = rows[has_gradient] @ weight
+        return result.reshape(*gradient.shape[:-1], -1), None
 
 
 @dataclass(eq=False)
@@ -111,7 +145,10 @@ class FrozenMode(EditingMode):
             return result
         constants = [] if name not in ADDING else list(self._added_constants(name, func, args, kwargs))
         with torch.enable_grad():
-            result = _frozen_norm(name, func, args, kwargs) if name in NORMS else func(*arguments, **kwargs)
+            if _is_unembedding(name, args, kwargs):
+                result = _FewRows.apply(*args[:2])  # type: ignore[no-untyped-call]
+            else:
+                result = _frozen_norm(name, func, args, kwargs) if name in NORMS else func(*arguments, **kwargs)
         self._mark_dependent(result)
         mixes_tokens = name == DOT_PRODUCT or (name in PRODUCTS and any(tensor in self.places for tensor in tensors))
         if mixes_tokens or (name not in PRODUCTS and any(tensor in self.attended for tensor in followed)):
@@ -130,7 +167,9 @@ class FrozenMode(EditingMode):
         self.constants.append(entry)
         constant = constant.detach().clone() if not origin else constant  # later functions may write into its memory
 
-        def receive(gradient: Tensor) -> None:
+        def receive(gradient: Tensor | None) -> None:
+            if gradient is None:  # the path from the number to this constant was cut
+                return
             rows = (gradient * constant.to(gradient)).sum(-1).double()
             is_token_axis = [size == self.tokens for size in rows.shape]
             if any(is_token_axis):
@@ -244,6 +283,12 @@ class FrozenMode(EditingMode):
 def _product_of_heads(queries: Tensor, keys: Tensor) -> Tensor:
     """Returns the products of queries and keys, ``(batch, heads, queries, keys)``; heads may share keys."""
     return queries @ keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1).mT
+
+
+def _is_unembedding(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """True for a linear map without bias that has many times as many outputs as inputs."""
+    is_plain = name == "linear" and len(args) > 1 and added_bias(name, args, kwargs) is None
+    return is_plain and args[1].dim() == 2 and len(args[1]) >= WIDE * args[1].shape[1]
 
 
 def _is_followed(value: Any) -> bool:

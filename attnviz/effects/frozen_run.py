@@ -22,7 +22,7 @@ from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
 from attnviz.capture.flow.sites import is_within
 from attnviz.capture.model_calls import arguments_of
-from attnviz.effects.frozen_mode import FrozenMode
+from attnviz.effects.frozen_mode import FrozenMode, Received
 from attnviz.effects.head_sites import Edit, Key, ModuleCalls, record_calls, restore_afterwards
 from attnviz.effects.logit_attribution import LAYER, HeadsOnPath, PathFinder, attributed_run, observed_path
 from attnviz.effects.logit_parts import LogitParts
@@ -52,7 +52,7 @@ class _Edges:
 
     def receive(self, gradient: Tensor) -> None:
         """Computes what each edge adds from the gradient at the product's operand, ``(queries, columns)``."""
-        sums = self.heads.edge_sums(gradient, slice(None))
+        sums = self.heads.edge_sums(gradient, slice(None), torch.float32).double()
         self.sums = sums if self.sums is None else self.sums + sums
 
     def numbers(self) -> Float64Array:
@@ -310,9 +310,10 @@ def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
         def receive(gradient: Tensor) -> Tensor | None:
             for edges in found:
                 edges.receive(place.matrix(gradient))
-            return torch.zeros_like(gradient) if mode.is_direct else None
+            return None if mode.is_direct else gradient
 
-        followed.register_hook(receive)  # type: ignore[no-untyped-call]
+        with torch.enable_grad():
+            followed = Received.apply(followed, receive)  # type: ignore[no-untyped-call]
         return replaced(args, operand, followed), replaced(kwargs, operand, followed)
 
     return edit

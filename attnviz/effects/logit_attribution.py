@@ -55,16 +55,18 @@ class HeadsOnPath:
     factors: Tensor | None
     norm: FrozenNorm | None
 
-    def edge_sums(self, gradient: Tensor, queries: slice) -> Tensor:
+    def edge_sums(self, gradient: Tensor, queries: slice, dtype: torch.dtype = torch.float64) -> Tensor:
         """Returns what each head moves from each key to some queries adds to a number, ``(heads, queries, keys)``.
 
         Args:
             gradient: ``(queries, features)``, the gradient of the number with respect to the value.
+            dtype: in which it is computed, unless the values are more exact.
         """
         head_count = self.call.shape[1]
-        weights = self.call.value_weights(range(head_count), queries)[0].double()
         assert self.call.values is not None
-        values = pick_heads(self.call.values, range(head_count), head_count)[0].double()
+        dtype = torch.promote_types(dtype, self.call.values.dtype)
+        weights = self.call.value_weights(range(head_count), queries)[0].to(dtype)
+        values = pick_heads(self.call.values, range(head_count), head_count)[0].to(dtype)
         features = gradient.T.to(values)  # (features, queries)
         features = features if self.norm is None else self.norm.pull_back(features)
         head_gradients = features[self.columns].mT  # (heads, queries, features of a head)

@@ -242,6 +242,16 @@ def test_routes_of_a_difference_are_the_difference_of_routes() -> None:
     assert difference.crossing[0] == pytest.approx(difference.logit, abs=1e-5)
 
 
+def test_the_gradient_of_a_wide_unembedding_is_that_of_a_narrow_one() -> None:
+    narrow, wide = stack("no biases"), stack("no biases")
+    narrow.unembedding, wide.unembedding = (nn.Linear(WIDTH, size, bias=False) for size in (50, 40 * WIDTH))
+    with torch.no_grad():
+        wide.unembedding.weight[:50] = narrow.unembedding.weight
+    expected = by_place(routes(narrow, IDS, TOKEN, position=-3, share=0))
+    found = by_place(routes(wide, IDS, TOKEN, position=-3, share=0))
+    assert found == {place: pytest.approx(adds, abs=1e-6) for place, adds in expected.items()}
+
+
 @pytest.mark.parametrize("embedding", [nn.Embedding, States])
 def test_a_model_written_by_hand_has_routes(embedding: type[nn.Embedding]) -> None:
     torch.manual_seed(0)
