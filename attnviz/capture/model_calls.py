@@ -1,9 +1,12 @@
 """Calls a model with inputs in any form, and keeps it in evaluation mode meanwhile."""
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 
@@ -33,3 +36,18 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training_modules:
             module.training = True
+
+
+@contextmanager
+def same_draws() -> Iterator[None]:
+    """Runs the block with the random numbers of one seed, so that a module that shuffles patches repeats its order."""
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])

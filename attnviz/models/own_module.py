@@ -102,23 +102,22 @@ class OwnModuleReader(Reader):
         lacks_axis = any(coordinates.lacks_texts for coordinates in self._coordinates.values())
         self._inputs = self._runnable(given, lacks_axis)
         title = ", ".join(source.name for source in sources)
-        return Prepared(self._inputs, Tokens.numbered(0), title=title, in_call_order=True)
+        return Prepared(self._inputs, Tokens.numbered(0), title=title, is_measured=True)
 
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
         """Records pictures; where places are unknown, tokens are numbered, and a remark says why."""
         from attnviz.media.image import image_of, open_images
         from attnviz.models.places.picture_axes import PartChoice, PictureAxes, attention_part
-        from attnviz.models.places.token_inputs import same_draws
 
-        with same_draws():
-            recording = super().record(example, selection, values)
+        recording = super().record(example, selection, values)
         if example.sound is not None:
             return self._with_seconds(recording)
         sources = self._sources(example)
         pictures = open_images(sources)
         images = tuple(image_of(picture, source.name) for picture, source in zip(pictures, sources, strict=True))
         axes = PictureAxes(self.module, self._inputs, lambda: self._coordinates, images, reason=self._reason)
-        choice = PartChoice(self.settings.attention, self.name, is_live=True, module=self.module)
+        is_live = self.settings.model == self.name
+        choice = PartChoice(self.settings.attention, self.name, is_live, self.module)
         placed = choice.placed(recording, axes)
         maps = [
             replace(each, query_tokens=Tokens.numbered(len(each.query_tokens), "query "))
@@ -130,7 +129,7 @@ class OwnModuleReader(Reader):
 
     def compute(self, example: Example, layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer, as `computation_of` does."""
-        from attnviz.models.places.token_inputs import same_draws
+        from attnviz.capture.model_calls import same_draws
         from attnviz.models.reading.captured import computation_of
         from attnviz.text.selection import Selection
 
@@ -171,7 +170,7 @@ class OwnModuleReader(Reader):
             len(arguments[name].shape) < MOST_FLAT_AXES and len(arguments[name]) > 1 for name in self._heard
         )
         self._inputs = self._runnable(self._samples, lacks_axis)
-        return Prepared(self._inputs, Tokens.numbered(0), title=path.name, in_call_order=True)
+        return Prepared(self._inputs, Tokens.numbered(0), title=path.name, is_measured=True)
 
     def _with_seconds(self, recording: "Recording") -> "Recording":
         """Returns the recording of a sound with the seconds of its frames, where they can be measured."""
@@ -206,7 +205,7 @@ class OwnModuleReader(Reader):
         """Returns the first arguments on which the module runs: with an axis of texts where tensors seem to lack it."""
         import torch
 
-        from attnviz.models.places.token_inputs import same_draws
+        from attnviz.capture.model_calls import same_draws
 
         errors = []
         for adds_axis in (lacks_axis, not lacks_axis):

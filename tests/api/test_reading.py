@@ -188,3 +188,24 @@ def test_what_no_module_can_read_is_refused_in_a_line(
 ) -> None:
     with pytest.raises(AttnvizError, match=message):
         attnviz.reading(module, make, text, images=[pixels])
+
+
+def test_patches_that_a_model_shuffles_have_the_places_of_the_recorded_run(pixels: Any) -> None:
+    sizes = SMALL | {"image_size": 32, "patch_size": 8}
+    model = t.ViTMAEModel(t.ViTMAEConfig(**sizes, mask_ratio=0.5))
+    orders: list[torch.Tensor] = []
+    model.embeddings.random_masking = _noted(model.embeddings.random_masking, orders)
+    square = t.ViTImageProcessor(size={"height": 32, "width": 32})
+    recording = attnviz.reading(model, square, images=[pixels])
+    kept = orders[-1].argsort()[:8].tolist()  # the last run measures, and repeats the recorded one
+    assert recording.maps[0].key_tokens.labels == ("[CLS]", *(f"r{place // 4}c{place % 4}" for place in kept))
+    assert sum(torch.equal(order, orders[-1]) for order in orders) > 1
+
+
+def _noted(masking: Any, orders: list[torch.Tensor]) -> Any:
+    def noted(*arguments: Any, **options: Any) -> Any:
+        result = masking(*arguments, **options)
+        orders.append(result[2][0])  # the place of each patch among the shuffled ones
+        return result
+
+    return noted

@@ -195,7 +195,7 @@ class ImageReader(MediaReader):
             return () if self._objects is None else (self._objects[1],)
 
         without_tokens = replace(prepared_input, tokens=Tokens.numbered(0), context=None, attention=None)
-        return self.module, replace(without_tokens, check=read_objects)
+        return self.module, replace(without_tokens, check=read_objects, is_measured=True)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image; the learned query of an attention pooling is labelled ``[probe]``.
@@ -206,10 +206,8 @@ class ImageReader(MediaReader):
         from attnviz.media.image import image_of, open_image
         from attnviz.models.places.image_places import measured_coordinates
         from attnviz.models.places.picture_axes import PictureAxes, prompt_tokens, with_objects
-        from attnviz.models.places.token_inputs import same_draws
 
-        with same_draws():
-            recording = super().record(example, selection, values)
+        recording = super().record(example, selection, values)
         assert example.image is not None
         prepared, picture = self._prepared, open_image(example.image)
         output = prepared.tokens if isinstance(prepared.tokens.canvas, Image) else None

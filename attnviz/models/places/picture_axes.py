@@ -14,9 +14,10 @@ import numpy as np
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, argument, flag, option, or_list
+from attnviz.capture.model_calls import same_draws
 from attnviz.media.image import Image
 from attnviz.models.places.image_places import SAME_NUMBERS, Coordinates, token_of_pixel, token_places
-from attnviz.models.places.token_inputs import Axis, MixedTokensError, UnknownPlacesError, features_at, same_draws
+from attnviz.models.places.token_inputs import Axis, MixedTokensError, UnknownPlacesError, features_at
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, NUMBERED, OVERLAP, PROBE, picture_tokens, with_pictures
 from attnviz.text.selection import ATTENTION_PARTS, AttentionPart
 from attnviz.text.tokens import PADDING_LABEL, Tokens

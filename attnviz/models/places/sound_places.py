@@ -24,6 +24,7 @@ import torch
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.model_calls import same_draws
 from attnviz.media.image import image_of
 from attnviz.media.sound import Sound
 from attnviz.models.places.image_places import lattice_boxes
@@ -35,7 +36,6 @@ from attnviz.models.places.token_inputs import (
     coded_gradients,
     features_at,
     projected_tokens,
-    same_draws,
     whole_token_numbers,
 )
 from attnviz.models.reading.media_tokens import frame_tokens, image_tokens

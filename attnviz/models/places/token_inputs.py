@@ -7,7 +7,6 @@ of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a number have the ratio j
 
 import inspect
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -341,21 +340,6 @@ def whole_token_numbers(
     if (has_gradient & ~is_whole).sum() > max_unsure * has_gradient.sum():
         return None
     return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN)
-
-
-@contextmanager
-def same_draws() -> Iterator[None]:
-    """Runs the block with the random numbers of one seed, so that a module that shuffles patches repeats its order."""
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Runs a module under the capture: records its maps, or computes every number of one of its layers."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ def record_module(
     import torch
 
     from attnviz.capture.capture_block import CaptureBlock
+    from attnviz.capture.model_calls import same_draws
     from attnviz.capture.options import CaptureOptions
 
     options = CaptureOptions(
@@ -61,13 +62,14 @@ def record_module(
         dense=dense,
         factors=factors,
         values=values,
-        in_call_order=prepared.in_call_order,
+        in_call_order=prepared.is_measured,
     )
     block = CaptureBlock(module, options)
     with (
         working("running the model"),
         refusals_of_broken(module, prepared.inputs, failure),
         torch.no_grad(),
+        same_draws() if prepared.is_measured else nullcontext(),
         block,
     ):
         output = module(**prepared.inputs)

@@ -162,7 +162,8 @@ class Prepared:
     # called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError if this
     # is not the model that the example was made with. ``None`` if the pass may end after the last map.
     check: Callable[[Any], tuple[str, ...]] | None = None
-    in_call_order: bool = False  # true to keep queries and keys in the order of their call, as places are measured
+    # true if places are measured in further runs: random numbers repeat, and tokens stay in the order of their call
+    is_measured: bool = False
     # what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default
     metric: str | None = None
     # the id of the token or label that a metric ``logit:…`` names; ``None`` if the reader finds it by the name
