@@ -37,7 +37,7 @@ MAX_OVERVIEW_CELLS = 2048  # rows of cells in all, from the top to the bottom of
 MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
 MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
 MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
-MAX_ANSWERING_MAPS = 4  # heads that are drawn if they are too many to measure, but the answer stands out in some
+MAX_FIRST_MAPS = 4  # heads that a screen shows of too many: those in which the answer stands out, or random ones
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 
@@ -99,11 +99,17 @@ def maps_report(
         return fit_screen(recording, heads, options, replace(summaries, answering_heads=answering_heads), draw_all)
     if answering_heads and (options.sort, options.top) == (None, None):
         ordered_heads = answering_first(heads, answering_heads)
-        return fit_first_heads(ordered_heads, recording, options, draw_maps, MAX_ANSWERING_MAPS)
+        return fit_first_heads(ordered_heads, recording, options, draw_maps, MAX_FIRST_MAPS)
     is_ranked = (options.sort, options.top, options.filter) != (None, None, None)
-    if recording.untrained and not is_ranked and not are_thumbnails:  # so none tells more than others
-        return fit_first_heads(heads, recording, options, draw_maps, len(heads))
-    return draw_all()
+    is_batch = len({head.maps.item for head in heads}) > 1
+    if not recording.untrained or is_ranked or (are_thumbnails and is_batch):
+        return draw_all()
+    # Of random heads none tells more than others.
+    if are_thumbnails and options.medium.fits is not None and len(heads) <= MAX_PAGE_MAPS * MAX_UNCHOSEN_MAPS:
+        report = draw_all()
+        if options.medium.fits(report):
+            return report
+    return fit_first_heads(heads, recording, options, draw_maps, MAX_FIRST_MAPS if are_thumbnails else len(heads))
 
 
 def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:

@@ -89,7 +89,13 @@ def test_all_heads_are_thumbnails_where_asked_for_and_where_the_screen_holds_the
 
 
 def test_chosen_heads_are_drawn_as_chosen_and_random_weights_have_no_clearest_head() -> None:
-    assert drawn(on_screen(many_heads(untrained=True))).kind == "thumbnails"
+    assert drawn(on_screen(many_heads(untrained=True), 160, 70)).kind == "thumbnails"
+    untrained = drawn(on_screen(many_heads(untrained=True)))
+    assert "Use all=True to draw all 72 heads." in untrained.remarks
+    assert [panel.heading.head for panel in untrained.panels] == [
+        f"head 0.{head}" for head in range(len(untrained.panels))
+    ]
+    assert len(report_lines(untrained)) < 24
     chosen = on_screen(many_heads(), sort="previous", top=2)
     assert isinstance(chosen, DrawnReport)
     assert chosen.kind == "maps"
