@@ -57,7 +57,7 @@ def unit_effects(
     recording = reader.record(answered_example, selection)
     refuse_missing_units(list(recording.maps), Grouping(by=by))
     tokens = recording.maps[0].query_tokens
-    calls = [maps for maps in recording.maps if maps.kind == "self" and len(maps.key_tokens) == len(tokens)]
+    calls = [maps for maps in recording.maps if maps.kind == "self" and len(maps.query_tokens) == len(tokens)]
     units, answer = units_of_text(tokens, by)
     if len(units) < 2 or not calls:
         raise AttnvizError(

@@ -56,7 +56,9 @@ def units_of_text(tokens: Tokens, by: str) -> tuple[Units, int]:
 
 def unit_attention(maps: LayerMaps, units: Units, heads: tuple[int, ...] | None = None) -> Float64Array:
     """Returns the weight of each unit on each, ``(heads, units, units)``: summed over keys, averaged over queries."""
-    sums = maps.group_sums(maps.heads if heads is None else heads, units, units).weights
+    sinks = np.full(len(maps.key_tokens) - len(units.numbers), -1)  # keys without a token come last
+    columns = Groups(np.concatenate([units.numbers, sinks]), units.labels)
+    sums = maps.group_sums(maps.heads if heads is None else heads, units, columns).weights
     return np.asarray(sums / units.sizes[:, None], dtype=np.float64)
 
 

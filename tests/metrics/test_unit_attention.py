@@ -4,10 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.metrics.unit_attention import largest_scores, outstanding_scores, receiver_scores, units_of_text
+from attnviz.metrics.unit_attention import (
+    largest_scores,
+    outstanding_scores,
+    receiver_scores,
+    unit_attention,
+    units_of_text,
+)
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.tokens import Tokens, tokenize
+from tests.metrics.examples import maps_of
 
 SIZES = np.array([3, 1, 7, 2, 5, 4])
 
@@ -41,6 +48,17 @@ def test_a_unit_stands_out_by_its_share_over_its_share_of_the_tokens() -> None:
     sizes = np.array([8, 1, 1])
     heads = np.stack([looking({0: 0.8}, sizes), looking({0: 0.4, 1: 0.4}, sizes)])
     np.testing.assert_allclose(outstanding_scores(heads, sizes), [0, 0.8], atol=1e-9)  # 0.4 of 0.1: two bits
+
+
+def test_a_key_without_a_token_belongs_to_no_unit() -> None:
+    units, _ = units_of_text(tokenize("One a. Two b.", "word"), "sentences")
+    count = len(units.tokens)
+    weights = np.tri(count) / np.arange(2, count + 2)[:, None]
+    with_sink = np.concatenate([weights, 1 - weights.sum(axis=1, keepdims=True)], axis=1)[None]
+    maps = maps_of(with_sink, units.tokens, key_tokens=Tokens.numbered(count + 1))
+    is_first, is_second = (units.numbers == unit for unit in range(2))
+    expected = [[weights[row][:, key].sum(1).mean() for key in (is_first, is_second)] for row in (is_first, is_second)]
+    np.testing.assert_allclose(unit_attention(maps, units)[0], expected, atol=1e-6)
 
 
 def test_what_a_model_wrote_begins_a_unit_and_is_the_answer() -> None:
