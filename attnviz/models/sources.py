@@ -16,7 +16,7 @@ from attnviz.base.machine import refuse_little_memory
 from attnviz.base.own_file import call_own, is_own_file, own_function
 from attnviz.base.progress import working
 from attnviz.models.reading.reader import Reader, Use
-from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.reading.settings import DTYPES, ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, refuse_other_tower
 
 if TYPE_CHECKING:
@@ -251,7 +251,10 @@ class LiveModel:
         return has_own_function or not hasattr(self.model, "main_input_name")
 
     def reader(self, settings: ModelSettings, use: Use) -> Reader:
-        """Returns the reader of the model for a use."""
+        """Returns the reader of the model for a use, whose settings name the precision of the model's weights."""
+        dtypes = (str(weights.dtype).removeprefix("torch.") for weights in getattr(self.model, "parameters", tuple)())
+        dtype = next((name for name in dtypes if name in DTYPES), settings.dtype)
+        settings = replace(settings, dtype=dtype)
         if self.is_own and use not in MEDIA_ROWS:
             from attnviz.models.own_text import OwnTextReader
 

@@ -81,6 +81,10 @@ def bare():
     return Model()
 
 
+def half():
+    return Model().bfloat16(), Letters()
+
+
 def number():
     return 3
 
@@ -226,6 +230,18 @@ def test_python_reads_and_surveys_texts_with_the_same_module_and_tokenizer(attnv
     np.testing.assert_allclose(found.means[:, column], table["entropy"], rtol=1e-5)
     with pytest.raises(AttnvizError, match="Model has no tokenizer, so it reads no text; give one beside the model"):
         reading(module, None, TEXT)
+
+
+def test_a_recording_says_the_precision_of_the_weights(attnviz: Streams) -> None:
+    models = {
+        "float32": ["mine.py:build"],
+        "bfloat16": ["mine.py:half"],
+        "float64": ["mine.py:build", "--dtype", "float64"],
+    }
+    for expected, words in models.items():
+        attnviz.run("show", TEXT, "--model", *words, "-o", f"{expected}.safetensors")
+        assert load(f"{expected}.safetensors").settings["dtype"] == expected
+        sources._built_model.cache_clear()
 
 
 def test_tokens_without_a_text_are_labelled_by_their_ids(attnviz: Streams) -> None:
