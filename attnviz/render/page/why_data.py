@@ -12,6 +12,7 @@ from attnviz.effects.unit_effects import UnitEffects
 from attnviz.effects.why import Check, Why
 from attnviz.render.page.packing import PagePlan, axis_edges
 from attnviz.report.picture.report import HeadCells, WhyAnswer
+from attnviz.report.words.choices import CHOICES
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BARS = 8  # heads with a bar each; the others share one
 MAX_HEADS_OF_TOKEN = 6  # heads that bring a token, which are told apart
+MAX_READ = 30  # routes with which a graph begins; the buttons show more
 MAX_NAMED = 3  # heads or tokens whose removal is checked that a label names
 DIGITS = 6  # of a number, significant ones
 KINDS = {"mlp": "MLPs", "embedding": "embedding", "bias": "biases", "other": "not attributed"}
@@ -46,6 +48,7 @@ def about_answer(answer: WhyAnswer, heads: Sequence[HeadCells], texts: "AxisText
         "total": "",
         "axes": [{"text": texts.index_of(tokens, slice(0, len(tokens))), "adds": [], "sinks": [], "heads": []}],
         "checks": [],
+        "measured": "",
         "routes": None,
         "units": None,
     }
@@ -86,6 +89,7 @@ def _about_prediction(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") 
             for tokens, sources, is_context in axes
         ],
         "checks": [_about_check(check) for check in why.checks],
+        "measured": "log-probability" if target.versus is None else "lead in log-probability",
         "routes": None if why.routes is None else _about_routes(why.routes, why.tokens, numbers, texts.plan),
     }
 
@@ -142,6 +146,11 @@ def _about_routes(routes: Routes, text: Tokens, numbers: Numbers, plan: PagePlan
     edges = [edge for edge in routes.edges if not edge.is_cross]
     tokens = sorted({routes.position, *(token for edge in edges for token in (edge.query, edge.key))})
     column = {token: place for place, token in enumerate(tokens)}
+    shares = [value.word for choice in CHOICES if choice.name == "share" for value in choice.values]
+
+    def count_above(share: float) -> int:
+        return sum(abs(edge.adds) >= share * abs(routes.logit) for edge in edges)
+
     entering = np.sum([np.zeros(routes.stays.shape), *routes.sources.values()], axis=0)
     return {
         "layers": list(routes.layers),
@@ -150,6 +159,7 @@ def _about_routes(routes: Routes, text: Tokens, numbers: Numbers, plan: PagePlan
         "logit": _short(routes.logit),
         "least": routes.share,
         "kept": _short(routes.kept),
+        "begun": next((word for word in shares if count_above(int(word) / 100) <= MAX_READ), shares[-1]),
         "edges": [
             {
                 "name": edge.name,

@@ -164,13 +164,17 @@ def test_each_route_leads_to_its_head_at_its_cell(shared: Shared) -> None:
     opened = shared(explained)
     opened.show_why()
     assert opened.page.evaluate(ROUTES) == [  # the strongest one last, over the others
+        ["#head=1.2&query=it&key=it", "head 1.2 from it to it: +0.30"],
         ["#head=0.0&query=cat&key=@0", "head 0.0 from the to cat: −1.00"],
         ["#head=1.2&query=on&key=cat", "head 1.2 from cat to on: +2.50"],
         ["#head=2.1&query=on&key=cat", "head 2.1 from cat to on: +5.00"],
     ]
-    assert opened.text(".why-routes .hint") == "3 of 4 edges, 77% of all that heads move. A line leads to its head."
+    held = "of all that heads move. A line leads to its head."
+    assert opened.text(".why-routes .hint") == f"4 of 4 edges, 80% {held}"
     widths = opened.evaluate(WIDTHS)
     assert widths == sorted(widths)
+    opened.page.click("#choose-share button:text-is('2%')")
+    assert opened.text(".why-routes .hint") == f"3 of 4 edges, 77% {held}"
     opened.page.click("#choose-share button:text-is('10%')")
     assert opened.evaluate("location.hash") == "#share=10"
     assert opened.page.locator(".route").count() == 2
@@ -231,7 +235,7 @@ def test_saved_figure_has_the_text_the_bars_and_the_routes(shared: Shared) -> No
     svg = opened.evaluate("svgOfView()")
     for text in ("because", "2.1", "4 other heads", "logit", "MLPs", "“cat”"):
         assert text in svg, text
-    assert len(re.findall(r"<path[^>]*C", svg)) == 6  # each route, and where a pointer finds it
+    assert len(re.findall(r"<path[^>]*C", svg)) == 8  # each route, and where a pointer finds it
 
 
 def test_usual_page_carries_nothing_of_an_answer() -> None:
@@ -324,3 +328,17 @@ def test_sources_of_blocks_are_sums_and_routes_keep_their_tokens() -> None:
     assert (about["heads"][largest][0], adds) == ("1.2", pytest.approx(TERMS[6, :4].sum(), rel=1e-5))
     assert about["position"] == 2
     assert about["routes"]["tokens"] == [[0, 0, "the"], [CAT, 0, "cat"], [IT, 1, "it"], [LAST, 2, "on"]]
+
+
+def test_graph_begins_with_the_least_share_of_which_all_routes_can_be_read() -> None:
+    routes = prediction().routes
+    assert routes is not None
+    weak = [Edge("0.1", 0, 1, IT, CAT, 0.41, "layers.0")] * 27 + [Edge("0.1", 0, 1, IT, CAT, 0.3, "layers.0")] * 4
+    for edges, begun in ((routes.edges, "1"), ((*routes.edges[:-1], *weak), "2"), ((*routes.edges, *weak, *weak), "5")):
+        sorted_edges = tuple(sorted(edges, key=lambda edge: -abs(edge.adds)))
+        why = replace(prediction(), routes=replace(routes, edges=sorted_edges))
+        report = answered(WhyAnswer(why, ()))
+        assert isinstance(report, ExactNumbers)
+        assert report.answered is not None
+        about = about_answer(report.answered, report.heads, AxisTexts(PagePlan(PRECISIONS[-1], 1)))
+        assert about["routes"]["begun"] == begun

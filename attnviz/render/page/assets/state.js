@@ -34,7 +34,7 @@ const begun = {
   limits: page.limits,
   steps: page.steps ?? (page.texts.some(({ labels }) => labels.length > MANY_TOKENS) ? "sqrt" : "linear"),
   size: "",
-  share: "2",
+  share: page.why?.routes?.begun ?? "2",
   list: page.survey ? "points" : page.overview,
   chosen: few,
   together: few.length ? "side" : null,

@@ -140,6 +140,7 @@
  * @property {string} total what the bars sum to
  * @property {WhySources[]} axes of self-attention, and of cross-attention if there is any
  * @property {{ label: string, lost: number, controls: number[] }[]} checks
+ * @property {string} measured what checks lose of
  * @property {RoutesData | null} routes
  * @property {UnitsData | null} units
  *
@@ -155,6 +156,7 @@
  * @property {number} position the place among these tokens of the one that predicts, as those of edges are
  * @property {number} logit
  * @property {number} least the smallest share of the logit that an edge carries
+ * @property {"1" | "2" | "5" | "10"} begun the choice of the least share with which the graph begins
  * @property {number} kept the share of what heads move that the edges hold
  * @property {RouteEdge[]} edges the largest first
  * @property {number[][]} stays by layer and token

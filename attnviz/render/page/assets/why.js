@@ -149,7 +149,7 @@ export function drawWhy(parent) {
   const routes = elementOf(h("div", { class: "why-routes" }));
   const units = elementOf(h("div", { class: "why-units" }));
   const left = why.bars.length > 0 && h("div", {}, panel("most probable next tokens", barList(candidateBars())), parts);
-  const checks = why.checks.length > 0 && panel("change of the log-probability, in nats", barList(checkBars()));
+  const checks = why.checks.length > 0 && panel(`change of the ${why.measured}, in nats`, barList(checkBars()));
   parent.append(elementOf(h("div", { class: "why-view" }, left, why.bars.length > 0 && h("div", {}, checks, routes), units)));
   const stages = why.units ? unitStages(units, why.units) : [];
   scene.shown = whyShown();
