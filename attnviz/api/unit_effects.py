@@ -8,6 +8,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import refuse_missing_units
 from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.metrics.steps import refuse_later_keys
 from attnviz.metrics.unit_attention import (
     largest_scores,
     outstanding_scores,
@@ -63,6 +64,8 @@ def unit_effects(
         raise AttnvizError(
             f"{option('by', by)} needs two {by} or more, so that one can rest on another; give a longer text"
         )
+
+    refuse_later_keys([cell_maps(maps) for maps in calls], np.zeros(1, dtype=np.int64), "losses without units need")
 
     # The attention of each head, and the heads to show.
     heads = [(cell_maps(maps), head) for maps in calls for head in maps.heads]

@@ -168,13 +168,13 @@ def unit_name(tokens: Tokens, by: str | None) -> str:
     return next((name for name in (TURNS, PASSAGES, TEXTS, SENTENCES) if named_groups(tokens, name)), TOKENS)
 
 
-def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
+def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray, subject: str = "steps need") -> None:
     """Raises AttnvizError if the first of the queries sees a later key in one of the maps of self-attention."""
     query = int(queries[0])
     for layer_maps in maps:
         row, later_keys = slice(query, query + 1), slice(query + 1, len(layer_maps.key_tokens))
         if layer_maps.kind == "self" and layer_maps.visibility(layer_maps.heads[0], row, later_keys).any():
-            raise AttnvizError("steps need a model that writes from left to right, and this one sees later tokens too")
+            raise AttnvizError(f"{subject} a model that writes from left to right, and this one sees later tokens too")
 
 
 def _key_columns(

@@ -15,6 +15,7 @@ import transformers
 
 import attnviz
 from attnviz.api.unit_effects import unit_effects
+from attnviz.base.errors import AttnvizError
 from attnviz.effects.unit_effects import UnitEffects
 from attnviz.metrics.unit_attention import units_of_text
 from attnviz.models.huggingface import reader as hf_reader
@@ -275,3 +276,14 @@ def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_revers
 )
 def test_refusals_are_one_line(given: list[str], said: str, shell: Streams) -> None:
     assert said in shell.refused("why", *given)
+
+
+def test_a_model_that_sees_later_tokens_is_refused() -> None:
+    torch.manual_seed(0)
+    tokenizer = chat_tokenizer(None)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    reader = LiveModel(transformers.BertForMaskedLM(config), tokenizer).reader(ModelSettings(model="m"), "predictions")
+    with pytest.raises(AttnvizError, match="losses without units need a model that writes from left to right"):
+        unit_effects(reader, Example(TEXT), Selection(), "sentences")
