@@ -22,7 +22,8 @@ from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.tokens import first_words
 
 LOST = Quantity("nats that it loses", "+.2f", centred=True, steps="sqrt")
-MAX_LABEL_CHARACTERS = 26  # in the list
+MIN_LABEL_CHARACTERS, MAX_LABEL_CHARACTERS = 8, 26  # in the list
+NUMBERS_WIDTH = 54  # columns of the list beside its labels
 MAX_NAME_CHARACTERS = 40  # in a sentence
 MAX_AXIS_CHARACTERS = 16  # of the label of a row, after its number
 DISAGREE = 0.5  # attention misleads if less than this share of the largest loss is lost without what it names
@@ -79,7 +80,9 @@ def unit_effects_report(
         assert isinstance(page, ExactNumbers)
         caption, answered = " ".join((*sentences, page.caption)), WhyAnswer(None, sentences, effects)
         return replace(page, caption=caption, answered=answered, remarks=(*own_remarks, *page.remarks))
-    summary = _summary(effects)
+    summary = _summary(
+        effects, max(MIN_LABEL_CHARACTERS, min(MAX_LABEL_CHARACTERS, options.look.width - NUMBERS_WIDTH))
+    )
     if not options.medium.draws_maps:
         numbers = FileNumbers(lambda: _rows(effects), lambda: _json(effects, recording.model))
         return HeadList(**fields, remarks=remarks, results=numbers, summary=summary)
@@ -144,7 +147,7 @@ def _name(effects: UnitEffects, index: int) -> str:
     return label if effects.by in REMAINDER_LABELS else f"{index + 1} {label}"
 
 
-def _summary(effects: UnitEffects) -> Summary:
+def _summary(effects: UnitEffects, label_width: int) -> Summary:
     """Returns a list of the units: what the answer does with each, and on which each rests itself."""
     count, answer = len(effects.units), effects.answer
     padding = [np.nan] * (count - answer)
@@ -157,7 +160,7 @@ def _summary(effects: UnitEffects) -> Summary:
             rests_on[row] = f"{rest.missed + 1} {rest.lost[rest.missed]:+.2f}"
     columns = [
         Column("", [str(number) for number in range(1, count + 1)]),
-        Column(singular(effects.by), [first_words(unit, MAX_LABEL_CHARACTERS) for unit in effects.units], align="<"),
+        Column(singular(effects.by), [first_words(unit, label_width) for unit in effects.units], align="<"),
         Column("looks", number_texts(looks, ".2f"), looks),
         Column("loses", number_texts(loses, "+.2f"), bar_lengths(loses)),
     ]
