@@ -164,7 +164,6 @@ class AttributedRun:
     """A run of a model whose logits at one token can be attributed to its parts."""
 
     finder: "PathFinder"  # which observed the run
-    output: Any  # the output of the model
     end: PathValue  # the value of the logits at the token
     name: str  # the name of the model's class
 
@@ -268,7 +267,7 @@ def attributed_run(
         raise AttnvizError(
             f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
         )
-    return AttributedRun(finder, output, finder.path.value(logits), name)
+    return AttributedRun(finder, finder.path.value(logits), name)
 
 
 def observed_path(

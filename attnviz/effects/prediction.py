@@ -137,7 +137,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
     runs: list[tuple[str, str, Callable[[], Any]]] = []  # what is removed, its name, and the run without it
     if heads:
         try:
-            clean = named_sites(run.finder, run.output)
+            clean = named_sites(run.finder, output=None)  # which nothing compares, and which may be large
         except AttnvizError as error:
             remarks.append(f"Not checked without heads: {error}.")
         else:
@@ -173,6 +173,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
         rows = logits.reshape(-1, logits.shape[-1])
         row = rows[run.finder.path.position if len(rows) > 1 else 0]
         losses.setdefault(kind, []).append((name, intact - prediction.measured(row, token)))
+        del logits, rows, row  # before the next run makes its own
     checks = []
     for kind, ((_, lost), *controls) in losses.items():
         drawn, lost_without = tuple(name for name, _ in controls), np.array([loss for _, loss in controls])
