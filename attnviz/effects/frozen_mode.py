@@ -7,7 +7,6 @@ linear, such as an MLP's output, has no gradient of its own and enters the strea
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,38 @@ PUTTING = frozenset(["where", "masked_fill", "masked_fill_", "masked_scatter", "
 WRITING = frozenset(["__setitem__"])
 NORMS = frozenset(["layer_norm", "rms_norm"])
 ADDING = frozenset([*PRODUCTS, *ADDITION_SIGNS, *NORMS, *PUTTING])
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreProduct:
+    """A product of queries and keys that gives scores, before or after they are scaled."""
+
+    queries: Tensor
+    keys: Tensor
+    query_axis: int  # the axis of the queries' features
+    key_axis: int  # the axis of the keys' features
+    multiply: Callable[[Tensor, Tensor], Tensor]
+
+    def scores(self, *, query: Tensor | None = None, key: Tensor | None = None) -> Tensor:
+        """Returns the products as ``(heads, queries, keys)``, with one vector in place of all queries or all keys.
+
+        The queries are frozen unless ``key`` is given.
+        """
+        queries, keys = self.queries if key is not None else self.queries.detach(), self.keys
+        if query is not None:
+            queries = query.reshape(_shape_along(queries, self.query_axis)).expand_as(queries)
+        if key is not None:
+            keys = key.reshape(_shape_along(keys, self.key_axis)).expand_as(keys)
+        with torch.enable_grad():
+            products = self.multiply(queries, keys)
+            return products.reshape(-1, *products.shape[-2:])
+
+
+def _shape_along(tensor: Tensor, axis: int) -> list[int]:
+    """Returns the shape of a vector along one axis of a tensor."""
+    shape = [1] * tensor.dim()
+    shape[axis] = -1
+    return shape
 
 
 class Received(torch.autograd.Function):
@@ -111,13 +142,15 @@ class FrozenMode(EditingMode):
         self.modules = ModuleIndex(model)
         self.origins = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
         self.constants: list[Constant] = []
+        self.is_silent = False  # True while gradients are not what something adds
         self.is_direct = False  # True while gradients are followed no further than to the heads' outputs
         # tensors that depend on the text and are not followed, with the path of the module that computed each
         self.places: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.attended: WeakIdKeyDictionary = WeakIdKeyDictionary()  # outputs of attention, before their projection
         self.tanh_input: Tensor | None = None  # the followed input of the last tanh, which may cap the logits
         # the last function of each module, by path, that multiplies followed queries by followed keys
-        self.scores: dict[str, Callable[[], Tensor]] = {}
+        self.scores: dict[str, ScoreProduct] = {}
+        self.block_inputs: dict[str, Tensor | None] = {}  # by the path of the block
 
     def compute(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Calls a function and returns its result, followed if it is linear in what is followed."""
@@ -168,7 +201,7 @@ class FrozenMode(EditingMode):
         constant = constant.detach().clone() if not origin else constant  # later functions may write into its memory
 
         def receive(gradient: Tensor | None) -> None:
-            if gradient is None:  # the path from the number to this constant was cut
+            if gradient is None or self.is_silent:  # the path from the number to this constant was cut
                 return
             rows = (gradient * constant.to(gradient)).sum(-1).double()
             is_token_axis = [size == self.tokens for size in rows.shape]
@@ -180,19 +213,28 @@ class FrozenMode(EditingMode):
 
         result.register_hook(receive)  # type: ignore[no-untyped-call]
 
+    def note_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Keeps the followed input of a block whose path is a key of `block_inputs`."""
+        path = self.modules.names.get(id(module), "")
+        if path in self.block_inputs and args and _is_followed(args[0]):
+            self.block_inputs[path] = args[0]
+
     def _keep_scores(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
-        """Keeps how scores follow from followed keys, with the queries frozen."""
-        if name == DOT_PRODUCT:
-            queries, keys = args[0].detach(), args[1]
-            scores = partial(_product_of_heads, queries, keys)
-        else:
-            product = contraction(name, args, kwargs)
-            if product is None or not (product.left.requires_grad and product.right.requires_grad):
-                return
-            keys = product.right
-            scores = partial(func, *replaced(args, product.left, product.left.detach()), **kwargs)
-        if keys.requires_grad:
-            self.scores[self.running_module] = scores
+        """Keeps a product of followed queries and followed keys."""
+        if name == DOT_PRODUCT and args[0].requires_grad and args[1].requires_grad:
+            self.scores[self.running_module] = ScoreProduct(args[0], args[1], -1, -1, _product_of_heads)
+        product = None if name == DOT_PRODUCT else contraction(name, args, kwargs)
+        if product is None or not (product.left.requires_grad and product.right.requires_grad):
+            return
+        left, right, summed = product.left, product.right, product.summed_letters
+        if len(summed) == 1:
+            self.scores[self.running_module] = ScoreProduct(
+                left,
+                right,
+                product.left_letters.index(*summed),
+                product.right_letters.index(*summed),
+                lambda queries, keys: func(*replaced(replaced(args, left, queries), right, keys), **kwargs),
+            )
 
     @property
     def running_module(self) -> str:

@@ -7,7 +7,7 @@ the residual stream, gives the gradients at their outputs, for one number after 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,7 @@ class _Edges:
     is_cross: bool
     place: int = -1  # the number of constants that entered before the product
     is_followed: bool = True  # True if the values are followed further back
+    operand: Tensor | None = None  # ``(queries, columns)``, the operand of the product
     # ``(heads, queries, keys)``, what each edge adds; ``None`` if the logit does not depend on the heads
     sums: Tensor | None = None
 
@@ -92,10 +93,13 @@ class FrozenRun:
             name = type(model).__name__
             raise AttnvizError(f"no heads of {name} add to its stream; use attnviz ablate, which measures any model")
         mode = FrozenMode(ModuleCalls(), {}, model, tokens)
+        mode.calls.on_call = mode.note_input
+        all_edges = [edges for found in edges_by_key.values() for edges in found]
+        mode.block_inputs = dict.fromkeys(_block_of(edges, mode) for edges in all_edges)
         mode.edits = {key: _edit(edges, mode) for key, edges in edges_by_key.items()}
         with _without_gradients(model), record_calls(mode.calls), mode:
             output = model(*args, **kwargs)
-        return cls(finder, mode, [edges for found in edges_by_key.values() for edges in found], output)
+        return cls(finder, mode, all_edges, output)
 
     def pull_back(self, end: Tensor, seed: Tensor, is_direct: bool = False) -> None:
         """Computes what each edge and each constant adds to the number whose gradient at a tensor is ``seed``.
@@ -175,8 +179,7 @@ class FrozenRun:
         queries = factors.queries[0, place, query].double()
         scores = factors.keys[0, place // heads_per_key].double() @ queries * factors.scale
         with torch.enable_grad():
-            products = product()
-            row = products.reshape(-1, *products.shape[-2:])[place, query]
+            row = product.scores()[place, query]
         scale = float(scores @ row.detach().double() / row.detach().double().square().sum().clamp(min=LEAST))
         if len(row) != self.mode.tokens or not torch.allclose(scale * row.double(), scores, rtol=1e-3, atol=1e-3):
             raise AttnvizError(f"{name} are not the products of queries and keys alone")
@@ -213,8 +216,46 @@ class FrozenRun:
             parts=np.stack(list(parts.values())),
             sources=np.stack([sources.get(part, no_source) for part in parts]),
             scores=scores.cpu().numpy(),
-            visible=(weights > 0).cpu().numpy(),
+            weights=weights.float().cpu().numpy(),
+            scale=scale,
         )
+
+    def singular_values(self, found: ScoreParts, key: int) -> dict[str, Float64Array]:
+        """Returns the singular values of the matrices ``QK`` and ``OV`` of a head at a query and a key.
+
+        Both take the stream before the layer, through its norm, whose scale is frozen; positions are those of the
+        tokens. ``QK`` gives the score of two streams, and ``OV`` what the head writes for a stream at weight 1, gated
+        and normed as at this query. Empty if the stream before the layer is not known.
+        """
+        edges, query = self._edges_of(found.layer, found.head), found.query
+        place = found.head - edges.heads.first_head
+        stream = self.mode.block_inputs.get(_block_of(edges, self.mode))
+        product, operand = self.mode.scores[edges.heads.site.module], edges.operand
+        if stream is None or operand is None or not edges.is_followed or stream.dim() != 3:
+            return {}
+
+        def rows(numbers: list[Tensor], token: int) -> Tensor:
+            """Returns the gradient of each number at the stream of a token, ``(numbers, features)``."""
+            gradients = [torch.autograd.grad(number, stream, retain_graph=True)[0][0, token] for number in numbers]
+            return torch.stack(gradients).double()
+
+        units = torch.eye(product.keys.shape[product.key_axis]).to(product.keys)
+        columns = edges.heads.columns[place]
+        self.mode.is_silent = True
+        try:
+            with torch.enable_grad():
+                query_rows = rows([product.scores(key=unit)[place, query, key] for unit in units], query)
+                key_rows = rows([product.scores(query=unit)[place, query, key] for unit in units], key)
+                value_rows = rows([operand[query, column] for column in columns], key) / float(found.weights[key])
+        finally:
+            self.mode.is_silent = False
+        writes = edges.heads.weight[columns].double()
+        pairs = {"QK": (query_rows * found.scale, key_rows), "OV": (writes, value_rows)}
+        # both are products of ``(features, features of the head)`` and its transpose: only the small factors matter
+        return {
+            name: torch.linalg.svdvals(torch.linalg.qr(left.T).R @ torch.linalg.qr(right.T).R.T).cpu().numpy()
+            for name, (left, right) in pairs.items()
+        }
 
     def _reads(self, edge: Edge) -> list[Read]:
         """Returns the earlier edges that make a head look at a key rather than at the other keys, the largest first."""
@@ -258,13 +299,8 @@ class FrozenRun:
     @cached_property
     def _blocks(self) -> dict[str, int]:
         """The layers of blocks, by path."""
-        modules, blocks = self.mode.modules, {}
-        for site in (edges.heads.site for edges in self.edges):
-            caller = modules.modules.get(site.module)
-            block = "" if caller is None else modules.block_of(site.module, type(caller)).path
-            if block:
-                blocks[block] = site.layer
-        return blocks
+        blocks = {_block_of(edges, self.mode): edges.heads.site.layer for edges in self.edges}
+        return {block: layer for block, layer in blocks.items() if block}
 
     def layer_of(self, place: str) -> int | None:
         """Returns the number of the layer of a module or parameter; ``None`` outside of layers."""
@@ -278,6 +314,13 @@ class FrozenRun:
         layers = {self.layer_of(constant.place) for constant in self.mode.constants}
         layers |= {edges.heads.site.layer for edges in self.edges}
         return tuple(sorted(layer for layer in layers if layer is not None))
+
+
+def _block_of(edges: _Edges, mode: FrozenMode) -> str:
+    """Returns the path of the block around an attention module; "" if it has none."""
+    module = edges.heads.site.module
+    caller = mode.modules.modules.get(module)
+    return "" if caller is None else mode.modules.block_of(module, type(caller)).path
 
 
 @contextmanager
@@ -306,6 +349,8 @@ def _edit(found: list[_Edges], mode: FrozenMode) -> Edit:
         followed = operand if is_followed else operand.detach().requires_grad_()
         for edges in found:
             edges.place, edges.is_followed = len(mode.constants), is_followed
+            with torch.enable_grad():
+                edges.operand = place.matrix(followed)
 
         def receive(gradient: Tensor) -> Tensor | None:
             for edges in found:
@@ -400,4 +445,6 @@ def score_parts(model: nn.Module, inputs: Any, layer: int, head: int, query: int
     args, kwargs = arguments_of(inputs)
     with restore_afterwards(model):
         finder, _ = observed_path(model, args, kwargs, query)
-        return FrozenRun.of(finder, args, kwargs).score_parts(layer, head, finder.path.position)
+        run = FrozenRun.of(finder, args, kwargs)
+        found = run.score_parts(layer, head, finder.path.position)
+        return replace(found, singular_values=run.singular_values(found, found.attended_key))

@@ -42,6 +42,7 @@ class HeadsOnPath:
         key: identifies the product in every run.
         is_left: True if the heads' outputs are the left operand of the product.
         columns: ``(heads, features of a head)``, the indices of each head's features in the value.
+        weight: ``(features of the value, features)``, the other operand of the product.
         factors: ``(heads, queries, features of a head)``, what gates and norms multiply the outputs by; ``None`` for 1.
         norm: the norm whose mean is subtracted from the heads' outputs; ``None`` if none is.
     """
@@ -52,6 +53,7 @@ class HeadsOnPath:
     key: Key
     is_left: bool
     columns: Tensor
+    weight: Tensor
     factors: Tensor | None
     norm: FrozenNorm | None
 
@@ -148,6 +150,7 @@ class PathFinder(SiteFinder):
             key=self.site_observer.key,
             is_left=place.operand is self.site_observer.left,
             columns=projection.columns,
+            weight=projection.weight,
             factors=None if projection.factors is None else projection.factors[0],
             norm=projection.norm,
         )

@@ -5,13 +5,13 @@ stream at every token. What MLPs write is not followed further back: it enters t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 
 
@@ -53,7 +53,20 @@ class ScoreParts:
     parts: Float64Array  # ``(parts, keys)``
     sources: IntArray  # ``(parts, keys)``, the token from which a head brought most into the key; -1 for other parts
     scores: Float64Array  # ``(keys,)``, scaled, without mask and bias
-    visible: BoolArray  # ``(keys,)``, True for keys that the query sees
+    weights: FloatArray  # ``(keys,)``, the attention weights of the query
+    scale: float = 1.0  # of the product of queries and keys
+    # of the matrices ``QK`` and ``OV`` at the query and `attended_key`, the largest first; empty if they are unknown
+    singular_values: Mapping[str, Float64Array] = field(default_factory=dict)
+
+    @property
+    def visible(self) -> BoolArray:
+        """True for keys that the query sees, ``(keys,)``."""
+        return self.weights > 0
+
+    @property
+    def attended_key(self) -> int:
+        """The key with the largest weight."""
+        return int(self.weights.argmax())
 
     @property
     def difference(self) -> float:

@@ -28,6 +28,7 @@ ALL_PARTS = "all"
 PAIR = "pair"
 LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
 LISTED_HEADS = 6  # earlier heads that a table of many parts names
+LISTED_VALUES = 8  # singular values in a table
 MAX_KEYS, LISTED_KEYS = 8, 6  # a table of parts shows so many keys of a text with more keys than the first number
 LEAST_WEIGHT = 0.01  # of a key that is explained before special tokens
 EXACT_PARTS = 1e-3  # the largest difference of a score and its parts that needs no sentence
@@ -133,6 +134,18 @@ def explain_composition(head: HeadView) -> Step:
             f"Before that, head {name} brought “{computation.key_tokens.labels[source]}” (token {source}) into "
             f"“{key_label}”, which gives {with_decimals(adds, 2)} of this score."
         )
+    tables = [cut_table(matrix, head.line_width)]
+    if found.singular_values:
+        ranks = np.stack([values[:LISTED_VALUES] / values[0] for values in found.singular_values.values()])
+        numbers = tuple(map(str, range(1, ranks.shape[1] + 1)))
+        names = tuple(f"W_{name}" for name in found.singular_values)
+        tables.append(
+            cut_table(Matrix("singular values, over the largest", ranks, names, numbers, spec=".2f"), head.line_width)
+        )
+        examples.append(
+            "W_QK gives the score of two tokens' streams, and W_OV what the head writes for one: a few large singular "
+            "values mean that few directions of the stream count."
+        )
     if found.difference > EXACT_PARTS:
         examples.append(f"The parts sum to the scores within {found.difference:.0e}.")
     return Step(
@@ -145,7 +158,7 @@ def explain_composition(head: HeadView) -> Step:
         latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
         before=f"{len(found.names)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
-        tables=(cut_table(matrix, head.line_width),),
+        tables=tuple(tables),
         examples=tuple(examples),
     )
 

@@ -175,12 +175,28 @@ def test_scores_are_sums_over_embedding_heads_mlps_and_biases_of_what_plain_tens
                 edges[place[::-1]] = written(first, first.values[0, other, place[1]], other, *place, embedded)
             expected[f"0.{other}"] = scores(edges.sum(0))
             sources[f"0.{other}"] = scores(edges).abs().argmax(0)
+        reading = torch.eye(WIDTH)
+        query_rows, key_rows, value_rows = (
+            weight.view(-1, SIZE, WIDTH)[number] @ scaled_by(second.norms[0], reading, middle[None, place]).T
+            for weight, number, place in (
+                (second.query.weight, head, query),
+                (second.key.weight, head // 2, int(second.weights[0, head, query].argmax())),
+                (second.value.weight, head // 2, int(second.weights[0, head, query].argmax())),
+            )
+        )
+        gate = second.gate(normed)[query].sigmoid() if kind == "gates" else torch.ones(WIDTH)
+        writes = (second.out.weight * gate)[:, head * SIZE : (head + 1) * SIZE]
+        matrices = {"QK": query_rows.T @ key_rows * SIZE**-0.5, "OV": writes @ value_rows}
         in_all = (second.key(normed)[:, (head // 2) * SIZE :][:, :SIZE]) @ vector
     found = score_parts(model, IDS, 1, head, query)
     parts = dict(zip(found.names, found.parts, strict=True))
     for name, part in expected.items():
         np.testing.assert_allclose(parts[name], part, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(found.scores, in_all, atol=1e-5)
+    if kind != "norms after":  # whose norm is no part of the matrix
+        for name, matrix in matrices.items():
+            expected_values = torch.linalg.svdvals(matrix)[:SIZE]
+            np.testing.assert_allclose(found.singular_values[name], expected_values, rtol=1e-4, err_msg=name)
     assert found.difference < 1e-5
     assert set(found.names) == {*expected, "0.mlp"} | ({"biases"} if kind == "biases" else set())
     for name, tokens in sources.items():

@@ -417,8 +417,11 @@ def test_parts_of_the_trained_model_add_up_to_its_scores_and_features_to_its_que
 
 def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induction(trained: Computation) -> None:
     step = next(each for each in explain(trained, head=1).steps if each.name == "composition")
-    [table] = step.tables
+    table, singular = step.tables
     assert table.rows == ("embedding", "head 0.0", "head 0.1", "all")
+    assert singular.rows == ("W_QK", "W_OV")
+    assert (np.diff(singular.values) <= 0).all()
+    np.testing.assert_array_equal(singular.values[:, 0], 1)
     np.testing.assert_allclose(table.values[3], table.values[:3].sum(axis=0), atol=1e-4)
     most = np.sort(np.argsort(-trained.weights[1, -1])[: table.values.shape[1]])
     np.testing.assert_allclose(table.values[3], trained.scores[1, -1, most], atol=1e-3)
