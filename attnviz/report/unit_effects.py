@@ -83,7 +83,10 @@ def unit_effects_report(
     summary = _summary(
         effects, max(MIN_LABEL_CHARACTERS, min(MAX_LABEL_CHARACTERS, options.look.width - NUMBERS_WIDTH))
     )
-    if not options.medium.draws_maps:
+    has_room = not is_screen or len(effects.units) - 1 <= options.medium.max_cells
+    if not options.medium.draws_maps or not has_room:
+        if options.medium.draws_maps:
+            remarks = (f"The maps of {len(effects.units)} {effects.by} do not fit: -o why.png draws them.", *remarks)
         numbers = FileNumbers(lambda: _rows(effects), lambda: _json(effects, recording.model))
         return HeadList(**fields, remarks=remarks, results=numbers, summary=summary)
     return DrawnReport(

@@ -119,6 +119,15 @@ def test_a_terminal_has_the_answer_first_then_both_maps_and_a_row_for_each_unit(
     assert row.split()[-4:-1] == [str(best + 1), f"{numbers[-1, best]:+.2f}", str(best + 1)]
 
 
+def test_a_terminal_lists_more_units_than_it_can_map_and_says_so(recording: Recording) -> None:
+    numbers = [[0.1] * row for row in range(1, 90)]
+    look = Look(width=80, for_command_line=True)
+    options = options_for_medium(ReportOptions(look=look), ".txt")
+    said = draw(unit_effects_report(recording, effects(numbers, numbers), options), ".txt").decode()
+    assert "The maps of 90 sentences do not fit: -o why.png draws them." in said
+    assert len(said.splitlines()) < 90 + 25
+
+
 def test_files_have_a_row_for_each_pair_and_all_numbers(recording: Recording) -> None:
     given = effects(LOOKS, [*EARLIER, [3.0, 0.4, 0.1]])
 
