@@ -19,7 +19,7 @@ from attnviz.report.picture.options import (
     refuse_for_implicit,
     refuse_tables_of_surveys,
 )
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Report
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Report, WhyAnswer
 from attnviz.report.picture.structure import RowOfHeads, row_of_last_token
 from attnviz.report.words.captions import Notes
 from attnviz.report.words.notes import names_of
@@ -110,6 +110,16 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         return report_of_heads(recording, some_options, original)
 
     return replace(report, story=chapters(recording, options, draw))
+
+
+def answered_page(
+    recording: Recording, options: ReportOptions, answer: WhyAnswer, remarks: Sequence[str]
+) -> ExactNumbers:
+    """Builds the page of a recording that begins with an answer, whose remarks come first."""
+    report = build_report(recording, options)
+    assert isinstance(report, ExactNumbers)
+    caption = " ".join((*answer.sentences, report.caption))
+    return replace(report, caption=caption, answered=answer, remarks=(*remarks, *report.remarks))
 
 
 def report_of_heads(

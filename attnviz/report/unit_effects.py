@@ -1,7 +1,7 @@
 """Builds the report of what the units of a text rest on: sentences, a list of the units, and two maps of all pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.effects.unit_effects import UnitEffects
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
-from attnviz.report.build import build_report
+from attnviz.report.build import answered_page
 from attnviz.report.heads.lists import Column, FileNumbers, bar_lengths, labelled_panel, listed, number_texts
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
@@ -76,10 +76,7 @@ def unit_effects_report(
     own_remarks = (*first_remarks, *_remarks(effects, is_screen))
     remarks = (*own_remarks, *recording_remarks(recording))
     if options.medium.sorts_heads:
-        page = build_report(recording, options)
-        assert isinstance(page, ExactNumbers)
-        caption, answered = " ".join((*sentences, page.caption)), WhyAnswer(None, sentences, effects)
-        return replace(page, caption=caption, answered=answered, remarks=(*own_remarks, *page.remarks))
+        return answered_page(recording, options, WhyAnswer(None, sentences, effects), own_remarks)
     summary = _summary(
         effects, max(MIN_LABEL_CHARACTERS, min(MAX_LABEL_CHARACTERS, options.look.width - NUMBERS_WIDTH))
     )

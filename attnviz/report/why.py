@@ -4,7 +4,6 @@ Sentences name contributions and, beside them, what is lost without these parts.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.why import LEAST_LOSS, Check, Why
 from attnviz.maps.recording import Recording, silence_remarks
 from attnviz.media.text import Text
-from attnviz.report.build import build_report
+from attnviz.report.build import answered_page
 from attnviz.report.heads.lists import Column, bar_lengths, listed
 from attnviz.report.maps.rows import with_places_in
 from attnviz.report.maps.text_rows import numbered_token, text_excerpts
@@ -47,10 +46,7 @@ def why_report(
     sentences, remarks = why_sentences(why), why_remarks(why)
     title = options.look.title or " ".join(why.title.split()) or why.model
     if recording is not None:
-        report = build_report(recording, options)
-        assert isinstance(report, ExactNumbers)
-        caption, answered = " ".join((*sentences, report.caption)), WhyAnswer(why, sentences)
-        return replace(report, caption=caption, answered=answered, remarks=(*remarks, *report.remarks))
+        return answered_page(recording, options, WhyAnswer(why, sentences), remarks)
     summary = _part_list(why, options)
     caption = " ".join(sentences)
     if not options.medium.draws_maps:

@@ -13,6 +13,7 @@ from attnviz.effects.why import Check, Why
 from attnviz.render.page.packing import PagePlan, axis_edges
 from attnviz.report.picture.report import HeadCells, WhyAnswer
 from attnviz.report.words.choices import CHOICES
+from attnviz.text.named_groups import REMAINDER_LABELS
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -196,6 +197,9 @@ def _about_units(units: UnitEffects, tokens: Tokens, plan: PagePlan) -> dict[str
     for unit, (first, stop) in enumerate(units.spans):
         unit_of_token[first:stop] = unit
     starts = axis_edges(slice(0, len(tokens)), plan.block)[:-1]
+    labels = list(units.units)
+    if units.by not in REMAINDER_LABELS:  # whose labels have numbers, or are names
+        labels = [f"{number} {label}" for number, label in enumerate(labels, 1)]
     is_earlier = np.tril(np.ones(units.lost.shape, dtype=bool), -1)
     heads = f"head {units.heads[0]}" if len(units.heads) == 1 else f"{len(units.heads)} heads"
     maps = (
@@ -203,7 +207,7 @@ def _about_units(units: UnitEffects, tokens: Tokens, plan: PagePlan) -> dict[str
         ("lost", f"log-probability lost without earlier {units.by}, in nats", units.lost, True),
     )
     return {
-        "labels": [f"{number} {label}" for number, label in enumerate(units.units, 1)],
+        "labels": labels,
         "of": unit_of_token[starts].tolist(),
         "maps": [
             {

@@ -12,6 +12,7 @@ const BESIDE_ROUTE = 7; // pixels from a line to another one between the same ce
 const GRAPH_LEFT = 34; // pixels of the numbers of layers
 const GRAPH_TOP = 22;
 const TURNED_LABEL = 92; // pixels of a label that is turned
+const FOOT = 24; // pixels of labels across
 const TURN = -38; // degrees
 const WIDEST_ROUTE = 9; // pixels of the strongest line
 const LARGEST_SOURCE = 6; // pixels of the radius of the strongest source
@@ -65,12 +66,13 @@ export function routesFigure({ routes, edges, target, width, most, linkOf, point
   const step = Math.max(LEAST_COLUMN, (width - GRAPH_LEFT - 12) / columns.length);
   const layers = routes.layers.length;
   const label = (/** @type {number} */ token) => routes.tokens[token][2];
-  const row = Math.min(LAYER_ROW, most / layers);
+  const widest = Math.max(...columns.map((token) => textWidth(label(token), FAINT.size)));
+  const isTurned = widest > step - 6;
+  const foot = isTurned ? 18 + Math.min(TURNED_LABEL, widest) * Math.sin((-TURN * Math.PI) / 180) : FOOT;
+  const row = Math.min(LAYER_ROW, (most + FOOT - foot) / layers);
   const bottom = GRAPH_TOP + layers * row;
   const x = (/** @type {number} */ token) => GRAPH_LEFT + (columns.indexOf(token) + 0.5) * step;
   const y = (/** @type {number} */ level) => bottom - level * row;
-  const widest = Math.max(...columns.map((token) => textWidth(label(token), FAINT.size)));
-  const isTurned = widest > step - 6;
   const least = Math.abs(edges.at(-1)?.adds ?? 0);
   const size = { ...FAINT, color: "var(--ink)" };
 
@@ -131,7 +133,6 @@ export function routesFigure({ routes, edges, target, width, most, linkOf, point
   const gaps = columns.slice(1).map((token, place) => routes.tokens[token][0] > routes.tokens[columns[place]][0] + 1 && textAt("⋯", x(token) - step / 2, bottom + 12, { ...FAINT, align: "middle" }));
   const end = columns.indexOf(routes.position) > columns.length / 2 ? "end" : "start";
   const predicted = textAt(target, x(routes.position) + (end === "end" ? 6 : -6), GRAPH_TOP - 12, { ...size, align: end, weight: 650 });
-  const foot = isTurned ? 18 + Math.min(TURNED_LABEL, widest) * Math.sin((-TURN * Math.PI) / 180) : 24;
   const tree = [...numbers, textAt("layer", 0, GRAPH_TOP - 12, FAINT), ...stays, ...lines, ...sources, h("g", HALO, ...heads), predicted, ...names, ...gaps];
   return { tree: [h("g", {}, ...tree)], width: Math.max(width, GRAPH_LEFT + columns.length * step), height: bottom + foot };
 }
