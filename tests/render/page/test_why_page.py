@@ -238,6 +238,14 @@ def test_saved_figure_has_the_text_the_bars_and_the_routes(shared: Shared) -> No
     assert len(re.findall(r"<path[^>]*C", svg)) == 8  # each route, and where a pointer finds it
 
 
+def test_saved_figure_of_units_has_both_maps_under_their_titles(shared: Shared) -> None:
+    opened = shared(rests)
+    opened.show_why()
+    svg = opened.evaluate("svgOfView()")
+    for text in ("attention of 2 heads to earlier sentences", "lost without earlier sentences", "2 because it was"):
+        assert text in svg, text
+
+
 def test_usual_page_carries_nothing_of_an_answer() -> None:
     assert b"routesFigure" not in draw(report_of(sentence()), ".html")
     assert b"routesFigure" in draw(explained(), ".html")

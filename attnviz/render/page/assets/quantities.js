@@ -105,9 +105,9 @@ export function titleOfHeads(numbers, how) {
   return `${{ mean: "Mean", max: "Maximum", rollout: "Rollout" }[how]} of ${heads}`;
 }
 
-/** Returns the caption of a head beside others: its name, and the clearest thing that it does. @param {Shown} shown */
-export function captionOf({ title, number }) {
-  return [title, noteOf(number)].filter(Boolean).join(" · ");
+/** Returns the caption of a head beside others: its name, and the clearest thing that it does; of other maps their title. @param {Shown} shown */
+export function captionOf({ title, number, said }) {
+  return [title, said ? "" : noteOf(number)].filter(Boolean).join(" · ");
 }
 
 /** Returns the title of the open view. */

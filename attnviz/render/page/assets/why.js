@@ -174,14 +174,13 @@ export function drawWhy(parent) {
   };
   drawOver();
   fit();
-  return { drawOver, fit, reveal() {}, stages: stages.length ? stages : undefined, figure: whyFigure };
+  return { drawOver, fit, reveal() {}, stages: stages.length ? stages : undefined, figure: why.bars.length ? whyFigure : undefined };
 }
 
 /** The text, the bars and the routes in a file. @param {number} width @returns {Figure} */
 function whyFigure(width) {
   const text = scene.strip?.figure?.(width) ?? { tree: [], height: 0 };
   const across = whyOf().routes ? 0.42 * width : width;
-  if (!whyOf().bars.length) return { ...text, width };
   const { tree, height } = barsFigure(barsOf(sourceOf(state.mark ?? state.pin)), across - 16);
   const routes = whyOf().routes ? routesIn(width - across, LEAST_GRAPH, false) : { tree: [], height: 0 };
   const top = text.height + 12;
