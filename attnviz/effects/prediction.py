@@ -174,6 +174,10 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
         row = rows[run.finder.path.position if len(rows) > 1 else 0]
         losses.setdefault(kind, []).append((name, intact - prediction.measured(row, token)))
         del logits, rows, row  # before the next run makes its own
+    silent_layers = run.finder.silent_layers
+    if "source" in losses and silent_layers:
+        layers, contents = number_ranges(silent_layers), ", ".join(dict.fromkeys(silent_layers.values()))
+        remarks.append(f"A token is hidden from attention alone; layers {layers} ({contents}) still pass it on.")
     checks = []
     for kind, ((_, lost), *controls) in losses.items():
         drawn, lost_without = tuple(name for name, _ in controls), np.array([loss for _, loss in controls])
