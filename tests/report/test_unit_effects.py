@@ -14,6 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import DrawnReport
 from attnviz.report.unit_effects import unit_effects_report, unit_sentences
 
 
@@ -106,9 +107,14 @@ def test_a_terminal_has_the_answer_first_then_both_maps_and_a_row_for_each_unit(
     width: int, count: int, recording: Recording
 ) -> None:
     numbers = np.random.default_rng(0).normal(size=(count, count))
-    given = effects(*[[numbers[row, :row].tolist() for row in range(1, count)]] * 2)
+    given = effects(*[[numbers[row, :row].tolist() for row in range(1, count)]] * 2)  # attention as losses
     look = Look(width=width, for_command_line=True)
     report = unit_effects_report(recording, given, options_for_medium(ReportOptions(look=look), ".txt"))
+    assert isinstance(report, DrawnReport)
+    for panel in report.panels:  # rows are later units, columns earlier ones
+        np.testing.assert_array_equal(panel.values, np.float32(given.lost[1:, :-1]))
+        assert panel.rows.labels[-1].startswith(f"{count} ")
+        assert panel.columns.labels[-1] == str(count - 1)
     lines = draw(report, ".txt").decode().splitlines()
     assert max(map(cell_len, lines)) <= width
     first_words = " ".join(lines)
