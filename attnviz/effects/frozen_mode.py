@@ -35,7 +35,8 @@ from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES
 from attnviz.effects.text_run import replaced
 
 # Functions whose result is linear in their inputs, apart from products, sums, norms, and multiplications
-LINEAR = COPYING | MOVING | frozenset((*NEGATIONS, "mean", "sum", "index_select", "index_copy", "index_copy_", "copy_"))
+LINEAR_NAMES = "mean sum view_as_complex view_as_real index_select index_copy index_copy_ copy_".split()
+LINEAR = COPYING | MOVING | frozenset((*NEGATIONS, *LINEAR_NAMES))
 WIDE = 16  # outputs for each input of an unembedding
 PUTTING = frozenset(["where", "masked_fill", "masked_fill_", "masked_scatter", "masked_scatter_"])
 WRITING = frozenset(["__setitem__"])
@@ -226,14 +227,22 @@ class FrozenMode(EditingMode):
         product = None if name == DOT_PRODUCT else contraction(name, args, kwargs)
         if product is None or not (product.left.requires_grad and product.right.requires_grad):
             return
+        if name == "baddbmm":  # what it adds to the product is a bias, and no score
+            args = (torch.zeros_like(args[0]), *args[1:])
         left, right, summed = product.left, product.right, product.summed_letters
+
+        def multiply(queries: Tensor, keys: Tensor) -> Tensor:
+            args_and_kwargs = replaced(replaced((args, kwargs), left, queries), right, keys)
+            result: Tensor = func(*args_and_kwargs[0], **args_and_kwargs[1])
+            return result
+
         if len(summed) == 1:
             self.scores[self.running_module] = ScoreProduct(
                 left,
                 right,
                 product.left_letters.index(*summed),
                 product.right_letters.index(*summed),
-                lambda queries, keys: func(*replaced(replaced(args, left, queries), right, keys), **kwargs),
+                multiply,
             )
 
     @property

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.base.arrays import Float64Array
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.assembly.factors import factors_of
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
@@ -172,9 +172,9 @@ class FrozenRun:
         place = head - edges.heads.first_head
         factors = factors_of(edges.heads.call, range(edges.heads.call.shape[1]))
         product = self.mode.scores.get(edges.heads.site.module)
-        name = f"the scores of head {layer}.{head}"
+        name, advice = f"the scores of head {layer}.{head}", f"use attnviz explain {option('step', 'scores')}"
         if factors is None or product is None:
-            raise AttnvizError(f"{name} are not products of queries with keys that are linear in the stream")
+            raise AttnvizError(f"{name} are not products of queries with keys that are linear in the stream; {advice}")
         heads_per_key = factors.shape[1] // factors.keys.shape[1]
         queries = factors.queries[0, place, query].double()
         scores = factors.keys[0, place // heads_per_key].double() @ queries * factors.scale
@@ -182,7 +182,7 @@ class FrozenRun:
             row = product.scores()[place, query]
         scale = float(scores @ row.detach().double() / row.detach().double().square().sum().clamp(min=LEAST))
         if len(row) != self.mode.tokens or not torch.allclose(scale * row.double(), scores, rtol=1e-3, atol=1e-3):
-            raise AttnvizError(f"{name} are not the products of queries and keys alone")
+            raise AttnvizError(f"{name} are not the products of queries and keys alone; {advice}")
         self.pull_back(row, torch.full_like(row, scale), is_direct=True)
 
         parts: dict[str, Float64Array] = defaultdict(lambda: np.zeros(self.mode.tokens))
@@ -208,7 +208,7 @@ class FrozenRun:
                 sources[part] = np.abs(sums).argmax(-1)
         weights = edges.heads.call.weights(range(edges.heads.call.shape[1]), slice(query, query + 1))[0, place, 0]
         no_source = np.full(self.mode.tokens, -1)
-        return ScoreParts(
+        found = ScoreParts(
             layer=layer,
             head=head,
             query=query,
@@ -219,6 +219,9 @@ class FrozenRun:
             weights=weights.float().cpu().numpy(),
             scale=scale,
         )
+        if not found.difference <= TOLERANCE * max(float(np.abs(found.scores).max()), 1.0):
+            raise AttnvizError(f"{name} are not the sum of what was found in the keys; {advice}")
+        return found
 
     def singular_values(self, found: ScoreParts, key: int) -> dict[str, Float64Array]:
         """Returns the singular values of the matrices ``QK`` and ``OV`` of a head at a query and a key.

@@ -322,6 +322,27 @@ def test_routes_sum_to_the_logit_of_models_written_in_other_ways(kind: str) -> N
     assert len(found.edges) > TOKENS
 
 
+@pytest.mark.parametrize("kind", ["bloom", "gemma3_text", "llama4_text", "deepseek_v3", "gpt_oss", "bert"])
+def test_scores_of_any_layout_are_the_sum_of_their_parts(kind: str) -> None:
+    model = build(kind, "narrow", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).eval()
+    [inputs, *_] = (inputs for inputs in candidates(model, kind) if runs(model, inputs))
+    inputs = {name: each[:1] if isinstance(each, Tensor) and each.dim() else each for name, each in inputs.items()}
+    found = score_parts(model, inputs, 1, 3)
+    assert found.difference < 1e-5
+    assert {"embedding", "0.mlp", "0.0", "0.3"} <= set(found.names)
+    assert set(found.singular_values) == {"QK", "OV"}
+
+
+def test_composition_is_refused_with_a_reason_where_scores_are_no_sum() -> None:
+    model = build("xlnet", "narrow", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).eval()
+    [inputs, *_] = (inputs for inputs in candidates(model, "xlnet") if runs(model, inputs))
+    inputs = {name: each[:1] if isinstance(each, Tensor) and each.dim() else each for name, each in inputs.items()}
+    with pytest.raises(AttnvizError, match=r"scores of head 1\.0 are not products of queries .* use attnviz explain"):
+        score_parts(model, inputs, 1, 0)
+    with pytest.raises(AttnvizError, match=r"no output projection of head 1\.9 was found"):
+        score_parts(model, inputs, 1, 9)
+
+
 def runs(model: Any, inputs: dict[str, Any]) -> bool:
     try:
         with torch.no_grad():
