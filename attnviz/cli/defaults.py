@@ -92,7 +92,7 @@ def parse_settings(words: Iterable[str], settings: Mapping[str, DeclaredOption])
             raise AttnvizError(f"this command has no setting {typed_name!r}; {question}--help lists the settings")
         if name in values:
             raise AttnvizError(f"--set {typed_name} is given twice; use {flag(name, text)}")
-        is_switch = bool in _value_types(settings[name])
+        is_switch = bool in value_types(settings[name])
         if not text and not (is_switch and not sign):
             raise AttnvizError(f"--set {word} has no value; write --set {typed_name}=VALUE")
         values[name] = converted_word(name, text or "true", settings[name])
@@ -241,7 +241,7 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, _Defau
 
 def converted_word(name: str, text: str, declaration: DeclaredOption) -> Any:
     """Returns the text of a variable or setting as a value of its option: a boolean, number or path if it takes one."""
-    types = _value_types(declaration)
+    types = value_types(declaration)
     if Path in types:
         return Path(text)
     value: str | float | bool = text
@@ -257,7 +257,7 @@ def converted_word(name: str, text: str, declaration: DeclaredOption) -> Any:
 
 def _converted_value(name: str, value: Any, declaration: DeclaredOption) -> str | float | bool:
     """Returns a value as the type of its option: an integer as a float, or a number as a string, if needed."""
-    types = _value_types(declaration)
+    types = value_types(declaration)
     plain_value = value
     if type(value) is int and float in types:
         plain_value = float(value)
@@ -273,7 +273,7 @@ def _converted_value(name: str, value: Any, declaration: DeclaredOption) -> str 
     return cast("str | float | bool", plain_value)
 
 
-def _value_types(declaration: DeclaredOption) -> tuple[type, ...]:
+def value_types(declaration: DeclaredOption) -> tuple[type, ...]:
     """Returns the types that an option's value may have, except the type of ``None``."""
     return tuple(
         value_type for value_type in get_args(declaration.type) or (declaration.type,) if value_type is not NoneType

@@ -123,7 +123,7 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, [*args])
         except typer.TyperException as error:
-            error.arguments = args  # type: ignore[attr-defined]  # the refusal of an old option quotes its value
+            error.arguments = args  # type: ignore[attr-defined]  # the refusal of an unknown option quotes its value
             raise
 
     def invoke(self, ctx: Any) -> Any:

@@ -3,71 +3,21 @@
 import re
 import shlex
 from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import typer
 
-from attnviz.base.errors import SETTINGS, choices, did_you_mean, or_list, setting_name
+from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, choices, did_you_mean, flag, or_list, setting_name
+from attnviz.cli.defaults import value_types
 from attnviz.cli.help import spellings_of, value_after
+from attnviz.cli.options import TOPICS
 
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 NO_VALUE = re.compile(r"Option '(-{1,2}[a-z-]+)' requires (?:an argument|(\d+) arguments)")
-# Options of earlier versions, each with what to write instead; VALUE stands for the value that was typed.
-OLD_OPTIONS = {
-    "--annotate": "--set annotate",
-    "--axes": "--style points:VALUE",
-    "--bare": "--set bare",
-    "--bias": "--set bias",
-    "--no-bias": "--set bias=false",
-    "--check": "attnviz why TEXT --by sentences",
-    "--dense": "--set dense",
-    "--device-map": "--set device-map=VALUE",
-    "--dpi": "--set dpi=VALUE",
-    "--dropout": "--set dropout=VALUE",
-    "--embed-dim": "--set embed-dim=VALUE",
-    "--factored": "--set dense=false",
-    "--font-size": "--set font-size=VALUE",
-    "--format": "-o -.VALUE",
-    "--image": "VALUE",
-    "--half": "--set half",
-    "--init": "--set init=VALUE",
-    "--logits": "attnviz why TEXT --token VALUE",
-    "--mark": "--set mark=VALUE",
-    "--max-size": "--set max-size=VALUE",
-    "--num-heads": "--set num-heads=VALUE",
-    "--num-layers": "--set num-layers=VALUE",
-    "--per-slide": "--set per-slide=VALUE",
-    "--pool": "--set pool=VALUE",
-    "--qk-dim": "--set qk-dim=VALUE",
-    "--renormalize": "--set renormalize",
-    "--residual": "--reduce rollout:VALUE",
-    "--sample": "sample:VALUE",
-    "--scale": "--set scale=VALUE",
-    "--seed": "--set seed=VALUE",
-    "--sound": "VALUE",
-    "--table": "--style VALUE",
-    "--temperature": "--set temperature=VALUE",
-    "--tokenizer": "--set tokenizer=VALUE",
-    "--tokens": "--set labels=VALUE",
-    "--transparent": "--set transparent",
-    "--truncate": "--set truncate",
-    "--value-dim": "--set value-dim=VALUE",
-    "--words": "--by words",
-}
-OLD_COMMANDS: Mapping[str, str | None] = {  # what is typed instead; None: nothing is
-    "battery": "attnviz heads --types",
-    "config": "attnviz info config",
-    "devices": "attnviz info devices",
-    "film": "attnviz show a.safetensors b.safetensors -o film.gif",
-    "kept": None,
-    "record": "attnviz show … -o run.safetensors",
-    "samples": "attnviz info samples",
-    "steps": "attnviz show … --style steps",
-}
 
 
 def usage_line(error: typer.TyperException, app: typer.Typer, words: Sequence[str]) -> str:
@@ -99,22 +49,26 @@ def _problem(
         return f"{path.removeprefix('attnviz ')} takes no {extra_words[1]!r}; leave it out"
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
-        if option_name in OLD_OPTIONS:
-            # What to write instead, with the value that was typed.
-            arguments = getattr(error, "arguments", [])
-            index = next(index for index, word in enumerate(arguments) if word.partition("=")[0] == option_name)
-            value = value_after(arguments, index) or "VALUE"
-            new_words = OLD_OPTIONS[option_name].replace("VALUE", shlex.quote(value))
-            return f"no option {option_name}; write {new_words} instead"
+        arguments = getattr(error, "arguments", [])
+        typed_value = next(
+            (
+                value_after(arguments, place)
+                for place, word in enumerate(arguments)
+                if word.partition("=")[0] == option_name
+            ),
+            "",
+        )
+        written = _other_spelling(option_name, typed_value or "VALUE", context.command)
+        if written is not None:
+            return f"no option {option_name}; write {written} instead"
         return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
     return message
 
 
 def _unknown_command_line(word: str, program: Any, asks_for_help: bool) -> str:
-    """Returns the line for an unknown command: what it is today, the closest command, or how to draw it as a text."""
-    if word in OLD_COMMANDS:
-        new_line = OLD_COMMANDS[word]
-        return f"{word} is gone" if new_line is None else f"no command {word}; write {new_line} instead"
+    """Returns the line for an unknown command: the topic or command that was meant, or how to draw it as a text."""
+    if word in TOPICS:
+        return f"no command {word!r}; write attnviz info {word} instead"
     if asks_for_help:
         return f"no command {word!r}; {choices(word, program.commands)}"
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
@@ -137,6 +91,20 @@ def extra_words_line(path: str, words: Sequence[str], extra_words: Sequence[str]
         return f"{command_name} takes no {extra!r} beside {' and '.join(texts)}; leave it out"
     command_name = path.removeprefix("attnviz ")
     return f'{command_name} takes one text and was given several words; quote the text: {path} "{" ".join(words)}"'
+
+
+def _other_spelling(option_name: str, value: str, command: Any) -> str | None:
+    """Returns how a command takes what looks like an option: a setting, a value of an option, or a word of TEXT."""
+    declared = getattr(command.callback, "declared", {})
+    name = option_name.lstrip("-").replace("-", "_")
+    host = VALUES_OF[name].host if name in VALUES_OF else "text" if name in PLACED else None
+    if host in declared:
+        return flag(name, shlex.quote(value))
+    setting = name.removeprefix("no_")
+    if setting not in SETTINGS or setting not in declared:
+        return None
+    is_switch = bool in value_types(declared[setting])
+    return flag(setting, name == setting if is_switch else shlex.quote(value))
 
 
 def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:

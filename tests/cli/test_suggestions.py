@@ -15,7 +15,6 @@ import typer.main
 
 from attnviz.base.options import declared_options
 from attnviz.cli.commands import app, main
-from attnviz.cli.suggestions import OLD_COMMANDS, OLD_OPTIONS
 from attnviz.render.formats import FORMATS, KINDS
 from attnviz.report.picture.look import Look
 
@@ -47,8 +46,13 @@ WRONG = {
     "heads run.safetensors --set num-heads=3": "num-heads does not apply to a saved file",
     "compare run.safetensors table.csv": "-o other.safetensors makes a recording to compare with",
     "compare run.safetensors run.safetensors --with Life": "SECOND and --with both give what to compare with",
-    "show Life --check 3": "no option --check; write attnviz why TEXT --by sentences instead",
-    "show Life --logits a": "no option --logits; write attnviz why TEXT --token a instead",
+    "show 'a cat' --words": "no option --words; write --by words instead",
+    "show Life --bare -o x.png": "no option --bare; write --set bare=true instead",
+    "show --sample life": "no option --sample; write sample:life instead",
+    "show survey.safetensors --heads 0.0 --table pairs": "no option --table; write --style pairs instead",
+    "explain Life --table pairs": "no option --table in attnviz explain",
+    "samples": "no command 'samples'; write attnviz info samples instead",
+    "help devices": "no command 'devices'; write attnviz info devices instead",
     "ablate --model trained speech.wav": "there is no file 'speech.wav'",
     "heads --file notes.txt --file two.txt --set labels=notes.txt": "only without other input; give one",
     "heads --batch notes.txt --set labels=notes.txt": "labels name the tokens of arrays, and --batch gives texts",
@@ -668,11 +672,6 @@ def test_what_a_refusal_advises_in_other_words_is_accepted_too(run: Run, place: 
     assert not other, json.dumps(other)
 
 
-def test_the_changelog_lists_the_options_of_earlier_versions() -> None:
-    changelog = Path("CHANGELOG.md").read_text("utf-8")
-    assert set(re.findall(r"^  \| `(--[a-z-]+)` \| `(.+)` \|$", changelog, re.MULTILINE)) == set(OLD_OPTIONS.items())
-
-
 def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:
     for line in ("compare", "compare --model trained"):
         code, said = run(line)
@@ -733,17 +732,3 @@ def test_a_survey_is_refused_in_a_picture(run: Run) -> None:
     code, error = run("survey two.txt --model trained -o y.png")
     assert code == 1
     assert "a survey is a .safetensors file, and not 'y.png'; use -o survey.safetensors" in error
-
-
-def test_each_old_command_is_answered_with_its_new_line_which_the_changelog_shows_too(run: Run) -> None:
-    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^  \| `attnviz (\w+)` \| (?:`(.+)`|–) \|$", changelog, re.MULTILINE)
-    assert {old: new or None for old, new in rows} == OLD_COMMANDS
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    for old, new in OLD_COMMANDS.items():
-        assert old not in commands
-        assert new is None or new.split()[1] in commands
-        for line in (f"{old} 'Life is short' -o x.png", f"{old} --help", f"help {old}"):
-            code, said = run(line)
-            assert (code, said.count("\n")) == (2, 1)
-            assert (f"attnviz: no command {old}; write {new} instead " if new else f"attnviz: {old} is gone ") in said
