@@ -17,8 +17,8 @@ from attnviz.base.options import declared_options
 from attnviz.base.printable import remark
 from attnviz.cli import options as declared
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
-from attnviz.cli.help import Command, Program, ShortHelp, other_suffixes
-from attnviz.cli.options import TOPICS, TYPED, Input, Output, expand_options, refuse_typed
+from attnviz.cli.help import TOPICS, Command, Program, ShortHelp, other_suffixes
+from attnviz.cli.options import TYPED, Input, Output, expand_options, refuse_typed
 from attnviz.cli.output import (
     deliver,
     deliver_file,

@@ -38,6 +38,7 @@ PANELS = (
     SETTINGS_PANEL,
     HELP,
 )  # in the order in which they are used
+TOPICS = ("samples", "devices", "config")  # of attnviz info
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (
         'attnviz show "the cat sat. the cat sat" --model trained',

@@ -16,7 +16,7 @@ from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag,
 from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.base.own_file import is_own_file
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
-from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, ShortHelp, completer
+from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, TOPICS, ShortHelp, completer
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Rank, Reduction
@@ -216,7 +216,6 @@ AllSteps = Annotated[
 Recordings = Annotated[
     list[str] | None, Option("More saved recordings, which -o film.gif shows one after another.", panel="Input")
 ]
-TOPICS = ("samples", "devices", "config")
 Topic = Annotated[
     str | None,
     Option(

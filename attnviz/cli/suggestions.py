@@ -11,8 +11,7 @@ import typer
 
 from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, choices, did_you_mean, flag, or_list, setting_name
 from attnviz.cli.defaults import value_types
-from attnviz.cli.help import spellings_of, value_after
-from attnviz.cli.options import TOPICS
+from attnviz.cli.help import TOPICS, spellings_of, value_after
 
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
