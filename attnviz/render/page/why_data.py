@@ -1,11 +1,13 @@
 """Gives a page the answer to why a model predicts a token, as JSON values: bars, sources, checks, routes and units."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import flag
 from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.routes import Routes
 from attnviz.effects.unit_effects import UnitEffects
@@ -47,6 +49,7 @@ def about_answer(answer: WhyAnswer, heads: Sequence[HeadCells], texts: "AxisText
         "bars": [],
         "logit": 0.0,
         "total": "",
+        "options": "",
         "axes": [{"text": texts.index_of(tokens, slice(0, len(tokens))), "adds": [], "sinks": [], "heads": []}],
         "checks": [],
         "measured": "",
@@ -56,7 +59,7 @@ def about_answer(answer: WhyAnswer, heads: Sequence[HeadCells], texts: "AxisText
     if why is not None:
         about |= _about_prediction(why, heads, texts)
     if units is not None:
-        about |= {"units": _about_units(units, tokens, texts.plan)}
+        about |= {"units": _about_units(units, tokens, texts.plan), "options": f"{flag('by')} {units.by}"}
         about.setdefault("title", f"What {units.by} rest on")
     return about
 
@@ -83,6 +86,7 @@ def _about_prediction(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") 
         "heads": [[part.name, numbers.get((part.module, part.layer or 0, part.head or 0), -1)] for part in parts],
         "bars": _bars(why, parts),
         "logit": _short(target.logit),
+        "options": shlex.join(_options(why)),
         "total": "logit" if target.versus is None else "difference of logits",
         "axes": [
             {"text": texts.index_of(tokens, slice(0, len(tokens)))}
@@ -93,6 +97,18 @@ def _about_prediction(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") 
         "measured": "log-probability" if target.versus is None else "lead in log-probability",
         "routes": None if why.routes is None else _about_routes(why.routes, why.tokens, numbers, texts.plan),
     }
+
+
+def _options(why: Why) -> list[str]:
+    """Returns the options of the command that explains the prediction again, a word for each name and value."""
+    target, options = why.target, list[str]()
+    if target.token != why.candidates[0].token:
+        options += [flag("token"), target.label]
+    if target.versus is not None:
+        options += [flag("versus"), target.versus_label]
+    if why.position != len(why.tokens) - 1:
+        options += [flag("queries"), str(why.position)]
+    return options
 
 
 def _quoted(label: str) -> str:

@@ -76,9 +76,13 @@ def units() -> UnitEffects:
 
 
 def answered(answer: WhyAnswer) -> Report:
+    return replace(report_of_heads(), answered=answer)
+
+
+def report_of_heads() -> ExactNumbers:
     report = report_of(sentence(LAYERS, HEADS))
     assert isinstance(report, ExactNumbers)
-    return replace(report, answered=answer)
+    return report
 
 
 def explained() -> Report:
@@ -236,6 +240,24 @@ def test_saved_figure_has_the_text_the_bars_and_the_routes(shared: Shared) -> No
     for text in ("because", "2.1", "4 other heads", "logit", "MLPs", "“cat”"):
         assert text in svg, text
     assert len(re.findall(r"<path[^>]*C", svg)) == 8  # each route, and where a pointer finds it
+
+
+def test_command_of_an_answer_explains_the_same_again() -> None:
+    why = prediction()
+    contrast = replace(why.target, versus=9, versus_label="␣the dog", token=8, label="dog", position=5)
+    about = [
+        about_answer(answer, report_of_heads().heads, AxisTexts(PagePlan(PRECISIONS[-1], 1)))["options"]
+        for answer in (WhyAnswer(why, ()), WhyAnswer(replace(why, target=contrast), ()), WhyAnswer(None, (), units()))
+    ]
+    assert about == ["", "--token dog --versus '␣the dog' --queries 5", "--by sentences"]
+
+
+def test_link_and_command_of_an_answer_begin_with_why(shared: Shared) -> None:
+    opened = shared(rests)
+    opened.show_why()
+    line = opened.evaluate("commandOf().line")
+    assert line.startswith("attnviz why ")
+    assert line.endswith(" --by sentences -o figure.svg")
 
 
 def test_saved_figure_of_units_has_both_maps_under_their_titles(shared: Shared) -> None:

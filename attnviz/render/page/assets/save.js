@@ -265,6 +265,11 @@ const LACKS = {
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
   const shown = state.head !== null ? state.view : (state.together ?? state.list);
+  const size = [state.size && `--size ${SIZES[state.size]}`, `-o figure.${state.size === "slide" ? "png" : "svg"}`];
+  if (shown === "why" && page.why) {
+    const words = [page.command.input.replace(/^attnviz show/, "attnviz why"), page.why.options, ...size];
+    return { line: words.filter(Boolean).join(" "), lacks: page.command.remark };
+  }
   const heads = state.head !== null ? [state.head] : state.together ? state.chosen : shown === "lens" ? listedHeads() : null;
   const words = [page.command.input, showsMoved() && "--of contributions"];
   if (heads) words.push(`--heads ${heads.map((number) => page.heads[number].name).join(",")}`);
@@ -281,7 +286,7 @@ function commandOf() {
     const limits = page.fixed && state.limits === "shared" ? page.fixed.join(":") : state.limits === "head" && "head";
     words.push(`--color-scale ${state.steps}`, limits && `--limits ${limits}`);
   }
-  words.push(state.size && `--size ${SIZES[state.size]}`, `-o figure.${state.size === "slide" ? "png" : "svg"}`);
+  words.push(...size);
   const draws = (shown === "matrix" && !state.pin) || (shown === "lens" && state.pin?.query !== null);
   const lacks = showsScores() ? LACKS.scores : draws ? "" : LACKS[shown];
   return { line: words.filter(Boolean).join(" "), lacks: [lacks, page.command.remark].filter(Boolean).join(" ") };
