@@ -200,6 +200,14 @@ def test_a_loaded_model_is_ablated_explained_and_generates_as_its_folder_does(
     name = type(model).__name__.replace("_", r"\_")
     assert attnviz.explanation(reading, "0.1").replace(name, folder.name) == notes.read_text()
 
+    for gate in (weight for name, weight in model.named_parameters() if name.endswith("attn_gate")):
+        torch.nn.init.ones_(gate)  # closed at first, so that pictures would add nothing
+    why = attnviz.why(model, reading)
+    assert abs(why.residue) < 1e-5
+    assert [check.kind for check in why.checks] == ["heads", "source"]
+    axis, sums = (why.tokens, why.sources) if why.context_tokens is None else (why.context_tokens, why.context_sources)
+    assert np.count_nonzero(sums[axis.in_image]) > 10  # patches are sources, with places in the picture
+
 
 def test_two_loaded_pictures_are_numbered_and_heads_lie_over_them(llava: Path, photo: Path) -> None:
     model = t.AutoModelForImageTextToText.from_pretrained(llava)
