@@ -88,6 +88,8 @@ def test_patches_in_a_random_order_have_the_places_of_the_recorded_order() -> No
     recording = attnviz.reading(module, batch_of, images=[PHOTO])
     assert torch.equal(torch.get_rng_state(), before)  # the caller's random numbers stay as they were
     labels = recording.maps[0].key_tokens.labels
+    torch.manual_seed(4)  # whatever was drawn before, the same patches are drawn again
+    assert attnviz.reading(module, batch_of, images=[PHOTO]).maps[0].key_tokens.labels == labels
     assert labels == ("[CLS]", *(f"r{place // 6}c{place % 6}" for place in module.order.tolist()))
 
 
