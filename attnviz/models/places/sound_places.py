@@ -287,7 +287,7 @@ def spectrogram_tokens(
         gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features, OwnValueAttention())
     finally:
         encoder.to(device)
-    numbers = whole_token_numbers(gradient[0], coded_gradient[0], MAX_CODE_ERROR, max_unsure=1)
+    numbers = whole_token_numbers(gradient[0], coded_gradient[0], count, MAX_CODE_ERROR, max_unsure=1)
     assert numbers is not None
     boxes = lattice_boxes(_time_across(numbers, time_axis), count)
     has_place = boxes[:, 2] > 0

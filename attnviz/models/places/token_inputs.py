@@ -82,10 +82,10 @@ class OwnValueAttention(TorchFunctionMode):
         if name == "scaled_dot_product_attention":
             query = args[0] if args else arguments["query"]
             value = args[2] if len(args) > 2 else arguments["value"]
-            if query.dim() == 4 and query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
+            if query.dim() >= 3 and query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
                 return value.new_zeros(*query.shape[:-1], value.shape[-1])
-            if query.dim() == 4:  # (batch, heads, tokens, features)
-                return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+            if query.dim() >= 3:  # (batch, perhaps windows, heads, tokens, features)
+                return value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
         if name == "softmax" and args and args[0].dim() >= 3:
             scores = args[0]
             query_count, key_count = scores.shape[-2:]
@@ -182,7 +182,10 @@ class _CallOperands(TorchFunctionMode):
             return
         if tensor.dim() == 2:  # one head of one text
             tensor = tensor[None]
-        if tensor.dim() > 4 or len(tensor) % self.texts or (tensor.dim() == 4 and len(tensor) != self.texts):
+        texts_axes = [axis for axis, size in enumerate(tensor.shape[:-2]) if size == self.texts]
+        if tensor.dim() > 4 and len(texts_axes) == 1 and len(tensor) == 1:  # windows behind the texts, or the heads
+            tensor = tensor.movedim(texts_axes[0], 0)
+        elif tensor.dim() > 4 or len(tensor) % self.texts or (tensor.dim() == 4 and len(tensor) != self.texts):
             return
         heads = tensor.reshape(self.texts, -1, count, tensor.shape[-1])  # texts and heads may share an axis
         self.rows.append(heads.transpose(1, 2).reshape(self.texts * count, -1))
@@ -285,7 +288,7 @@ def token_of_number(module: "nn.Module", pixels: "Tensor", features_of: Features
     """
     for attention in (OwnValueAttention(), _CentralTaps()):
         gradient, coded_gradient, count = coded_gradients(module, pixels, features_of, attention)
-        numbers = whole_token_numbers(gradient, coded_gradient)
+        numbers = whole_token_numbers(gradient, coded_gradient, count)
         if numbers is not None:
             return numbers, count, isinstance(attention, _CentralTaps)
     raise MixedTokensError("each pixel belongs to several tokens of this model")
@@ -327,16 +330,17 @@ def projected_tokens(
 def whole_token_numbers(
     gradient: Float64Array,
     coded_gradient: Float64Array,
+    count: int,
     max_code_error: float = MAX_CODE_ERROR,
     max_unsure: float = MAX_UNSURE,
 ) -> IntArray | None:
-    """Returns the token index of each input value, in the shape of the gradients; -1 for none or several tokens.
+    """Returns the token of each input value, below ``count``, in the gradients' shape; -1 for none or several tokens.
 
     Returns ``None`` if a larger share of the input values than ``max_unsure`` belongs to several tokens.
     """
     has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
     ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)
-    is_whole = np.abs(ratio - np.rint(ratio)) < max_code_error
+    is_whole = (np.abs(ratio - np.rint(ratio)) < max_code_error) & (np.rint(ratio) >= 1) & (np.rint(ratio) <= count)
     if (has_gradient & ~is_whole).sum() > max_unsure * has_gradient.sum():
         return None
     return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN)

@@ -12,8 +12,19 @@ from torch import Tensor, nn
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.models.places.token_inputs import features_at, whole_token_numbers
 from attnviz.text.tokens import Tokens
-from tests.models.places.vision_modules import MODULES, REORDERED, UNKNOWN, Axis, MaskedAutoencoder, batch_of, stack
+from tests.models.places.vision_modules import (
+    MODULES,
+    REORDERED,
+    UNKNOWN,
+    Axis,
+    MaskedAutoencoder,
+    Patches,
+    batch_of,
+    stack,
+)
+from tests.models.places.vision_modules import WIDTH as WIDTH_OF_TOKEN
 
 WIDTH, HEIGHT = 96, 64
 PHOTO = np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -138,6 +149,37 @@ def test_texts_of_one_pass_have_places_of_their_own_and_the_module_can_still_be_
     assert lefts == {0: [0, 16, 32] * 4, 1: [48, 64, 80] * 4}
     assert module.training
     module(torch.ones(1, 3, 32, 48)).sum().backward()  # a table of inference mode could not be part of it
+
+
+class NestedHalves(nn.Module):
+    """Attends in both halves at once, with an axis of windows behind that of heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.qkv = Patches(), nn.Linear(WIDTH_OF_TOKEN, 3 * WIDTH_OF_TOKEN)
+
+    def projections(self, pixels: Tensor) -> Tensor:
+        windows = self.embed(pixels).reshape(1, 4, 2, 3, -1).transpose(1, 2).reshape(1, 2, 12, -1)
+        projected: Tensor = self.qkv(windows).reshape(1, 2, 12, 3, 4, -1)
+        return projected.permute(3, 0, 4, 1, 2, 5)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(*self.projections(pixels))
+
+
+def test_windows_behind_the_heads_are_read_one_after_the_other() -> None:
+    module, pixels = NestedHalves(), torch.rand(1, 3, 32, 48, requires_grad=True)
+    rows = features_at(module, [""], {"pixels": pixels}, "keys", (12, 12), texts=2)
+    assert rows is not None
+    _, keys, _ = module.projections(pixels)  # (texts, heads, windows, tokens, features)
+    torch.testing.assert_close(rows, keys[0].permute(1, 2, 0, 3).reshape(24, -1))
+
+
+def test_a_number_of_no_token_belongs_to_several() -> None:
+    gradient = np.ones(4)
+    assert whole_token_numbers(gradient, np.array([1.0, 2.0, 3.0, 3.0]), count=3, max_unsure=0) is not None
+    for beyond in (0.0, 4.0, 2.5):
+        assert whole_token_numbers(gradient, np.array([1.0, 2.0, 3.0, beyond]), count=3, max_unsure=0) is None
 
 
 def test_an_image_processor_of_transformers_may_serve_any_module() -> None:
