@@ -172,3 +172,14 @@ test("heads with which a page begins are let go on the way to others, those that
   assert.deepEqual(opened("", places, begun).chosen, [0, 1, 2]);
   assert.deepEqual(opened("#filter=induction", places, begun, { ...begun, chosen: [0, 2] }).chosen, [0, 2]);
 });
+
+test("an answer is where its page begins, also of one head, and where a head that it leads to goes back to", () => {
+  const places = { ...placesOf({ ...SIX, heads: ["0.0"] }), why: { head: 0 } };
+  const begun = begunOn(places, { list: "why" });
+  assert.deepEqual(opened("", places, begun), begun);
+  const head = opened("#head=0.0&query=cat&key=x", places, begun);
+  assert.deepEqual([head.head, head.list, head.pin], [0, "why", { query: 1, key: 0 }]);
+  const token = opened("#view=why&query=cat", places, begun);
+  assert.deepEqual([token.list, writtenAddress(token, begun, places)], ["why", "#view=why&query=cat"]);
+  assert.equal(opened("#query=cat", places, begun).list, "lens");
+});
