@@ -1,4 +1,4 @@
-"""Adds to every wheel what is made when it is built: the man page, the bill of materials, and the page's scripts.
+"""Adds to every wheel what is made when it is built: the man page and the bill of materials.
 
 The README of a package index is made here, too: there, a link relative to the repository leads nowhere.
 """
@@ -12,7 +12,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-ASSETS = "attnviz/render/page/assets"
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\((?!https?:|#)([^)\s]+)\)")
 
 
@@ -41,15 +40,11 @@ def readme_of_index(text: str, address: str) -> str:
 
 
 class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds ``share/man/man1/attnviz.1`` and ``*.dist-info/sboms/attnviz.cdx.json`` to a wheel.
-
-    The page's scripts lose their JSDoc, which no page contains: it is a quarter of their compressed size.
-    """
+    """Adds ``share/man/man1/attnviz.1`` and ``*.dist-info/sboms/attnviz.cdx.json`` to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Asks the commands for their help, for which ``build-system`` in pyproject.toml requires what they import."""
         sys.path.insert(0, self.root)
-        from attnviz.render.page.scripts import DOCUMENTATION
         from attnviz.version import __version__
         from tools.manual import manual
         from tools.sbom import bill_of_materials
@@ -61,10 +56,6 @@ class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
         bill = Path(self.folder.name) / "attnviz.cdx.json"
         bill.write_text(bill_of_materials(__version__), encoding="utf-8")
         build_data.setdefault("sbom_files", []).append(str(bill))
-        for asset in Path(self.root, ASSETS).glob("*.js"):
-            script = Path(self.folder.name) / asset.name
-            script.write_text(DOCUMENTATION.sub("", asset.read_text(encoding="utf-8")), encoding="utf-8")
-            build_data["force_include"][str(script)] = f"{ASSETS}/{asset.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes the files that the wheel now has."""

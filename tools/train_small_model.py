@@ -135,14 +135,6 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
     return Figures(float(is_predicted.float().mean()), previous.mean(axis=1), induction.mean(axis=1))
 
 
-def to_byte_planes(weights: torch.Tensor) -> torch.Tensor:
-    """Returns the bytes of float32 numbers, ``(4, *shape)``: the first byte of every number, then the second, and on.
-
-    In this order, the wheel compresses the bytes to nine tenths of their size.
-    """
-    return weights.contiguous().view(torch.uint8).reshape(*weights.shape, 4).movedim(-1, 0).contiguous()
-
-
 def main() -> None:
     """Trains the model, writes its file and prints its figures."""
     from safetensors.torch import save
@@ -156,7 +148,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model = train(arguments.seed, arguments.steps)
     with atomic_file(arguments.output, force=True) as file:
-        file.write(save({name: to_byte_planes(weights) for name, weights in model.state_dict().items()}))
+        file.write(save(model.state_dict()))
     print(f"{arguments.output}: {check(model)}")
 
 

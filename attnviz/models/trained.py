@@ -181,15 +181,8 @@ def load_model() -> "AttentionStack":
     from safetensors.torch import load_file
 
     model = build_model()
-    model.load_state_dict({name: from_byte_planes(planes) for name, planes in load_file(MODEL_FILE).items()})
+    model.load_state_dict(load_file(MODEL_FILE))
     return model.eval()
-
-
-def from_byte_planes(planes: "torch.Tensor") -> "torch.Tensor":
-    """Returns the float32 numbers of their bytes, ``(4, *shape)``: the first of every number, then the second."""
-    import torch
-
-    return planes.movedim(0, -1).contiguous().view(torch.float32).squeeze(-1)
 
 
 def build_model() -> "AttentionStack":

@@ -1,12 +1,10 @@
 """The trained source: its tokens, its recording, any length, the settings it refuses, and its heads on sample texts."""
 
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
@@ -19,20 +17,17 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.models.trained import (
     EMBED_DIM,
-    MODEL_FILE,
     NUM_HEADS,
     NUM_LAYERS,
     TrainedReader,
     encode_positions,
     first_predictable,
-    from_byte_planes,
     start_tokens,
 )
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
 from tests.conftest import dense
 from tests.streams import Streams
-from tools.train_small_model import to_byte_planes
 
 
 def record(text: str, selection: Selection | None = None, **settings: Any) -> Recording:
@@ -50,20 +45,6 @@ def repeat() -> Recording:
 def numbers_of(recording: Recording) -> list[HeadNumbers]:
     """The numbers of every head."""
     return [numbers for maps in recording.maps for numbers in measure(cell_maps(maps))]
-
-
-def test_model_file_travels_and_is_small() -> None:
-    assert MODEL_FILE.parent.name == "models"
-    assert len(zlib.compress(MODEL_FILE.read_bytes())) <= 440_000
-
-
-@pytest.mark.parametrize("shape", [(1,), (5,), (3, 4)])
-def test_bytes_of_numbers_in_planes_come_back(shape: tuple[int, ...]) -> None:
-    weights = torch.randn(shape)
-    planes = to_byte_planes(weights)
-    assert planes.shape == (4, *shape)
-    assert planes.dtype == torch.uint8
-    assert torch.equal(from_byte_planes(planes), weights)
 
 
 def test_recording_is_trained_and_causal(repeat: Recording) -> None:
