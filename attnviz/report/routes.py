@@ -15,8 +15,9 @@ from attnviz.report.words.captions import quoted_token
 from attnviz.text.tokens import first_words
 
 LEAST_SHARE = 0.02  # of the logit: smaller edges are not drawn
+MAX_EDGES = 20
 MAX_TOKENS = 6  # columns of a graph
-MAX_ROWS = 16  # rows of layers; those with the smallest edges are joined with others
+MAX_LAYERS = 8  # with edges; others are joined in rows between
 MAX_LABEL = 9  # characters of a token's label in the table
 TABLE_WIDTH, MIN_TEXT_WIDTH = 68, 24  # of what stands beside the column of layers, in characters
 UNBROKEN = "\N{NO-BREAK SPACE}"  # between a head and its amount, which stay on one line
@@ -40,14 +41,15 @@ class _RouteRow(NamedTuple):
 def route_graph(routes: Routes) -> RouteGraph | None:
     """Returns the graph of the largest routes; ``None`` if no head moves enough.
 
-    Edges are taken from the largest on, as long as they touch at most `MAX_TOKENS` tokens and `MAX_ROWS` layers.
+    Edges are taken from the largest on, as long as they touch at most `MAX_TOKENS` tokens and `MAX_LAYERS` layers. What
+    enters besides is named if it is as large as the smallest of them.
     """
     tokens, layers, drawn = {routes.position}, set[int](), list[Edge]()
     own_edges = [edge for edge in routes.edges if not edge.is_cross]
     for edge in own_edges:
         is_large = abs(edge.adds) >= LEAST_SHARE * abs(routes.logit)
-        is_fitting = len(tokens | {edge.query, edge.key}) <= MAX_TOKENS and len(layers | {edge.layer}) <= MAX_ROWS // 2
-        if is_large and is_fitting:
+        is_fitting = len(tokens | {edge.query, edge.key}) <= MAX_TOKENS and len(layers | {edge.layer}) <= MAX_LAYERS
+        if is_large and is_fitting and len(drawn) < MAX_EDGES:
             drawn.append(edge)
             tokens |= {edge.query, edge.key}
             layers.add(edge.layer)
@@ -75,7 +77,7 @@ def route_graph(routes: Routes) -> RouteGraph | None:
             if abs(stays[token]) >= STAYED * abs(routes.logit):
                 lines.append(RouteLine(column, column, number, strength(stays[token])))
             amount = float(sum(amounts[token] for amounts in entering.values()))
-            if abs(amount) >= LEAST_SHARE * abs(routes.logit):
+            if abs(amount) >= abs(drawn[-1].adds):
                 kind = max(entering, key=lambda kind: abs(entering[kind][token]))
                 words = KIND_WORDS.get(kind, kind)
                 sources.append(RouteSource(column, number, strength(amount), f"{words} {amount:+.1f}"))

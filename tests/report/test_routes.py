@@ -9,7 +9,7 @@ import torch
 from attnviz.effects.frozen_run import routes
 from attnviz.effects.routes import Edge, Routes
 from attnviz.models.trained import load_model, start_tokens
-from attnviz.report.routes import MAX_TOKENS, route_graph, route_sentences
+from attnviz.report.routes import MAX_EDGES, MAX_TOKENS, route_graph, route_sentences
 
 TOKENS = start_tokens("the cat sat. the cat", "word")
 
@@ -72,6 +72,18 @@ def test_heads_of_both_signs_have_lines_of_their_own_and_one_row() -> None:
     moves = {line.text: np.sign(line.strength) for line in graph.lines if line.start != line.end}
     assert moves == {"3.1, 3.2 +7.0": 1, "3.0 -4.0": -1}
     assert [row[-1] for row in graph.table.rows if row[0] == "3"] == ["4 → 11: 3.1 +6.00, 3.2 +1.00, 3.0 -4.00"]
+
+
+def test_the_largest_edges_are_drawn_and_what_enters_besides_is_as_large() -> None:
+    found = made([Edge(f"3.{head}", 3, head, 11, 4, 9.0 - head / 10) for head in range(MAX_EDGES + 5)])
+    mlp = np.zeros(found.stays.shape)
+    mlp[1, 4], mlp[2, 4] = 8.0, 6.9  # the smallest edge is 7.1
+    graph = route_graph(replace(found, sources={"mlp": mlp}))
+    assert graph is not None
+    texts = " ".join(row[-1] for row in graph.table.rows)
+    assert texts.count("3.") == MAX_EDGES
+    assert [source.text for source in graph.sources] == ["MLP +14.9"]  # of layers 0-2 together
+    assert "20 edges: 83%" in graph.title
 
 
 def test_no_graph_is_drawn_if_no_edge_is_large() -> None:
