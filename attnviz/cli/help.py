@@ -70,6 +70,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz ablate --model trained --metric accuracy --pairs",
         'attnviz ablate "Life is short" --model ./my-bert -o effect.png',
     ),
+    "why": (
+        'attnviz why "the cat sat. the cat" --model trained',
+        'attnviz why "Mary met John. John told" --model ./my-gemma --versus " John"',
+    ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',
         "attnviz browse run.safetensors",

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -43,10 +44,17 @@ def test_the_reference_of_the_command_line_has_every_option_of_every_command() -
     _, *parts = command_line().split("\n## ")
     page = {part.partition("\n")[0]: part for part in parts}
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert list(page) == list(commands)
+    assert list(page) == [*commands, "What commands share"]
     for name, command in commands.items():
         flags = [each.opts[0] for each in command.params if each.opts[0].startswith("-") and not each.hidden]
         assert [flag for flag in flags if flag not in page[name]] == []
+
+
+def test_the_reference_of_the_command_line_says_what_an_option_means_and_nothing_twice() -> None:
+    said = re.findall(r"^`(.+)`\n: (.+)$", command_line(), re.MULTILINE)
+    named = re.findall(r"`(.+?)`", " ".join(re.findall(r"^- \[.*", command_line(), re.MULTILINE)))
+    assert set(named) <= {term for term, _ in said}
+    assert [each for each, count in Counter(said).items() if count > 1] == []
 
 
 def test_the_reference_of_python_has_every_public_name() -> None:

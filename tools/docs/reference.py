@@ -1,6 +1,7 @@
 """Writes the pages of the reference: each command from its declaration, each public name from its docstring."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -12,8 +13,9 @@ from attnviz.cli.commands import app
 
 COMMANDS_INTRODUCTION = """# Command line
 
-Every command, argument and option. `attnviz COMMAND -h` prints the most common ones, and `attnviz COMMAND --help` all
-of them; `man attnviz` has the same text as this page.
+Every command, argument and option. A command lists what it has alone; what several have in common is said
+[once, below](#what-commands-share). `attnviz COMMAND -h` prints the most common options,
+`attnviz COMMAND --help` all of them, and `man attnviz` every command with all of its options.
 """
 NAMES_INTRODUCTION = """# Python
 
@@ -41,7 +43,7 @@ VALUES = (
     "attnviz.attention.modules.AttentionOutput",
     "attnviz.attention.modules.AttentionOptions",
 )
-OPTION = re.compile(r"(?<![\w'-])--?[A-Za-z][\w-]*")
+OPTION, CODE = re.compile(r"(?<![\w'-])--?[A-Za-z][\w-]*"), r"`\g<0>`"
 
 
 def write_reference(folder: Path) -> None:
@@ -56,10 +58,12 @@ def write_reference(folder: Path) -> None:
 
 
 class MarkdownFormatter:
-    """A help formatter that writes Markdown."""
+    """A help formatter that writes Markdown and stores tables, which several commands have in common."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.heading = ""
+        self.tables: dict[str, list[tuple[str, str]]] = {}  # by heading
 
     def write_usage(self, program: str, arguments: str = "") -> None:
         """Adds the usage line."""
@@ -74,14 +78,12 @@ class MarkdownFormatter:
         self.lines += ["```sh", dedent(plain(text)), "```", ""]
 
     def write_heading(self, heading: str) -> None:
-        """Adds the heading of a part."""
-        self.lines += [f"### {plain(heading)}", ""]
+        """Names the table that follows."""
+        self.heading = plain(heading)
 
     def write_dl(self, rows: list[tuple[str, str]], col_max: int = 0) -> None:
-        """Adds terms with their meanings."""
-        for term, meaning in rows:
-            sentence = OPTION.sub(r"`\g<0>`", " ".join(plain(meaning).split()))
-            self.lines += [f"`{plain(term)}`", f": {sentence or '-'}", ""]
+        """Stores terms with their meanings."""
+        self.tables[self.heading] = [(plain(term), " ".join(plain(meaning).split())) for term, meaning in rows]
 
     def write_paragraph(self) -> None:
         """Adds nothing: Markdown separates the parts itself."""
@@ -95,14 +97,45 @@ def plain(text: str) -> str:
 
 
 def command_line() -> str:
-    """Returns the page of the command line."""
+    """Returns the page of the command line: what each command has alone, then what several have in common."""
     program: Any = typer.main.get_command(app)
     context = program.make_context("attnviz", [], resilient_parsing=True)
-    page = MarkdownFormatter()
-    for name, command in program.commands.items():
-        page.lines += [f"## {name}", ""]
+    helps = {name: MarkdownFormatter() for name in program.commands}
+    for name, page in helps.items():
+        command = program.commands[name]
         command.format_help(command.make_context(name, [], parent=context, resilient_parsing=True), page)
-    return "\n".join([COMMANDS_INTRODUCTION, *page.lines])
+
+    uses = Counter((title, row) for page in helps.values() for title, rows in page.tables.items() for row in rows)
+    lines = [COMMANDS_INTRODUCTION]
+    for name, page in helps.items():
+        lines += [f"## {name}", "", *page.lines]
+        links = []
+        for title, rows in page.tables.items():
+            common = [row for row in rows if uses[title, row] > 1]
+            own = [row for row in rows if row not in common]
+            are_names = title.startswith("Names for ")  # that an option takes
+            if own and are_names:
+                lines += [f"{OPTION.sub(CODE, title)}:", ""]
+            lines += definitions(own)
+            if common:
+                anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                terms = ", ".join(f"`{term}`" for term, _ in common)
+                links.append(f"- [{title}](#{anchor})" + (f": {terms}" if not are_names else ""))
+        lines += [*links, ""]
+
+    lines += ["## What commands share", ""]
+    shared: dict[str, list[tuple[str, str]]] = {}
+    for (title, row), count in uses.items():
+        if count > 1:
+            shared.setdefault(title, []).append(row)
+    for title, rows in shared.items():
+        lines += [f"### {title}", "", *definitions(rows)]
+    return "\n".join(lines)
+
+
+def definitions(rows: list[tuple[str, str]]) -> list[str]:
+    """Returns the lines of a list of terms with their meanings, in which options are code."""
+    return [line for term, meaning in rows for line in (f"`{term}`", f": {OPTION.sub(CODE, meaning) or '-'}", "")]
 
 
 def names() -> str:
