@@ -63,9 +63,13 @@ def graph_content(graph: RouteGraph, scale: ColorScale, points: float, width: fl
     strokes = []
     for sign in (-1, 1):
         signed = [each for each in graph.lines if each.strength * sign > 0]
-        ends = [[[middles[each.start], levels[each.row]], [middles[each.end], levels[each.row + 1]]] for each in signed]
+        ends = np.array(
+            [[[middles[each.start], levels[each.row]], [middles[each.end], levels[each.row + 1]]] for each in signed]
+        ).reshape(-1, 2, 2)
+        if sign < 0:  # so that two lines of one way are both seen
+            ends += np.array([SIGN_SHIFT * line, -SIGN_SHIFT * line])
         strengths = np.array([abs(each.strength) for each in signed])
-        strokes.append(Strokes(np.array(ends).reshape(-1, 2, 2), strengths, hue=_color(scale, sign)))
+        strokes.append(Strokes(ends, strengths, hue=_color(scale, sign)))
     return Content(
         width=max(right + longest, *(ruler.width(each.text, each.points) for each in lines)),
         height=-(bottom - 2 * line),
