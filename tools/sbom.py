@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+FOR_DEVELOPERS = ("test", "bench", "test-jax")  # extras
 PURL = "pkg:pypi/{name}@{version}"
 
 
@@ -17,9 +18,10 @@ def bill_of_materials(version: str) -> str:
         version: that of attnviz.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = {name: project["optional-dependencies"][name] for name in ("hf", "slides", "browse", "corpus")}
+    extras = project["optional-dependencies"]
+    for_users = {each for name in extras if name not in FOR_DEVELOPERS for each in extras[name]}
     required = [component(each, "required") for each in project["dependencies"]]
-    optional = [component(each, "optional") for each in sorted({each for names in extras.values() for each in names})]
+    optional = [component(each, "optional") for each in sorted(for_users)]
     own = PURL.format(name="attnviz", version=version)
     return json.dumps(
         {

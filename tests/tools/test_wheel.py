@@ -98,6 +98,9 @@ def test_the_wheel_holds_the_package_alone_and_says_what_it_needs(built: Path) -
     required = {each["name"] for each in bill["components"] if each["scope"] == "required"}
     assert all(f"Requires-Dist: {name}" in metadata for name in required)
     assert {"torch", "numpy", "safetensors"} <= required
+    optional = {each["name"] for each in bill["components"] if each["scope"] == "optional"}
+    assert {"transformers", "gguf", "textual", "soundfile", "python-pptx"} <= optional
+    assert not optional & {"pytest", "hatchling", "bertviz"}
     assert f"Version: {__version__}\n" in metadata
 
 
@@ -105,6 +108,7 @@ def test_the_citation_names_the_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors", "license"} <= set(citation)
     assert citation["version"] == __version__
+    assert f"version = {{{__version__}}}" in (ROOT / "docs" / "project.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", [*(ROOT / ".github").rglob("*.yml")], ids=lambda path: path.name)
