@@ -109,7 +109,7 @@ class GivenLabels:
         """Finds the text of each list of labels.
 
         Args:
-            tokens: the labels of the queries.
+            tokens: the labels of the queries; without ``context``, of the keys if they are as many, and no queries are.
             context: the labels of the keys of cross-attention, and of an encoder.
             calls: the calls that read the texts.
             has_decoder: True if ``tokens`` are those of a decoder, so that its encoder has ``context`` alone.
@@ -127,12 +127,22 @@ class GivenLabels:
         for call in sorted(calls if self.given else (), key=lambda call: call.site.kind == "cross"):
             for item in range(call.shape[0]):
                 self.axes.setdefault(call.text_number(item), []).extend(self._axes_of(call, item))
+        if self.given.keys() == {"tokens"} and not self._fits("tokens") and self._fits("context"):
+            self.given = {"context": self.given["tokens"]}  # as many as the keys, and not as the queries
         self.reordered: list[str] = []  # the names of the lists that are in another order than the texts
         self.kinds: dict[str, Sequence[int]] = {}  # the kinds of tokens that the labels of a name may belong to
         self.labels = {name: self._labels_of_texts(name) for name in self.given}
         self.tokens_of_axes: dict[tuple[object, ...], Tokens | None] = {}
         # The name and the text of all labels that tokens have, and how many queries without labels come before them
         self.used: dict[tuple[str, int], int] = {}
+
+    def _fits(self, name: str) -> bool:
+        """True if some tokens that labels of this name may belong to are as many as the labels in ``tokens``."""
+        given = self.given["tokens"]
+        axes = [axis for axes in self.axes.values() for axis in axes if name in axis.sources]
+        return isinstance(given, Sequence | Tokens) and any(
+            axis.kind_of(len(labels), ALL_KINDS) is not None for axis in axes for labels in _lists_of(given) or [given]
+        )
 
     def _axes_of(self, call: CapturedCall, item: int) -> list[_Axis]:
         """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""
