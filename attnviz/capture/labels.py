@@ -109,7 +109,8 @@ class GivenLabels:
         """Finds the text of each list of labels.
 
         Args:
-            tokens: the labels of the queries; without ``context``, of the keys if they are as many, and no queries are.
+            tokens: the labels of the queries; without ``context``, and without a decoder, those of the keys if they are
+                as many and no queries are.
             context: the labels of the keys of cross-attention, and of an encoder.
             calls: the calls that read the texts.
             has_decoder: True if ``tokens`` are those of a decoder, so that its encoder has ``context`` alone.
@@ -127,8 +128,10 @@ class GivenLabels:
         for call in sorted(calls if self.given else (), key=lambda call: call.site.kind == "cross"):
             for item in range(call.shape[0]):
                 self.axes.setdefault(call.text_number(item), []).extend(self._axes_of(call, item))
-        if self.given.keys() == {"tokens"} and not self._fits("tokens") and self._fits("context"):
-            self.given = {"context": self.given["tokens"]}  # as many as the keys, and not as the queries
+        fits_keys_alone = self.given.keys() == {"tokens"} and not self._fits("tokens") and self._fits("context")
+        if fits_keys_alone and not has_decoder:
+            self.given = {"context": self.given["tokens"]}
+        self.advice = "; give them as context, which fits" if fits_keys_alone and has_decoder else ""
         self.reordered: list[str] = []  # the names of the lists that are in another order than the texts
         self.kinds: dict[str, Sequence[int]] = {}  # the kinds of tokens that the labels of a name may belong to
         self.labels = {name: self._labels_of_texts(name) for name in self.given}
@@ -278,8 +281,9 @@ class GivenLabels:
                 if isinstance(labels, LabelsOfIds):
                     yield f"Without labels: {texts}, since the ids that the model read are unknown."
                 else:
-                    counts = or_list(sorted({int(axis.is_real.sum()) for axis in axes if name in axis.sources}))
-                    yield f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {counts} tokens."
+                    counts = sorted({int(axis.is_real.sum()) for axis in axes if name in axis.sources})
+                    tokens = f"{or_list(counts)} token{'' if counts == [1] else 's'}{self.advice}"
+                    yield f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {tokens}."
             prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
             if prefixed:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"

@@ -148,11 +148,13 @@ def report_of_heads(
     heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
     are_over_images = shows_images(heads, options)
     if are_over_images or options.look.drawn_style != "heatmap":
-        from attnviz.report.maps.rows import arcs_report, image_report
+        from attnviz.report.maps.rows import arcs_report, image_report, keys_of_patches, onlookers_report
         from attnviz.report.maps.text_rows import text_report
 
         if are_over_images:
             return image_report(recording, heads, options, notes)
+        if options.look.drawn_style == "text" and (keys := keys_of_patches(heads, options.look.query)):
+            return onlookers_report(recording, heads, options, keys)
         draw_rows = arcs_report if options.look.drawn_style == "arcs" else text_report
         return draw_rows(recording, heads, options, notes)
     if options.table is not None:

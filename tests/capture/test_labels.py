@@ -46,6 +46,9 @@ def labels(kind: Any, part: Any, queries: int, keys: int, **given: Any) -> list[
         (("self", "encoder", 3, 3), {"tokens": QUERIES}, [QUERIES, QUERIES]),
         (("self", "encoder", 3, 3), {"tokens": QUERIES, "has_decoder": True}, [("0", "1", "2")] * 2),
         (("cross", "cross", 2, 4), {"tokens": QUERIES, "context": KEYS}, [("0", "1"), KEYS]),
+        (("cross", "cross", 1, 4), {"tokens": KEYS}, [("0",), KEYS]),
+        (("cross", "cross", 4, 4), {"tokens": KEYS}, [KEYS, ("0", "1", "2", "3")]),
+        (("cross", "cross", 1, 2), {"tokens": KEYS}, [("0",), ("0", "1")]),
         (("self", "decoder", 3, 5), {"tokens": QUERIES}, [QUERIES, ("0", "1", *QUERIES)]),
         (("self", "encoder", 3, 4), {"tokens": QUERIES, "context": KEYS}, [QUERIES, KEYS]),
         (("self", "decoder", 3, 4), {"tokens": KEYS}, [KEYS[1:], KEYS]),
@@ -55,6 +58,33 @@ def labels(kind: Any, part: Any, queries: int, keys: int, **given: Any) -> list[
 )  # fmt: skip
 def test_labels_go_where_their_number_fits(call: Any, given: dict[str, Any], expected: list[tuple[str, ...]]) -> None:
     assert labels(*call, **given) == expected
+
+
+class Unet(nn.Module):
+    """Patches that look at each other, and at the words of a prompt, in modules that no decoder holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn1, self.attn2 = (nn.MultiheadAttention(WIDTH, 2, batch_first=True) for _ in range(2))
+
+    def forward(self, patches: Tensor, words: Tensor) -> Tensor:
+        patches = patches + self.attn1(patches, patches, patches)[0]
+        output: Tensor = self.attn2(patches, words, words)[0]
+        return output
+
+
+def test_patches_have_their_labels_in_self_attention_beside_cross_attention_without_a_decoder() -> None:
+    for given, of_patches, of_words in [
+        ({"tokens": KEYS, "context": QUERIES}, KEYS, QUERIES),
+        ({"tokens": KEYS}, KEYS, ("0", "1", "2")),
+        ({"tokens": QUERIES}, ("0", "1", "2", "3"), QUERIES),
+    ]:
+        module = Unet()
+        with attnviz.record(module, **given) as recording:
+            module(torch.randn(1, 4, WIDTH), torch.randn(1, 3, WIDTH))
+        found = [(maps.query_tokens.labels, maps.key_tokens.labels) for maps in recording.maps]
+        assert found == [(of_patches, of_patches), (of_patches, of_words)]
+        assert recording.remarks == ()
 
 
 class Reader(nn.Module):
@@ -155,6 +185,16 @@ def test_remarks_say_which_labels_are_not_used_and_how_many_would_fit() -> None:
     ]
     for given, remarks in cases:
         assert recorded(module, [batch], given).remarks == remarks
+
+
+def test_patches_given_as_tokens_of_a_detector_are_advised_as_its_context() -> None:
+    torch.manual_seed(0)
+    detector = nn.Transformer(WIDTH, 2, 1, 1, 16, batch_first=True)
+    with attnviz.record(detector, tokens=KEYS) as recording:
+        detector(torch.randn(1, 4, WIDTH), torch.randn(1, 1, WIDTH))
+    advice = "Not used: the labels in tokens of text 0: 4 labels for 1 token; give them as context, which fits."
+    assert advice in recording.remarks
+    assert all("0" in maps.key_tokens.labels for maps in recording.maps)
 
 
 def test_lists_of_several_passes_go_to_the_texts_of_their_length() -> None:

@@ -1,5 +1,6 @@
 """Turns a recording into a report of rows of weights: as arcs, or over the text or the image in which keys lie."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import mean_visible_key_counts
+from attnviz.maps.layer_maps import LayerMaps, mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.text import Text
@@ -194,6 +195,76 @@ def image_report(
         colored_panels,
         f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
         (drawing_remark, *band_remarks, *image_remarks, *scale_remarks(options.look)),
+    )
+
+
+def keys_of_patches(heads: list[ChosenHead], name: str | None) -> dict[LayerMaps, int] | None:
+    """Returns the key that a name stands for in the maps of all heads; ``None`` unless patches look at keys elsewhere.
+
+    No query has that name: the queries are patches, and the keys words, say.
+    """
+    keys = {}
+    for maps in {head.maps for head in heads}:
+        if name is None or not maps.query_tokens.image_indices or _place_or_none(maps.query_tokens, name) is not None:
+            return None
+        key = _place_or_none(maps.key_tokens, name, "key")
+        if key is None:
+            return None
+        keys[maps] = key
+    return keys
+
+
+def _place_or_none(tokens: Tokens, name: str, role: str = "query") -> int | None:
+    try:
+        return find_place(tokens, name, role)[0]
+    except AttnvizError:
+        return None
+
+
+def onlookers_report(
+    recording: Recording, heads: list[ChosenHead], options: ReportOptions, keys: Mapping[LayerMaps, int]
+) -> DrawnReport:
+    """Returns the report of how much each patch of an image looks at one key, such as a word, in every head."""
+    panels = [
+        _onlookers_panel(head, keys[head.maps], head_heading(recording, head), group_title(recording, head.maps), image)
+        for head in sorted(heads, key=lambda head: head.maps.item)  # the heads of a text beside each other
+        for image in head.maps.query_tokens.image_indices
+    ]
+    names = {f"{quoted_token(maps.key_tokens.labels[key])} ({key})" for maps, key in keys.items()}
+    subject, kind = " or ".join(sorted(names)), panel_image(panels[0]).kind
+    heads_text = heads_phrase(heads) if len(heads) > 1 else head_phrase(recording, heads[0])
+    means = "Colours show" if options.medium.has_colors else "Shades show"
+    remark = f"{means} how much each patch of the {kind} looks at {subject}: the weights of many queries, not of one."
+    return drawn(
+        "text",
+        recording,
+        options.look,
+        share_scales(panels, options.look),
+        f"What looks at {subject} in the {kind}, in {heads_text} of {model_name(recording)}"
+        f"{largest_key_clause(panels)}.",
+        (remark, *scale_remarks(options.look)),
+    )
+
+
+def _onlookers_panel(head: ChosenHead, key: int, heading: Heading, group: str, image: int) -> Panel:
+    """Returns the panel of the weights on one key over the image in which the queries have places, without colours."""
+    maps, queries, column = head.maps, head.queries, slice(key, key + 1)
+    count = queries.stop - queries.start
+    if maps.resolution(queries, column)[0] < count:
+        raise AttnvizError(
+            f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
+        )
+    overview = maps.overview((head.head,), count, 1, queries, column, maximum=False)
+    over_image = with_places_in(maps.query_tokens, image)
+    return Panel(
+        heading=heading,
+        values=overview.mean[0].T,
+        visible=overview.visible.T & (over_image.medium[queries] >= 0),
+        rows=token_axis("keys", maps.key_tokens, column, 1),
+        columns=token_axis("queries", over_image, queries, count, across=True),
+        quantity=quantity_of(maps, PERCENT),
+        scale=ColorScale(0, 1),
+        group=group,
     )
 
 

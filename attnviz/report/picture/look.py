@@ -110,7 +110,8 @@ class Look:
     query: Annotated[
         str | None,
         Option(
-            "Shade the text by what this token attends to; give the token, or its number as @4.",
+            "Shade the text by what this token attends to; give the token, or its number as @4. "
+            "A word that patches look at shades their picture.",
             inspector=False,
             brief="Shade the text by what this token attends to.",
         ),

@@ -42,7 +42,9 @@ def text_title(recording: Recording) -> str:
     texts = {maps.item: _source_of(maps.pooled_source) for maps in reversed(recording.maps)}
     items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
     lines = [" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items]
-    if all(isinstance(maps.key_tokens.canvas, Image) for maps in recording.maps):
+    if any(
+        isinstance(tokens.canvas, Image) for tokens in (recording.maps[0].key_tokens, recording.maps[0].query_tokens)
+    ):
         lines = list(dict.fromkeys(lines))  # every tile of an image has the image's title
     title = " · ".join(line for line in lines if line)
     return first_words(title, MAX_TITLE_CHARACTERS) or recording.model
@@ -275,14 +277,14 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
 
 
 def largest_key_clause(panels: Sequence[Panel]) -> str:
-    """Returns the end of a caption of shaded texts, panels of one row: the largest weight and its key; "" for none."""
+    """Returns the end of a caption of panels of one row: the largest weight and its key, or its query; "" for none."""
     found = None if any(panel.quantity is IMPLICIT_ATTENTION for panel in panels) else _largest_weight(panels)
     if found is None:
         return ""
     panel, _, column, noun, level = found
     head = f"{panel.heading.head}, " if len({panel.heading.head for panel in panels}) > 1 else ""
     key = f"{quoted_token(panel.columns.labels[column])} ({panel.columns.edges[column]})"
-    return f"; the largest {noun} is {level}, {head}to {key}"
+    return f"; the largest {noun} is {level}, {head}{'from' if panel.columns.name == 'queries' else 'to'} {key}"
 
 
 def _largest_weight(panels: Sequence[Panel]) -> tuple[Panel, int, int, str, str] | None:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -265,6 +266,27 @@ def test_a_query_is_named_by_its_label_its_number_or_a_pixel(query: str) -> None
     [panel] = image_report_of(recording, heads="0.0", query=query).panels
     np.testing.assert_allclose(panel.values[0], dense(recording).weights[0, 6], rtol=1e-6)
     assert query_box(panel) == (60, 40, 90, 80)
+
+
+def test_a_word_that_patches_look_at_is_drawn_over_their_picture_by_its_column() -> None:
+    random = np.random.default_rng(0)
+    weights = random.dirichlet([1.0] * 3, size=(2, 2, 6))  # (layers, heads, patches, words)
+    picture = attnviz.patches(np.zeros((40, 60, 3), dtype=np.uint8), grid=(2, 3))
+    words = attnviz.tokens(["a", "fox", "fox"])
+    recording = attnviz.from_arrays(weights=list(weights), query_tokens=picture, tokens=words)
+    report = image_report_of(recording, query="fox")
+    assert [panel.heading.head for panel in report.panels] == ["head 0.0", "head 0.1", "head 1.0", "head 1.1"]
+    columns = weights[:, :, :, 1].reshape(4, 6)
+    np.testing.assert_allclose([panel.values[0] for panel in report.panels], columns, rtol=1e-6)
+    assert report.panels[0].columns.places is not None
+    assert report.panels[0].columns.places.tolist() == picture.places.tolist()
+    strongest = f"r{columns.argmax() % 6 // 3}c{columns.argmax() % 3}"
+    assert report.caption.startswith("What looks at “fox” (1) in the image, in 4 heads of arrays; ")
+    assert f"from “{strongest}”" in report.caption
+    words_of_patch = image_report_of(recording, query="r1c2", heads="0.0")  # a patch is a query
+    np.testing.assert_allclose(words_of_patch.panels[0].values[0], weights[0, 0, 5], rtol=1e-6)
+    with pytest.raises(AttnvizError, match="no query 'cat' among the tokens"):
+        image_report_of(recording, query="cat")
 
 
 def test_refuses_a_pixel_that_the_model_does_not_read() -> None:
