@@ -6,7 +6,7 @@ layers, so it is kept from one layer to the next.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from attnviz.corpus.sums import offset_bin, position_bin
 from attnviz.corpus.token_classes import SURVEYED_NUMBERS, class_numbers_name
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.metrics import Metric
-from attnviz.metrics.query_grid import is_sequence
+from attnviz.metrics.query_grid import is_sequence, token_numbers
 from attnviz.text.tokens import Tokens
 
 MAX_CACHED_CELLS = 2**21  # grids of more texts x queries x keys are not kept for the next layer
@@ -106,7 +106,8 @@ class TextBatch:
             if name in class_masks:
                 numbers = class_masks[name]
             else:
-                numbers = [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
+                read = SURVEYED_NUMBERS.get(name, partial(token_numbers, name=name))
+                numbers = [read(tokens) for tokens in self.texts]
             self._cached_numbers[name] = self._padded(numbers)
         return self._cached_numbers[name]
 

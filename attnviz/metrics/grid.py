@@ -51,15 +51,15 @@ class Grid(ABC):
 
     @abstractmethod
     def query_numbers(self, name: str) -> Array:
-        """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(..., queries, 1)``."""
+        """Returns `token_numbers` of the queries' tokens, ``(..., queries, 1)``."""
 
     @abstractmethod
     def key_numbers(self, name: str) -> Array:
-        """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(..., 1, keys)``."""
+        """Returns `token_numbers` of the keys' tokens, ``(..., 1, keys)``."""
 
     @abstractmethod
     def all_key_numbers(self, name: str) -> Array:
-        """Returns a column of `TOKEN_NUMBERS` for all keys of the text, in this grid or not, ``(..., 1, all keys)``."""
+        """Returns `token_numbers` of all keys of the text, in this grid or not, ``(..., 1, all keys)``."""
 
     @abstractmethod
     def cells(self, is_counted: Array) -> Cells:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.patches import ImagePatches
 from attnviz.text.characters import SENTENCES
@@ -44,6 +45,16 @@ TOKEN_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
 }
 
 
+def token_numbers(tokens: Tokens, name: str) -> NDArray[Any]:
+    """Returns the column of `TOKEN_NUMBERS` with this name, or the numbers of the tokens' own groups, ``(tokens,)``."""
+    if name in TOKEN_NUMBERS:
+        return TOKEN_NUMBERS[name](tokens)
+    if name not in tokens.groups:
+        known = [*TOKEN_NUMBERS, *(group for group in tokens.groups if group not in TOKEN_NUMBERS)]
+        raise AttnvizError(f"the tokens have no numbers {name!r}; {choices(name, known)}")
+    return tokens.groups[name].numbers
+
+
 class NumberedTokens:
     """Tokens with the columns of `TOKEN_NUMBERS`, each computed once."""
 
@@ -60,9 +71,9 @@ class NumberedTokens:
         return ImagePatches.of(self.tokens)
 
     def column(self, name: str) -> NDArray[Any]:
-        """Returns the column of `TOKEN_NUMBERS` with this name, ``(tokens,)``."""
+        """Returns `token_numbers` of this name, ``(tokens,)``."""
         if name not in self._columns:
-            self._columns[name] = TOKEN_NUMBERS[name](self.tokens)
+            self._columns[name] = token_numbers(self.tokens, name)
         return self._columns[name]
 
 
@@ -264,15 +275,15 @@ class QueryGrid(Grid):
         return np.asarray(self.keys == np.argmax(self.visible_keys))[None]
 
     def query_numbers(self, name: str) -> NDArray[Any]:
-        """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(queries, 1)``."""
+        """Returns `token_numbers` of the queries' tokens, ``(queries, 1)``."""
         return self.query_tokens.column(name)[self.queries, None]
 
     def key_numbers(self, name: str) -> NDArray[Any]:
-        """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(1, keys)``."""
+        """Returns `token_numbers` of the keys' tokens, ``(1, keys)``."""
         return self.key_tokens.column(name)[None, self.keys]
 
     def all_key_numbers(self, name: str) -> NDArray[Any]:
-        """Returns a column of `TOKEN_NUMBERS` for all keys of the maps, ``(1, all keys)``."""
+        """Returns `token_numbers` of all keys of the maps, ``(1, all keys)``."""
         return self.key_tokens.column(name)[None]
 
     def cells(self, is_counted: NDArray[Any]) -> CountedCells:

@@ -80,6 +80,24 @@ def test_pooled_maps_keep_the_numbers_that_were_measured_at_capture(added: None)
         np.testing.assert_array_equal(values[own], values[built_in], err_msg=own)
 
 
+@pytest.mark.parametrize("engine", ["short", "long"])
+def test_a_metric_reads_the_groups_of_its_own_axis(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.metrics.row_blocks.is_long", lambda queries, keys: engine == "long")
+    club = [None, "red", "blue", "red", "blue"]
+    weights = np.random.default_rng(0).dirichlet([1.0] * 5, size=(2, 5))
+
+    @add_metric
+    def same_club(grid):  # type: ignore[no-untyped-def]
+        """weight on nodes of the same club"""
+        return (grid.query_numbers("club") >= 0) & (grid.key_numbers("club") == grid.query_numbers("club"))
+
+    recording = attnviz.from_arrays(weights=weights, tokens=attnviz.tokens("abcde", groups={"club": club}))
+    same = np.array([[a is not None and a == b for b in club] for a in club])
+    expected = (weights * same).sum(-1).mean(-1)
+    table = recording.head_table(sort="same-club", all=True)
+    np.testing.assert_allclose(table["same-club"], np.sort(expected)[::-1], rtol=1e-6)
+
+
 def test_kurtosis_of_rows_worked_by_hand(added: None) -> None:
     weights = np.array([[[0.7, 0.1, 0.1, 0.1, 0], [0.5, 0.5, 0, 0, 0]]])
     visible = np.array([[True] * 4 + [False], [True] * 5])
@@ -148,6 +166,10 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "numbers for cells": (
         returning(lambda grid: grid.visible * 1.0, "grid"),
         r"odd returned an array of float(32|64) of the shape .*; return True and False for each cell",
+    ),
+    "groups that no token has": (
+        returning(lambda grid: grid.key_numbers("clubs") >= 0, "grid"),
+        "the tokens have no numbers 'clubs'; choose ids, words, segments, special",
     ),
     "cells of other keys": (returning(lambda grid: grid.visible[..., 1:], "grid"), "odd returned an array of bool"),
 }  # fmt: skip
