@@ -146,7 +146,9 @@ def report_options(options: DrawOptions) -> ReportOptions:
         accepted_type, kind = TYPES.get(types[0], (object, ""))
         path_types = (PurePath,) if name in FILES else ()
         if not isinstance(value, (accepted_type, *types[1:], *path_types)):
-            raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}")
+            numbers = value if isinstance(value, list | tuple | range) else [value] if isinstance(value, int) else []
+            advice = f"; write {name}={','.join(map(str, numbers))!r}" if accepted_type is str and numbers else ""
+            raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}{advice}")
 
     def taken(*names: str) -> dict[str, Any]:
         """Takes the arguments with these names out of the caller's."""

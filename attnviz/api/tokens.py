@@ -11,7 +11,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of, image_source, open_image
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import NAMES
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import Tokens, labels_given
 
 
 def tokens(
@@ -47,7 +47,7 @@ def tokens(
         >>> recording.by("kind").maps[0].key_tokens.labels
         ('number', 'name')
     """
-    axis = Tokens.labelled(tuple(map(str, labels)), repeats=True)
+    axis = Tokens.labelled(labels_given(labels), repeats=True)
     count = len(axis)
     is_special = np.zeros(count, dtype=bool)
     for index in special:

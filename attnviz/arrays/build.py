@@ -98,7 +98,7 @@ class _ArrayCells:
 
 def _call_fields(text: ArrayText, queries: int, keys: int, labels: AxisLabels) -> dict[str, Any]:
     """Returns the fields of the maps of a text that tell what they are of."""
-    query_tokens, key_tokens = labels.of_axes(queries, keys)
+    query_tokens, key_tokens = labels.of_axes(queries, keys, text.array.shape)
     return {
         "layer": text.layer,
         "module": text.module,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import Tokens, labels_given
 
 CAUSAL = "causal"
 FORMS = "(heads, queries, keys), with layers before them, or a list or mapping of layers"
@@ -40,25 +40,27 @@ class AxisLabels:
         self.tokens, self.query_tokens = tokens, query_tokens
         self.tokens_of_axes: dict[tuple[str, int], Tokens] = {}
 
-    def of_axes(self, queries: int, keys: int) -> tuple[Tokens, Tokens]:
+    def of_axes(self, queries: int, keys: int, shape: tuple[int, ...]) -> tuple[Tokens, Tokens]:
         """Returns the tokens of the queries and of the keys; one object for both if they are the same tokens.
 
-        They are the same if there are as many queries as keys, and the queries have no labels.
+        They are the same if there are as many queries as keys, and the queries have no labels. ``shape`` is that of the
+        array, for messages.
         """
-        key_tokens = self._tokens("keys", self.tokens, keys)
+        key_tokens = self._tokens("keys", self.tokens, keys, shape)
         if self.query_tokens is None and queries == keys:
             return key_tokens, key_tokens
-        return self._tokens("queries", self.query_tokens, queries), key_tokens
+        return self._tokens("queries", self.query_tokens, queries, shape), key_tokens
 
-    def _tokens(self, axis: str, labels: Labels | Tokens | None, count: int) -> Tokens:
+    def _tokens(self, axis: str, labels: Labels | Tokens | None, count: int, shape: tuple[int, ...]) -> Tokens:
         """Returns the tokens of an axis, numbered if there are no labels; refuses another number of labels."""
         if (axis, count) not in self.tokens_of_axes:
             if labels is not None and len(labels) != count:
-                raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each")
+                advice = f"; the first axis of {shape} is read as heads" if len(labels) in shape else ""
+                raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each{advice}")
             if labels is None:
                 labels = Tokens.numbered(count)
             elif not isinstance(labels, Tokens):
-                labels = Tokens.labelled(tuple(map(str, labels)), repeats=True)
+                labels = Tokens.labelled(labels_given(labels), repeats=True)
             self.tokens_of_axes[axis, count] = labels
         return self.tokens_of_axes[axis, count]
 

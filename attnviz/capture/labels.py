@@ -15,7 +15,7 @@ from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.text.named_groups import GENERATED, with_generated_from
-from attnviz.text.tokens import Tokens, visible_label
+from attnviz.text.tokens import Tokens, labels_given
 
 TextLabels = Sequence[str] | Tokens
 
@@ -82,8 +82,7 @@ class _Axis:
         places = self.kinds[kind]
         has_label = np.isin(np.arange(len(self.ids)), places)
         if not isinstance(labels, Tokens):
-            names = [str(label) for label in labels]  # spaces are shown where they could be overlooked, at the ends
-            labels = Tokens.labelled(tuple(name if name == name.strip() else visible_label(name) for name in names))
+            labels = Tokens.labelled(labels_given(labels))
         labels = labels if len(labels) == len(places) else labels.first(len(places))
         if has_label.all():
             return labels, has_label

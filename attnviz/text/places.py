@@ -64,8 +64,12 @@ def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str
         return runs[0][-1], _run_remark(tokens, name, runs, role)
     names = dict.fromkeys([*re.findall(r"\w+", tokens.text), *map(_bare, tokens.labels)])
     suggestion = did_you_mean(name, list(names))
-    choose = f"{suggestion}{'Choose' if suggestion else 'choose'} a token, or a number from @0 to @{len(tokens) - 1}"
-    raise AttnvizError(f"no {role} {name!r} among the tokens; {choose}")
+    example = next((label for place, label in enumerate(tokens.labels) if label != str(place)), None)
+    if example is None:
+        raise AttnvizError(f"no {role} {name!r} among tokens without labels; choose 0 to {len(tokens) - 1}")
+    such = "" if suggestion or tokens.text else f" such as {example!r}"
+    choose = f"{suggestion}{'Choose' if suggestion else 'choose'} a token{such}, or a number from @0 to @"
+    raise AttnvizError(f"no {role} {name!r} among the tokens; {choose}{len(tokens) - 1}")
 
 
 def place_name(tokens: Tokens, index: int) -> str:

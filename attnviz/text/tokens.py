@@ -370,6 +370,12 @@ def visible_label(piece: str) -> str:
     return DOTTED_CIRCLE + characters if starts_combining else characters
 
 
+def labels_given(labels: Iterable[object]) -> tuple[str, ...]:
+    """Returns labels that a user gave, with signs for the white space at their ends, where it could be overlooked."""
+    names = map(str, labels)
+    return tuple(name if name == name.strip() else visible_label(name) for name in names)
+
+
 def refuse_long(text: str, tokenizer: str | None = None) -> None:
     """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens; a token takes about 400 bytes of memory."""
     if len(text) <= MAX_TOKENS:

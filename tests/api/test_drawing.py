@@ -239,7 +239,8 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
         (".csv", {"table": "all"}, "unknown table 'all'"),
         (".svg", {"by": 3}, "by needs text, not a value of type int"),
         (".svg", {"by": ["words"]}, "by needs text, not a value of type list"),
-        (".svg", {"dpi": "100"}, "dpi needs a number, not a value of type str"),
+        (".svg", {"layers": [0, 3]}, "layers needs text, not a value of type list; write layers='0,3'$"),
+        (".svg", {"dpi": "100"}, "dpi needs a number, not a value of type str$"),
     ],
 )
 def test_what_the_command_line_refuses_the_library_refuses(

@@ -84,6 +84,9 @@ def test_refusals_say_what_was_given_and_what_would_work(options: dict[str, Any]
 def test_spaces_of_strings_are_shown_at_their_ends_alone() -> None:
     attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.rand(1, 2, 8)
-    with attnviz.record(attention, tokens=["object 1", " the"]) as recording:
+    given, shown = ["object 1", " the"], ("object 1", "␣the")
+    with attnviz.record(attention, tokens=given) as recording:
         attention(x, x, x)
-    assert recording.maps[0].key_tokens.labels == ("object 1", "␣the")
+    assert recording.maps[0].key_tokens.labels == shown
+    assert attnviz.from_arrays(weights=np.eye(2), tokens=given).maps[0].key_tokens.labels == shown
+    assert attnviz.tokens(["t", " "]).labels == ("t", "␣")

@@ -158,6 +158,10 @@ def test_what_is_not_known_is_said() -> None:
         ({"weights": np.full((1, 2, 2), np.nan)}, "weights of head 0 are NaN at query 0, key 0"),
         ({"scores": np.full((1, 2, 2), np.inf)}, r"scores hold \+inf"),
         ({"weights": np.eye(2), "tokens": ["a"]}, "1 labels for 2 keys; give one for each"),
+        (
+            {"queries": np.ones((3, 4, 8)), "keys": np.ones((3, 2, 8)), "tokens": list("abc")},
+            r"3 labels for 2 keys; give one for each; the first axis of \(3, 4, 8\) is read as heads",
+        ),
         ({"weights": np.eye(2), "tokens": "ab"}, "tokens are one text"),
         ({"weights": np.eye(2), "mask": "window"}, "unknown mask 'window'; give 'causal'"),
         (

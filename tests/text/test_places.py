@@ -71,6 +71,18 @@ def test_a_near_word_is_proposed(tokens: Tokens, name: str, near: str) -> None:
     assert str(refusal.value) == f"no query {name!r} among the tokens; {near} a token, or a number from @0 to @8"
 
 
+@pytest.mark.parametrize(
+    ("labels", "advice"),
+    [
+        (("query 0", "query 1"), "among the tokens; choose a token such as 'query 0', or a number from @0 to @1"),
+        (("0", "1", "2"), "among tokens without labels; choose 0 to 2"),
+    ],
+)
+def test_labels_without_a_text_are_named_by_an_example(labels: tuple[str, ...], advice: str) -> None:
+    with pytest.raises(AttnvizError, match=f"no query 'object 9' {advice}$"):
+        find_place(Tokens.labelled(labels), "object 9")
+
+
 def test_a_remark_advises_what_finds_the_other_token() -> None:
     tokens = tokenize("one two 4 7 one")
     assert find_place(tokens, "one") == (4, f"“one” is also at 0; {option('query', '@0')} chooses the one at 0.")
