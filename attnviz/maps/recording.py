@@ -92,7 +92,7 @@ class Recording:
     def __repr__(self) -> str:
         calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]
         rest = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
-        return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest])
+        return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest, *self.remarks])
 
 
 def silence_remarks(

@@ -93,8 +93,9 @@ def test_refuses_a_recording_of_nothing() -> None:
 
 
 def test_a_recording_says_what_it_holds_without_its_numbers() -> None:
-    recording = Recording(maps=tuple(dense_maps(layer) for layer in range(20)), model="tiny")
-    first, second, *_, last = repr(recording).splitlines()
+    maps, remark = tuple(dense_maps(layer) for layer in range(20)), "Not used: the labels in tokens."
+    first, second, *_, last, said = repr(Recording(maps=maps, model="tiny", remarks=(remark,))).splitlines()
+    assert said == remark
     assert first == "Recording of tiny, in order of its layers:"
     assert second == "  DenseMaps(layer 0 in 'layers.0', cross-attention, text 0, heads 0-2, 5 queries x 7 keys)"
     assert last == "  … and 8 more"
