@@ -47,13 +47,14 @@ class Quantity:
         return replace(self, name=name)
 
     def text(self, value: float) -> str:
-        """Returns the value with its unit; a percentage that would be rounded to zero gets up to six decimals.
+        """Returns the value with its unit; a percentage below 1 has two decimals, or up to six if they are zeros.
 
         A value in times (×) has two significant digits.
         """
         if self.unit == TIMES:
             return f"{_rounded(value, 2)}{TIMES}"
-        candidates = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
+        counts = (2, 4, 6) if 0 < abs(value) < 0.01 else (0,)
+        candidates = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in counts)
         return next((text for text in candidates if float(text.rstrip("%"))), format(value, self.spec))
 
     def cell(self, value: float, decimals: int | None = None) -> str:

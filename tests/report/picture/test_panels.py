@@ -24,8 +24,8 @@ def test_numbers_too_large_for_a_cell_are_written_as_powers() -> None:
 
 
 def test_small_share_is_written_with_digits_enough_to_be_told_from_none() -> None:
-    assert [PERCENT.text(share) for share in (0, 0.004, 0.00003, 2e-8, 1e-12)] == [
-        "0%", "0.40%", "0.0030%", "0.000002%", "0%"
+    assert [PERCENT.text(share) for share in (0, 0.01, 0.0064, 0.004, 0.00003, 2e-8, 1e-12)] == [
+        "0%", "1%", "0.64%", "0.40%", "0.0030%", "0.000002%", "0%"
     ]  # fmt: skip
 
 
