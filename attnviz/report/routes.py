@@ -95,11 +95,12 @@ def route_graph(routes: Routes) -> RouteGraph | None:
         first, *others = [text.replace(UNBROKEN, " ") for text in texts] or [""]
         table = [(name, *cells, first), *(("", *[""] * len(cells), text) for text in others), *table]
     table.append(("embedding", *(f"{routes.stream[0][token]:+.1f}" for token in columns), ""))
-    count = "1 edge:" if len(drawn) == 1 else f"{len(drawn)} edges:"
     held = sum(abs(edge.adds) for edge in drawn) / (sum(abs(edge.adds) for edge in routes.edges) or 1.0) * routes.kept
+    count = "1 edge carries" if len(drawn) == 1 else f"{len(drawn)} edges carry"
     header = ("layer", *labels.values(), "what enters there")
     return RouteGraph(
-        title=f"routes: each token's stream after a layer, and what enters there; {count} {held:.0%} of all moves",
+        title="routes: what a token's stream carries to the logit after a layer, and what enters there; "
+        f"{count} {held:.0%} of all that heads move",
         columns=tuple(labels.values()),
         rows=tuple(number_ranges(routes.layers[row.layers]) for row in rows),
         lines=tuple(sorted(lines, key=lambda line: abs(line.strength))),
@@ -117,8 +118,11 @@ def route_sentences(routes: Routes) -> tuple[str, ...]:
         brought = ", ".join(
             f"{read.earlier.name} from {_quoted(routes, read.earlier.key)} {read.earlier.adds:+.2f}" for read in reads
         )
-        places = f"from {_quoted(routes, query)} at {_quoted(routes, key)}"
-        sentences.append(f"Head {name} looks {places}, score {reads[0].score:.2f}, by what is there: {brought}.")
+        start, end = _quoted(routes, query), _quoted(routes, key)
+        score = f"score {reads[0].score:.2f}"
+        sentences.append(
+            f"Head {name} looks from {start} at {end}, {score}; earlier moves to {end} add to it: {brought}."
+        )
     return tuple(sentences)
 
 

@@ -46,7 +46,7 @@ def why_report(
     sentences, remarks = why_sentences(why), why_remarks(why)
     title = options.look.title or " ".join(why.title.split()) or why.model
     if recording is not None:
-        return answered_page(recording, options, WhyAnswer(why, sentences), remarks)
+        return answered_page(recording, options, WhyAnswer(why, sentences, leading=len(_doubts(why)) + 1), remarks)
     summary = _part_list(why, options)
     caption = " ".join(sentences)
     if not options.medium.draws_maps:
@@ -73,18 +73,12 @@ def why_sentences(why: Why) -> tuple[str, ...]:
     Where contributions and losses disagree, the first sentence says so.
     """
     target = why.target
-    added = {"heads": [part.adds for part in why.leading_heads], "source": [each.adds for each in why.leading_sources]}
-    doubts = [
-        _doubt(why, check)
-        for check in why.checks
-        if not check.exceeds_control and max(added[check.kind], default=0.0) >= LEAST_LOSS  # else nothing could be lost
-    ]
     shown = [each for each in why.candidates if each.probability >= LEAST_PROBABILITY or each is why.candidates[0]]
-    likely, *others = [f"{quoted_token(each.label)} {each.probability:.0%}" for each in shown]
+    likely, *others = [f"{quoted_token(each.label)} {_percent(each.probability)}" for each in shown]
     then = f", then {', '.join(others)}" if others else ""
     prediction = f"After {numbered_token(why.tokens, why.position)} {why.model} predicts {likely}{then}."
     if target.token != why.candidates[0].token:
-        prediction += f" Explained is {quoted_token(target.label)}, {why.probability:.1%}."
+        prediction += f" Explained is {quoted_token(target.label)}, {_percent(why.probability)}."
 
     amounts = sorted(why.sums.items(), key=lambda item: -abs(item[1]))
     adding = ", ".join(f"{KIND_WORDS.get(kind, 'not attributed')} {amount:+.2f}" for kind, amount in amounts)
@@ -95,7 +89,7 @@ def why_sentences(why: Why) -> tuple[str, ...]:
         subject = f"The logit of {pair} that of {quoted_token(target.versus_label)}"
     total = f"{subject}: {adding}; the sum closes within {abs(why.residue):.0e}."
     return (
-        *doubts,
+        *_doubts(why),
         prediction,
         total,
         *_carrier_sentences(why),
@@ -104,21 +98,26 @@ def why_sentences(why: Why) -> tuple[str, ...]:
 
 
 def _carrier_sentences(why: Why) -> list[str]:
-    """Returns a sentence on the leading heads, by the token that each brings, and one on tokens through all heads."""
-    groups: dict[tuple[int, bool], list[LogitPart]] = {}
+    """Returns a sentence on the leading heads, by the tokens that each brings, and one on tokens through all heads."""
+    groups: dict[tuple[tuple[int, ...], bool], list[LogitPart]] = {}
     for part in why.leading_heads:
         if part.keys is not None:
-            groups.setdefault((int(np.argmax(part.keys)), part.is_cross), []).append(part)
+            largest, *others = np.argsort(-part.keys, kind="stable")[:MAX_NAMED_KEYS].tolist()
+            origin = (largest,) if part.keys[largest] >= part.adds / 2 else (largest, *others)
+            groups.setdefault((origin, part.is_cross), []).append(part)
     phrases = []
-    for (index, is_context), parts in groups.items():
+    for (origin, is_context), parts in groups.items():
         axis = why.context_tokens if is_context else why.tokens
         amounts = ", ".join(f"{part.adds:+.2f}" for part in parts)
-        if axis is None or index >= len(axis):
+        if axis is None or max(origin) >= len(axis):
             phrases.append(f"{_heads(parts)} {'add' if len(parts) > 1 else 'adds'} {amounts}")
             continue
-        is_copy = axis.ids[index] >= 0 and axis.ids[index] == why.target.token and not is_context
+        is_copy = len(origin) == 1 and axis.ids[origin[0]] == why.target.token >= 0 and not is_context
         verb = {True: "copy", False: "copies"} if is_copy else {True: "read", False: "reads"}
-        phrases.append(f"{_heads(parts)} {verb[len(parts) > 1]} {numbered_token(axis, index)}: {amounts}")
+        tokens = " and ".join(numbered_token(axis, index) for index in origin)
+        if any(sum(part.keys[index] for index in origin) < part.adds / 2 for part in parts if part.keys is not None):
+            tokens = tokens.replace(" and ", ", ") + " and others"
+        phrases.append(f"{_heads(parts)} {verb[len(parts) > 1]} {tokens}: {amounts}")
     sentences = []
     if phrases:
         first, *rest = phrases
@@ -149,7 +148,8 @@ def _check_sentence(why: Why, check: Check) -> str:
     target, change = quoted_token(why.target.label), ""
     if why.target.versus is None:
         measured = f"the log-probability of {target}"
-        change = f" ({why.probability:.0%} → {why.probability * np.exp(-check.lost):.0%})"
+        before, after = _percent(why.probability), _percent(why.probability * np.exp(-check.lost))
+        change = "" if before == after else f" ({before} → {after})"
     else:
         measured = f"the lead of {target} over {quoted_token(why.target.versus_label)}"
     measured = measured if check is why.checks[0] else "it"
@@ -165,15 +165,32 @@ def _check_sentence(why: Why, check: Check) -> str:
     return f"{sentence}; with {others} at random by {low if low == high else f'{low} to {high}'}."
 
 
+def _percent(probability: float) -> str:
+    if probability < 0.001:
+        return "<0.1%"
+    return f"{probability:.1%}" if probability < 0.01 else f"{probability:.0%}"
+
+
+def _doubts(why: Why) -> list[str]:
+    """Returns a sentence for each check that disagrees with the contribution of its parts."""
+    added = {"heads": [part.adds for part in why.leading_heads], "source": [each.adds for each in why.leading_sources]}
+    return [
+        _doubt(why, check)
+        for check in why.checks
+        if not check.exceeds_control and max(added[check.kind], default=0.0) >= LEAST_LOSS  # else nothing could be lost
+    ]
+
+
 def _doubt(why: Why, check: Check) -> str:
     """Returns the sentence that a contribution and its check disagree, or that other parts matter as much."""
     is_one, is_source = len(check.names) == 1, check.kind == "source"
     names = quoted_token(check.names[0]) if is_source else _listed_heads(check.names)
     names += f" and {len(check.names) - 1} more" if is_source and not is_one else ""
     action = f"{'hiding' if is_source else 'removing'} {'it' if is_one else 'them'}"
-    adds = f"{names} {'adds' if is_one else 'add'} most"
     if check.loses_nothing:
-        return f"Contributions and checks disagree: {adds}, but {action} loses nothing ({_nats(check.lost)} nats)."
+        change = f"gains {_nats(-check.lost)}" if check.lost <= -LEAST_LOSS else f"loses nothing ({_nats(check.lost)}"
+        change += " nats" if check.lost <= -LEAST_LOSS else " nats)"
+        return f"Contributions and checks disagree: {names} {'adds' if is_one else 'add'} most, but {action} {change}."
     largest = int(check.controls.argmax())
     axis = why.context_tokens if check.is_context else why.tokens
     other = "another choice"
@@ -182,8 +199,8 @@ def _doubt(why: Why, check: Check) -> str:
     elif check.drawn:
         other = f"removing {check.drawn[largest]}"
     return (
-        f"The prediction rests on more than that: {adds}, and {action} loses {_nats(check.lost)} nats, but {other}, "
-        f"drawn at random, {_nats(check.controls[largest])}."
+        f"The prediction rests on more than {names}: {'it adds' if is_one else 'they add'} most, and {action} loses "
+        f"{_nats(check.lost)} nats, but {other}, drawn at random, loses {_nats(check.controls[largest])}."
     )
 
 

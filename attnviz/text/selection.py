@@ -72,7 +72,7 @@ class Selection:
                 brief="Select heads: 0,2-3, or layer.head: 4.11,9.6.",
             ),
         ] = None,
-        queries: Annotated[str | None, Option("Select a range of queries, such as 10:40.")] = None,
+        queries: Annotated[str | None, Option("Select a query or a range, such as 12 or 10:40.")] = None,
         keys: Annotated[str | None, Option("Select a range of keys, such as :20.")] = None,
     ) -> Self:
         """Returns the selection that strings of the command line describe.
@@ -369,11 +369,14 @@ def _parse_layers(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _parse_span(text: str | None, name: str) -> Span:
-    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end. Without a text, both are open."""
+    """Returns start and stop of a range such as ``10:40``, or a number; ``None`` for an open end, as without a text."""
     if text is None:
         return None, None
+    if re.fullmatch(r"-?\d{1,12}", text.strip(), re.ASCII):
+        start = int(text)
+        return start, start + 1 or None
     match = re.fullmatch(r"(-?\d{1,12})?\s*:\s*(-?\d{1,12})?", text.strip(), re.ASCII)
     if match is None:
-        raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; write 10:40 or :20 (counted from 0)")
+        raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; write 5, 10:40 or :20 (counted from 0)")
     start, stop = (int(end) if end else None for end in match.groups())
     return start, stop

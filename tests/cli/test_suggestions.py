@@ -145,7 +145,7 @@ WRONG = {
     "show Life --heads a": "is not a list of numbers; write one such as 0-3,7",
     "show Life --heads 0.1,2": "write 4.11,9.6 (layer.head) or 0-3,7",
     "show Life --layers 4": "no layer 4; there is only 0",
-    "show Life --queries 5": "is not a range of tokens; write 10:40 or :20",
+    "show Life --queries 5-9": "is not a range of tokens; write 5, 10:40 or :20",
     "show Life --queries 4:9": "there are 1; use 0:1",
     "show Life --query none": "none",
     "explain Life --head 0-3": "is not one head; give 1 or 0.1 (layer.head)",
@@ -455,7 +455,7 @@ ADVISED = {
     ),
     "why 'a b a' --token zzz": ("no token 'zzz' in the text", "why 'a b a' --token b"),
     "why 'a b a' --token b --versus b": ("give another token to compare with", "why 'a b a' --token b --versus a"),
-    "why 'a b a' --queries 9": ("write 10:40 or :20", "why 'a b a' --queries :2"),
+    "why 'a b a' --queries 1-2": ("write 5, 10:40 or :20", "why 'a b a' --queries 2"),
     "why run.safetensors": ("is untrained", "why 'a b a'"),
     "heads 'a b a b' --effects run.safetensors": (
         "'run.safetensors' holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote",

@@ -47,8 +47,10 @@ def test_induction_is_read_from_two_rows_and_two_sentences(found: Routes) -> Non
         ("embedding", "+1.0", "+19.3", "-0.9", ""),
     )
     assert route_sentences(found) == (
-        "Head 1.0 looks from “cat” (6) at “sat” (3), score 13.86, by what is there: 0.0 from “cat” (2) +14.50.",
-        "Head 1.1 looks from “cat” (6) at “sat” (3), score 13.46, by what is there: 0.0 from “cat” (2) +14.93.",
+        "Head 1.0 looks from “cat” (6) at “sat” (3), score 13.86; earlier moves to “sat” (3) add to it: 0.0 from "
+        "“cat” (2) +14.50.",
+        "Head 1.1 looks from “cat” (6) at “sat” (3), score 13.46; earlier moves to “sat” (3) add to it: 0.0 from "
+        "“cat” (2) +14.93.",
     )
     [moved] = [line for line in graph.lines if line.row == 1 and line.start != line.end]
     assert (moved.start, moved.end, moved.text) == (1, 2, "1.0, 1.1 +20.2")
@@ -83,7 +85,7 @@ def test_the_largest_edges_are_drawn_and_what_enters_besides_is_as_large() -> No
     texts = " ".join(row[-1] for row in graph.table.rows)
     assert texts.count("3.") == MAX_EDGES
     assert [source.text for source in graph.sources] == ["MLP +14.9"]  # of layers 0-2 together
-    assert "20 edges: 83%" in graph.title
+    assert "20 edges carry 83% of all that heads move" in graph.title
 
 
 def test_no_graph_is_drawn_if_no_edge_is_large() -> None:

@@ -79,6 +79,12 @@ def test_sentences_say_prediction_sum_carriers_and_losses() -> None:
     unlikely = replace(WHY, probability=0.001, target=replace(WHY.target, token=2, label="cat"))
     assert why_sentences(unlikely)[0].endswith("“dog” 10%. Explained is “cat”, 0.1%.")
     assert why_sentences(unlikely)[2].startswith("Heads 0.0 and 0.1 read “mat” (1)")
+    rarer = replace(unlikely, probability=0.0001)
+    assert why_sentences(rarer)[0].endswith("Explained is “cat”, <0.1%.")
+    assert "falls by 2.00 nats; with" in why_sentences(rarer)[4]  # from <0.1% to <0.1%
+    few, many = replace(WHY.target, parts=(head(0, 0, 1, 2, 0, 2),)), replace(WHY.target, parts=(head(0, 0, *[1] * 9),))
+    assert why_sentences(replace(WHY, target=few))[2] == "Head 0.0 reads “mat” (1) and “the” (3): +5.00 of 6.00."
+    assert why_sentences(replace(WHY, target=many))[2] == "Head 0.0 reads “a” (0), “mat” (1) and others: +9.00 of 6.00."
 
 
 @pytest.mark.parametrize(
@@ -90,9 +96,13 @@ def test_sentences_say_prediction_sum_carriers_and_losses() -> None:
             "nats).",
         ),
         (
+            Check("source", ("mat",), -1.0, np.array([0.2]), ("0",), source=1),
+            "Contributions and checks disagree: “mat” adds most, but hiding it gains 1.00 nats.",
+        ),
+        (
             Check("source", ("mat",), 0.5, np.array([0.2, 0.9]), ("0", "2"), source=1),
-            "The prediction rests on more than that: “mat” adds most, and hiding it loses 0.50 nats, but hiding “on” "
-            "(2), drawn at random, 0.90.",
+            "The prediction rests on more than “mat”: it adds most, and hiding it loses 0.50 nats, but hiding “on” "
+            "(2), drawn at random, loses 0.90.",
         ),
     ],
 )

@@ -26,8 +26,10 @@ def test_plain_heads_are_chosen_in_every_layer() -> None:
     assert Selection.parse(heads="0,2").heads_of(5) == (0, 2)
 
 
-@pytest.mark.parametrize(("text", "span"), [("10:40", (10, 40)), (":20", (None, 20)), ("-5:", (-5, None))])
-def test_spans_may_leave_out_either_end(text: str, span: tuple[int | None, int | None]) -> None:
+@pytest.mark.parametrize(
+    ("text", "span"), [("10:40", (10, 40)), (":20", (None, 20)), ("-5:", (-5, None)), ("3", (3, 4)), ("-1", (-1, None))]
+)
+def test_spans_may_leave_out_either_end_or_name_one_token(text: str, span: tuple[int | None, int | None]) -> None:
     assert Selection.parse(queries=text).queries == span
 
 
@@ -37,9 +39,9 @@ def test_refuses_what_is_no_list_of_numbers(text: str) -> None:
         Selection.parse(layers=text)
 
 
-@pytest.mark.parametrize("text", ["3", "a:b", "1:2:3", ""])
+@pytest.mark.parametrize("text", ["3-4", "a:b", "1:2:3", ""])
 def test_refuses_what_is_no_range(text: str) -> None:
-    with pytest.raises(AttnvizError, match="; write 10:40 or :20"):
+    with pytest.raises(AttnvizError, match="; write 5, 10:40 or :20"):
         Selection.parse(keys=text)
 
 

@@ -81,7 +81,12 @@ def opening(
         if report.answered is not None:
             names = _names_of_heads(report.answered, report.heads)
             sentences = (_linked(sentence, names) for sentence in report.answered.sentences)
-            answer = " ".join(_sentence(phrases, "answer why-answer") for phrases in sentences)
+            answer = "".join(
+                _sentence(
+                    phrases, "answer why-answer" if number < report.answered.leading else "answer why-answer more"
+                )
+                for number, phrases in enumerate(sentences)
+            )
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": escape(report.title),

@@ -218,6 +218,7 @@ class WhyAnswer:
     why: "Why | None"
     sentences: tuple[str, ...]  # the most important first
     units: "UnitEffects | None" = None
+    leading: int = 1  # sentences that stand out
 
 
 @final
