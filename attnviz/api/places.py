@@ -1,8 +1,9 @@
 """Says by hand which part of a picture or sound each token stands for, for a module that `attnviz.record` records."""
 
 import math
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def patches(
         >>> tokens.labels[:3], tokens.places[2].tolist()  # left, top, right and bottom in pixels
         (('[CLS]', 'r0c0', 'r0c1'), [32, 0, 64, 32])
     """
-    _refuse_negative(extra=extra, after=after)
+    _refuse_uncounted(extra=extra, after=after)
     given = list(image) if isinstance(image, (list, tuple)) else [image]
     if not given:
         raise AttnvizError("there is no image; give a path, a PIL image, an array, or a list of them")
@@ -63,9 +64,11 @@ def patches(
 def _lattice(grid: tuple[int, int], size: tuple[int, int], box: tuple[float, float, float, float] | None) -> IntArray:
     """Returns the rectangles of a grid, row by row, ``(patches, 4)``, in whole pixels of a picture of this size."""
     try:
-        rows, columns = (int(count) for count in grid)
+        rows, columns = map(index, grid)
     except (TypeError, ValueError):
-        raise AttnvizError(f"grid is {grid!r}; give the numbers of rows and columns, such as grid=(14, 14)") from None
+        raise AttnvizError(
+            f"grid is {grid!r}; give the whole numbers of rows and columns, such as grid=(14, 14)"
+        ) from None
     width, height = size
     left, top, right, bottom = box or (0, 0, width, height)
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
@@ -115,7 +118,7 @@ def frames(
         >>> tokens.labels, tokens.places[1].tolist()  # in samples; without samples, in milliseconds
         (('0.25s', '0.75s', '1.25s', '1.75s'), [500, 1000])
     """
-    _refuse_negative(extra=extra, after=after)
+    _refuse_uncounted(extra=extra, after=after, count=count)
     heard = _sound(sound, rate)
     if count < 1 or (step is not None and not 0 < step < math.inf):
         raise AttnvizError(
@@ -128,11 +131,11 @@ def frames(
     return frame_tokens(heard, np.stack([whole_edges[:-1], whole_edges[1:]], axis=1), extra, after)
 
 
-def _refuse_negative(**counts: int) -> None:
-    """Raises AttnvizError if one of these numbers is negative."""
+def _refuse_uncounted(**counts: int) -> None:
+    """Raises AttnvizError if one of these numbers of tokens is no whole number from 0."""
     for name, count in counts.items():
-        if count < 0:
-            raise AttnvizError(f"{name} is {count}; give the number of tokens without a place, from 0")
+        if not isinstance(count, SupportsIndex) or index(count) < 0:
+            raise AttnvizError(f"{name} is {count!r}; give a whole number of tokens, from 0")
 
 
 def _sound(sound: Any, rate: int | None) -> Sound:

@@ -15,7 +15,7 @@ from typing import Any
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.reading import open_file
 
-ADDRESS = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w*))?", re.DOTALL)
+ADDRESS = re.compile(r"(?P<file>.+?\.py)(:(?P<name>.*))?", re.DOTALL)
 _modules: dict[str, ModuleType] = {}  # by path; each file runs once
 
 
@@ -30,7 +30,7 @@ def own_function(option_name: str, address: str) -> Callable[..., Any]:
     What the file prints goes to standard error. An error of the file is raised unchanged; see `own_traceback`.
     """
     match = ADDRESS.fullmatch(address)
-    if match is None or not match["name"]:
+    if match is None or not (match["name"] or "").isidentifier():
         file = "mine.py" if match is None else match["file"]
         form = option(option_name, f"{file}:FUNCTION")
         raise AttnvizError(f"{option(option_name, address)} names no function of a Python file; write {form}")

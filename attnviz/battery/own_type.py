@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.battery.probed_model import Probe, ProbedModel
 from attnviz.battery.probes import TypeTest
+from attnviz.metrics.own_metric import KINDS
 
 CONTROL = "control:"  # begins the line of a docstring that says what the controls are
 
@@ -26,6 +27,15 @@ class OwnType:
     """
 
     function: Callable[[ProbedModel], Iterable[Any]]
+
+    def __post_init__(self) -> None:
+        """Raises AttnvizError if the function is a metric."""
+        first_name = next(iter(inspect.signature(self.function).parameters), "")
+        if first_name in KINDS:
+            raise AttnvizError(
+                f"{self.function.__name__} takes {first_name}, as a metric does, and {option('types')} needs a "
+                "function of a model, which yields texts with the cells of a type; give one, or leave it out"
+            )
 
     @property
     def name(self) -> str:

@@ -453,7 +453,9 @@ def why(
     """Explain what a prediction rests on, or with --by each sentence, and check it by removal."""
     from attnviz.cli.runs import effects_of_units, explained, read_input
 
-    refuse_output(output, "atlas")
+    refuse_output(output, "why")
+    if kind_of(output) != "page":
+        refuse_unread_of("a picture of changes, whose colours are centred on 0", kind_of(output), TYPED.get())
     is_own_choice = settings.model != ModelSettings.model or "model" in TYPED.get()
     settings = settings if is_own_choice else replace(settings, model="trained")
     options = fit_options(ReportOptions(all=all, look=look), output)

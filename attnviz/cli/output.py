@@ -31,7 +31,7 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
     """
     from attnviz.render.formats import FORMATS
 
-    suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"] + [*others]
+    suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes == "picture"] + [*others]
     if output.file is not None:
         refuse_suffix(output.file, suffixes, writes)
     if output.suffix not in others and medium(output) not in suffixes:

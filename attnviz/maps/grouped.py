@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
-from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.maps.derived import SourceMaps
 from attnviz.maps.group_sums import GroupSums, sum_cells
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps, unknown_cells_error
@@ -167,8 +167,8 @@ def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
         for name in dict.fromkeys((*NAMES, *stored_names))
         if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
     ]
-    choices = or_list([*present_names, "a pattern such as '^Chapter .*'"])
-    raise AttnvizError(f"{option('by', grouping.units)} matches nothing in the text; choose {choices}")
+    advice = choices(grouping.units, [*present_names, "a pattern such as '^Chapter .*'"])
+    raise AttnvizError(f"{option('by', grouping.units)} matches nothing in the text; {advice}")
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:

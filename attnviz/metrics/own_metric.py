@@ -77,7 +77,9 @@ def metric_of(function: Callable[..., Any]) -> Metric:
     parameters = list(inspect.signature(function).parameters.values())
     parameter = parameters[0].name if parameters else ""
     if parameter not in KINDS:
-        raise AttnvizError(f"{written_name} takes {parameter or 'nothing'}; its first parameter is {or_list(KINDS)}")
+        raise AttnvizError(
+            f"the first parameter of {written_name} is {parameter or 'missing'}; name it {or_list(KINDS)}"
+        )
     field, checked = KINDS[parameter]
     declared: dict[str, Any] = {"unit": "share" if parameter == "grid" else ""}
     for declaration in parameters[1:]:
@@ -176,7 +178,7 @@ def _refuse_range(function: Callable[..., Any], unit: str, numbers: Array) -> No
 def _described(value: Any) -> str:
     """Returns the dtype and shape of an array, or the type of another value, in words."""
     if not hasattr(value, "dtype"):
-        return f"a {type(value).__name__}"
+        return f"a value of type {type(value).__name__}"
     return f"an array of {str(value.dtype).removeprefix('torch.')} of the shape {tuple(value.shape)}"
 
 

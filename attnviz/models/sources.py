@@ -179,7 +179,8 @@ def refuse_unused_names(names: Iterable[str], model: str, row: SourceRow | None 
             media = "sounds" if row is SOUNDS else "images"
             raise AttnvizError(f"{option(unused_name)} does not apply to {media}; leave it out")
         models = or_list(row.title for row in SOURCES if unused_name in row.settings)
-        raise AttnvizError(f"{option(unused_name)} does not apply to {option('model', model)}; use it with {models}")
+        taker = "the default model" if model == ModelSettings.model else option("model", model)
+        raise AttnvizError(f"{option(unused_name)} does not apply to {taker}; use it with {models}")
 
 
 def allow_own_model(address: str) -> None:
@@ -210,9 +211,9 @@ def own_model(settings: ModelSettings) -> "LiveModel":
 @cache
 def _built_model(address: str) -> "LiveModel":
     """Runs a function of the user's file that builds a model, once."""
+    build = own_function("model", address)
     from torch import nn
 
-    build = own_function("model", address)
     for parameter in signature(build).parameters.values():
         is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
         if parameter.default is Parameter.empty and not is_rest:

@@ -67,10 +67,12 @@ def test_frames_divide_the_sound_or_follow_by_their_step(arguments: Any, labels:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: attnviz.patches(PHOTO, grid=14), r"grid is 14; give the numbers of rows and columns"),  # type: ignore[arg-type]
+        (lambda: attnviz.patches(PHOTO, grid=14), r"grid is 14; give the whole numbers of rows and columns"),  # type: ignore[arg-type]
         (lambda: attnviz.patches(PHOTO, grid=(0, 3)), r"a grid of 0 x 3 patches does not fit into 96 x 64 pixels"),
         (lambda: attnviz.patches(PHOTO, grid=(2, 97)), r"2 x 97 patches does not fit"),
-        (lambda: attnviz.patches(PHOTO, grid=(2, 2), extra=-1), r"extra is -1; give the number of tokens"),
+        (lambda: attnviz.patches(PHOTO, grid=(2, 2), extra=-1), r"extra is -1; give a whole number of tokens"),
+        (lambda: attnviz.patches(PHOTO, grid=(2, 2), after=1.5), r"after is 1.5; give a whole number"),  # type: ignore[arg-type]
+        (lambda: attnviz.patches(PHOTO, grid=(2.5, 2)), r"grid is \(2.5, 2\); give the whole numbers"),  # type: ignore[arg-type]
         (lambda: attnviz.patches(PHOTO, grid=(2, 2), box=(0, 0, 97, 64)), r"is no part of an image of 96 x 64 pixels"),
         (lambda: attnviz.patches([], grid=(2, 2)), r"there is no image"),
         (lambda: attnviz.frames(-1.0, 3), r"a sound of -1.0 seconds is impossible"),

@@ -204,9 +204,24 @@ WRONG = {
     "show Life --heads 0,0": "--heads '0,0' names 0 more than once; write 0",
     "show Life --heads 0.1,0.1": "--heads '0.1,0.1' names 0.1 more than once; write 0.1",
     "show Life --layers 0-2,1": "--layers '0-2,1' names 1 more than once; write 0-2",
-    "show Life --generate 3": "--generate does not apply to --model seeded",
+    "show Life --generate 3": "--generate does not apply to the default model; use it with",
     "show Life --model ./gone": "no folder './gone'",
     "show Life --style arcs": "-o arcs.svg",
+    "show Life --model mine.py": "--model mine.py names no function of a Python file; write --model mine.py:FUNCTION",
+    "show Life --model mine.py::build": "names no function of a Python file",
+    "show Life --model mine:build": "FILE.py:FUNCTION or the folder",
+    "show Life --model absent_model.py:build": "there is no file 'absent_model.py'; give a Python file",
+    "show Life --model gone.gguf": "there is no file 'gone.gguf'; give the folder of a model, or a .gguf file",
+    "why Life --model ./gone": "no folder './gone'",
+    "why Life --model run2.safetensors": "there is no file 'run2.safetensors'",
+    "why Life -o x.gif": "use why.png",
+    "why 'a b a' --cmap magma": "--cmap has no effect in a picture of changes",
+    "why 'The king lives. The king' --heads 0.0": "choose where units look; add --by sentences, or leave them out",
+    "why 'a. b.' --by sentences --token a": "--token is about one token, and --by sentences about whole units",
+    "why Life --step softmax": "why takes no --step; attnviz explain does",
+    "why 'a b a' --tokn a": "did you mean --token?",
+    "heads 'a b c' --metric mine.py:build": "the first parameter of build is missing; name it rows, grid or columns",
+    "heads --types --model trained --metric mine.py:mass": "mass takes rows, as a metric does, and --types needs",
     "show Life --context Leben --causal": "leave it out",
     "show Life -- model trained": "-- ends the options, so 'model' is read as a text; write --model, without the space",
     "show Life --heads=0.0 ,0.1": "a list has no spaces; write --heads=0.0,0.1",
@@ -238,6 +253,7 @@ WRONG = {
     "show 'a cat. a cat' --style steps --causal --by turns": "--by turns needs a chat",
     "show gone.safetensors run.safetensors -o x.gif": "there is no file 'gone.safetensors'",
     "show Life --by texts": "--by texts matches nothing in the text; choose tokens, words, sentences, lines, ",
+    "show 'Life is short' --by wrods": "did you mean words? Choose tokens, words",
     "show Life --by Verse": "--by Verse matches nothing in the text; choose tokens, words,",
     "show Life --by '('": "--by '(' is not a regular expression",
     "show Life --by lines --style both": "--by lines joins tokens, and only tokens have scores; use",
@@ -489,6 +505,8 @@ TOLD_BY_THE_RUN = {
     "show 'a cat. a cat' --style steps",
     "show Life --by texts",
     "show Life --by Verse",
+    "show 'Life is short' --by wrods",
+    "heads --types --model trained --metric mine.py:mass",
     "show Life --dtype float16 --set scale=1e9",
     "show 'a b c' --sort induction",
     "show Life --set num-heads=40 --set embed-dim=80 --style arcs -o x.svg",
@@ -517,6 +535,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "x.npz", a=np.ones(3))
     (folder / "binary.txt").write_bytes(b"\x00\x01\x02")
     (folder / "latin.txt").write_bytes("café".encode("latin-1"))
+    (folder / "mine.py").write_text(
+        "def build():\n    return 1\n\n\ndef mass(rows):\n    return rows\n", encoding="utf-8"
+    )
     (folder / "empty.txt").write_bytes(b"\n\n")
     for name in ("folder", "model"):
         (folder / name).mkdir()
@@ -616,7 +637,8 @@ def remedies(line: str, said: str) -> list[str]:
         found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
     for name in re.findall(r"did you mean (\S+)\?", said):
         wrong = re.search(
-            r"(?:no option|no setting|no command|unknown [\w -]+?|no sample|no model|no file) '?(\S+?)'?(?:;| in )",
+            r"(?:no option|no setting|no command|unknown [\w -]+?|no sample|no model|no file|--by) '?(\S+?)'?"
+            r"(?:;| in | matches )",
             said,
         )
         assert wrong is not None, said

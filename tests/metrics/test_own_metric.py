@@ -153,8 +153,11 @@ def returning(value: Any, parameter: str = "rows", **defaults: Any) -> Callable[
 
 SHARE = {"unit": "share"}
 WRONG: dict[str, tuple[Callable[..., Any], str]] = {
-    "nothing": (returning(None), r"odd returned a NoneType; return real numbers of the shape \(heads, queries\) = \("),
-    "one number": (returning(1.0), "odd returned a float; return real numbers"),
+    "nothing": (
+        returning(None),
+        r"odd returned a value of type NoneType; return real numbers of the shape \(heads, queries\) = \(",
+    ),
+    "one number": (returning(1.0), "odd returned a value of type float; return real numbers"),
     "a number for each cell": (returning(lambda rows: rows.key_weights), r"odd returned an array of float(32|64) of "),
     "complex": (returning(lambda rows: rows.entropy * 1j), "odd returned an array of complex"),
     "a share above 1": (
@@ -236,14 +239,14 @@ def odd_of_pairs() -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("function", "match"),
     [
-        (returning(0, "weights"), "odd takes weights; its first parameter is rows, grid or columns"),
-        (returning(0, ""), "odd takes nothing"),
+        (returning(0, "weights"), "the first parameter of odd is weights; name it rows, grid or columns"),
+        (returning(0, ""), "the first parameter of odd is missing"),
         (returning(0, units="bits"), "odd has a parameter 'units'; did you mean unit"),
         (returning(0, unit="percent"), 'odd has the unit \'percent\'; choose share, bits, nats, tokens or ""'),
         (returning(0, unit=3), "odd has a parameter 'unit' whose default is no text"),
         (returning(0, needs="selfattention"), "odd needs 'selfattention'; did you mean self-attention"),
         (returning(0, only_seeing="yes"), "whose default is no True or False"),
-        (np.sum, "sum takes a;"),
+        (np.sum, "the first parameter of sum is a;"),
         (partial(returning(0)), "a partial has no name, which a metric needs; give a function"),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ def test_name_of_no_built_in_source_is_a_hugging_face_model() -> None:
 
 def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() -> None:
     names = ", ".join(row.name for row in BUILT_IN)
-    message = f"no folder './nope'; choose {names} or the folder, .gguf file or hub name of a model"
+    message = f"no folder './nope'; choose {names}, FILE.py:FUNCTION or the folder, .gguf file or hub name of a model"
     with pytest.raises(AttnvizError, match=re.escape(message)):
         open_reader(ModelSettings(model="./nope")).record(Example("text"), Selection())
 
@@ -41,7 +41,7 @@ def test_model_that_takes_one_text_at_a_time_is_refused_before_it_is_looked_for(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"pair": "b"}, "pair does not apply to model='seeded'; use it with a Hugging Face model"),
+        ({"pair": "b"}, "pair does not apply to the default model; use it with a Hugging Face model"),
         (
             {"model": "trained", "num_heads": 2},
             "num_heads does not apply to model='trained'; use it with the seeded model",

@@ -57,8 +57,10 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
         raise AttnvizError(f"{name!r} holds weights alone; {advice}")
     if path is None and given.exists():
         raise AttnvizError(f"{name!r} is no model; give {option('model')} a folder, a .gguf file or a name on the hub")
+    if path is None and given.suffix in (".gguf", ".safetensors"):
+        raise AttnvizError(f"there is no file {name!r}; give the folder of a model, or a .gguf file")
     if path is None and not HUB_NAME.fullmatch(name):
-        choices = or_list([*built_in, "the folder, .gguf file or hub name of a model"])
+        choices = or_list([*built_in, "FILE.py:FUNCTION", "the folder, .gguf file or hub name of a model"])
         raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if path is None:

@@ -262,6 +262,9 @@ class Reader(ABC):
                 model wrote tokens, the one before the last of these.
             checks: false to leave the checks out.
         """
+        from attnviz.text.selection import Selection
+
+        self.refuse_absent(Selection())  # an absent model, before torch is imported
         import numpy as np
 
         from attnviz.effects.prediction import Prediction
