@@ -13,7 +13,7 @@ attnviz_menu = {
     "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech own-model "
     "live replay arrays defaults",
     "Reference": "reference/command-line reference/python models data gallery glossary",
-    "Explanation": "explanation length notes architecture project",
+    "Explanation": "explanation length architecture project",
 }
 exclude_patterns = ["cards/*"]
 myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]

@@ -225,7 +225,8 @@ def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not
     assert max(scaled) - min(scaled) < 0.1 < unscaled[0] - unscaled[2]
 
 
-NOTES = (Path(__file__).parents[2] / "docs" / "notes.md").read_text(encoding="utf-8")
+NOTES = Path(__file__).with_name("notes.md").read_text(encoding="utf-8")
+COURSE = Path(__file__).parents[2] / "docs" / "tutorials" / "course.md"
 SHORTHANDS = dict(re.findall(r'^(\w+)="(.*)"$', NOTES, re.MULTILINE))
 
 
@@ -255,8 +256,8 @@ def test_every_test_that_the_document_names_is_there() -> None:
         assert any(f'"{row}": (' in text or not row for text in named), (test, row)
 
 
-def test_the_documents_python_runs() -> None:
-    [code] = re.findall(r"```python\n(.*?)```", NOTES, re.DOTALL)
+def test_the_python_of_the_tutorial_runs() -> None:
+    [code] = re.findall(r"```python\n(.*?)```", COURSE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     assert names["call"].folded_weights.shape == (6, 5, 5)
