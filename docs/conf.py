@@ -10,9 +10,9 @@ extensions += [f"tools.docs.{name}" for name in ("live", "menu", "flags", "types
 attnviz_menu = {
     "Tutorials": "tutorials/first-look tutorials/induction tutorials/why tutorials/figures-and-slides "
     "tutorials/server tutorials/corpus tutorials/course tutorials/conversations tutorials/protein",
-    "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech own-model "
+    "How to": "show models heads matters survey battery compare-and-explain figures page browse vision speech own-model "
     "live replay arrays defaults",
-    "Reference": "reference/command-line reference/python models data gallery glossary",
+    "Reference": "reference/command-line reference/python checked-models data gallery glossary",
     "Explanation": "explanation length architecture project",
 }
 exclude_patterns = ["cards/*"]

@@ -1,4 +1,4 @@
-"""Tries every architecture of the installed transformers, built small, and writes the table of docs/models.md.
+"""Tries every architecture of the installed transformers, built small, and writes the table of docs/checked-models.md.
 
 ``python -m tools.sweep`` takes all of them, ``… bert vit`` these, ``… --part 2/5`` the second fifth; ``--only eager``
 one implementation of attention. Each is recorded as it is built, in its eager path, in flex attention and in a kernel
@@ -51,7 +51,7 @@ ROWS = {
     ABLATION: "ablation of each head",
     LOGITS: "parts of a logit",
 }
-DOCUMENT = Path(__file__).parents[1] / "docs" / "models.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "checked-models.md"
 BEGIN, END = "<!-- written by python -m tools.sweep --table -->", "<!-- end of the sweep -->"
 MAX_NAMED, MAX_REASONS = 12, 60  # architectures of a reason, and reasons, in the table
 CALLS: Counter[str] = Counter()
@@ -493,7 +493,11 @@ def table(lines: dict[str, dict[str, Any]]) -> str:
             column = word if word in known else "not" if word.startswith(("not ", "no ")) else "look"
             counts[column] += 1
             if column in ("refused", "look") or (column == "not" and name == DEFAULT):
-                reasons["not run" if column == "not" else word, plain_reason(detail, kind)].append(kind)
+                reason = plain_reason(detail, kind)
+                if column == "not":
+                    is_told = reason.startswith(("needs the package", "more than"))
+                    word, reason = "not run", reason if is_told else "its small configuration could not be built or called"
+                reasons[word, reason].append(kind)
         if counts:
             cells = [counts[column] for column in ("exact", "exact, some left out", "refused", "not", "look")]
             rows.append(f"| {words} | {' | '.join(map(str, cells))} |")
