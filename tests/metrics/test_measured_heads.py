@@ -233,8 +233,8 @@ def test_table_says_what_its_columns_mean() -> None:
 def test_document_lists_every_metric_and_every_pattern() -> None:
     text = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
     for metric in METRICS.values():
-        assert f"| `{metric.name}` | {metric.unit} |" in text
-        assert f"| {metric.meaning} | {metric.reason} |" in text
+        assert f"| `{metric.name}` | {metric.unit}, " in text
+        assert f"| {metric.meaning}. Needs {metric.reason}. " in text
     for words in SHARE_PATTERNS.values():
         assert f"`{words}" in text
 
