@@ -496,7 +496,10 @@ def table(lines: dict[str, dict[str, Any]]) -> str:
                 reason = plain_reason(detail, kind)
                 if column == "not":
                     is_told = reason.startswith(("needs the package", "more than"))
-                    word, reason = "not run", reason if is_told else "its small configuration could not be built or called"
+                    word, reason = (
+                        "not run",
+                        reason if is_told else "its small configuration could not be built or called",
+                    )
                 reasons[word, reason].append(kind)
         if counts:
             cells = [counts[column] for column in ("exact", "exact, some left out", "refused", "not", "look")]

