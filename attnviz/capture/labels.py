@@ -141,10 +141,12 @@ class GivenLabels:
     def _fits(self, name: str) -> bool:
         """True if some tokens that labels of this name may belong to are as many as the labels in ``tokens``."""
         given = self.given["tokens"]
+        if isinstance(given, LabelsOfIds):
+            return False
+        lists = _lists_of(given)
+        counts = [len(given)] if lists is None else [len(labels) for labels in lists]
         axes = [axis for axes in self.axes.values() for axis in axes if name in axis.sources]
-        return isinstance(given, Sequence | Tokens) and any(
-            axis.kind_of(len(labels), ALL_KINDS) is not None for axis in axes for labels in _lists_of(given) or [given]
-        )
+        return any(axis.kind_of(count, ALL_KINDS) is not None for axis in axes for count in counts)
 
     def _axes_of(self, call: CapturedCall, item: int) -> list[_Axis]:
         """Returns the axis of the keys, with the queries in it; or those of queries and keys if these are others."""

@@ -6,7 +6,7 @@ layers, so it is kept from one layer to the next.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -106,8 +106,8 @@ class TextBatch:
             if name in class_masks:
                 numbers = class_masks[name]
             else:
-                read = SURVEYED_NUMBERS.get(name, partial(token_numbers, name=name))
-                numbers = [read(tokens) for tokens in self.texts]
+                surveyed = SURVEYED_NUMBERS.get(name)
+                numbers = [surveyed(tokens) if surveyed else token_numbers(tokens, name) for tokens in self.texts]
             self._cached_numbers[name] = self._padded(numbers)
         return self._cached_numbers[name]
 

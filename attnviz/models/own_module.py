@@ -96,9 +96,13 @@ class OwnModuleReader(Reader):
         self._arguments(given)  # an error of the function itself, before it reads pictures that nobody gave
         try:
             sizes = [picture.size for picture in pictures]
-            self._coordinates = measured_coordinates(lambda each: self._arguments(self._given(each)), sizes)
+            self._coordinates = measured_coordinates(lambda each: self._arguments(self._given(each)), sizes, pictures)
         except UnknownPlacesError as error:
             self._reason = str(error)
+        except Exception as error:  # of the function, on a picture that nobody gave
+            if is_out_of_memory(error):
+                raise
+            self._reason = f"the function for pictures fails on one of a single colour or a ramp: {error_line(error)}"
         lacks_axis = any(coordinates.lacks_texts for coordinates in self._coordinates.values())
         self._inputs = self._runnable(given, lacks_axis)
         title = ", ".join(source.name for source in sources)

@@ -74,11 +74,12 @@ class Unet(nn.Module):
 
 
 def test_patches_have_their_labels_in_self_attention_beside_cross_attention_without_a_decoder() -> None:
-    for given, of_patches, of_words in [
+    cases: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         ({"tokens": KEYS, "context": QUERIES}, KEYS, QUERIES),
         ({"tokens": KEYS}, KEYS, ("0", "1", "2")),
         ({"tokens": QUERIES}, ("0", "1", "2", "3"), QUERIES),
-    ]:
+    ]
+    for given, of_patches, of_words in cases:
         module = Unet()
         with attnviz.record(module, **given) as recording:
             module(torch.randn(1, 4, WIDTH), torch.randn(1, 3, WIDTH))

@@ -10,6 +10,7 @@ and thumbnails of several pictures, so that each number has a place of its own.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,6 +41,7 @@ SAME_NUMBERS = (
     "own mean"
 )
 WHITE = 255
+FAINT, MAX_MOVED = 0.25, 0.05  # the part of grey values over a picture; the largest difference, as a share of its side
 COLOUR_STEPS = 128
 LATTICE_AXES, FLAT_AXES = 3, 2  # colours, rows and columns; patches and their numbers
 MAX_NEIGHBOUR_STEP = 1.5  # of the usual distance of two columns: farther ones have a gap between them
@@ -77,15 +79,21 @@ class Coordinates:
 
 
 def measured_coordinates(
-    process: Callable[[Sequence["PillowImage"]], Mapping[str, Any]], sizes: Sequence[tuple[int, int]]
+    process: Callable[[Sequence["PillowImage"]], Mapping[str, Any]],
+    sizes: Sequence[tuple[int, int]],
+    shown: Sequence["PillowImage"] = (),
 ) -> dict[str, Coordinates]:
     """Measures where the numbers that a function computes from pictures of these sizes lie in them.
 
     *Grey values are coordinates*: the function reads one picture that grows brighter to the right, and one that grows
     brighter downwards, between those of black and white pictures. Costs three runs for each picture, and one.
+    Pictures that are ``shown`` must be read alike: with the same grey values faintly over them, in three runs more.
 
     Returns:
         The coordinates of each tensor, by name, that the pictures set.
+
+    Raises:
+        UnknownPlacesError: if what is read, or where, depends on what is in a picture.
     """
     from PIL import Image as Pillow
 
@@ -96,7 +104,7 @@ def measured_coordinates(
     black_pictures = [Pillow.new("RGB", size) for size in sizes]
     black = numbers(black_pictures)
     found: dict[str, Coordinates] = {}
-    largest: dict[str, Float64Array] = {}  # the contrast between white and black
+    contrasts: dict[str, Float64Array] = {}  # between white and black, the largest of all pictures
     for number, size in enumerate(sizes):
         runs = [
             numbers([*black_pictures[:number], picture, *black_pictures[number + 1 :]])
@@ -106,14 +114,34 @@ def measured_coordinates(
             if any(name not in run or run[name].shape != dark.shape for run in runs):
                 raise UnknownPlacesError(f"the shape of {name} depends on what is in the picture, not on its size")
             contrast = runs[0][name] - dark
-            is_inside = np.abs(contrast) > largest.setdefault(name, np.full(dark.shape, MIN_CONTRAST))
+            is_inside = np.abs(contrast) > np.abs(contrasts.setdefault(name, np.full(dark.shape, MIN_CONTRAST)))
             if not is_inside.any():
                 continue
             if name not in found:
                 found[name] = Coordinates(np.zeros(dark.shape), np.zeros(dark.shape), np.full(dark.shape, -1), sizes)
             for shares, run in ((found[name].across, runs[1]), (found[name].down, runs[2])):
                 shares[is_inside] = (run[name] - dark)[is_inside] / contrast[is_inside]
-            found[name].pictures[is_inside], largest[name][is_inside] = number, np.abs(contrast)[is_inside]
+            found[name].pictures[is_inside], contrasts[name][is_inside] = number, contrast[is_inside]
+    if not shown:
+        return found
+
+    # Patches that were chosen by what is in them lie elsewhere in a picture that is shown.
+    plain, across, down = (
+        numbers([Pillow.blend(picture, over(picture.size), FAINT) for picture in shown])
+        for over in (
+            partial(Pillow.new, "RGB"),
+            partial(grey_ramp, direction="across"),
+            partial(grey_ramp, direction="down"),
+        )
+    )
+    for name, coordinates in found.items():
+        if any(name not in run or run[name].shape != black[name].shape for run in (plain, across, down)):
+            raise UnknownPlacesError(f"the shape of {name} depends on what is in the picture, not on its size")
+        inside = coordinates.pictures >= 0
+        for shares, run in ((coordinates.across, across), (coordinates.down, down)):
+            moved = (run[name] - plain[name])[inside] / (FAINT * contrasts[name][inside])
+            if np.median(np.abs(moved - shares[inside])) > MAX_MOVED:
+                raise UnknownPlacesError(f"which part of the picture {name} holds depends on what is in it")
     return found
 
 

@@ -532,8 +532,37 @@ MODULES = {
     "PVT": Case(lambda: stack(attention=SpatialReduction), batch_of, PATCHES, Axis((2, 3))),
     "a robot's policy": self_attention(Policy, cameras_of, Axis(before=1, pictures=2), pictures=2, layers=1),
 }
+
+
 # what cannot be known, and why
+def tiles_by_contrast(image: Any) -> Tensor:
+    """The tiles of a picture, those with most contrast first, as a slide's are chosen."""
+    pixels = batch_of(image)
+    tiles = pixels.unfold(2, 16, 16).unfold(3, 16, 16)
+    order = (-tiles.std((0, 1, 4, 5))).flatten().argsort(stable=True)
+    mosaic: Tensor = tiles.flatten(2, 3)[:, :, order].reshape(tiles.shape).permute(0, 1, 2, 4, 3, 5)
+    return mosaic.reshape(pixels.shape)
+
+
+def tissue(image: Any) -> Tensor:
+    """A picture that is not empty."""
+    pixels = batch_of(image)
+    if pixels.std() < 0.01:
+        raise ValueError("no tile has any tissue")
+    return pixels
+
+
 UNKNOWN = {
     "tokens of all patches": (MixedTokens, batch_of, "each pixel belongs to several tokens"),
+    "tiles in the order of their contrast": (
+        lambda: stack(1),
+        tiles_by_contrast,
+        "which part of the picture input holds depends on what is in it",
+    ),
+    "a function that reads no empty picture": (
+        lambda: stack(1),
+        tissue,
+        "fails on one of a single colour or a ramp: no t",
+    ),
     "scaled by its own mean": (lambda: stack(1), z_scored, "gives the same numbers for a black and for a white one"),
 }
