@@ -104,12 +104,12 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         report = replace(report, remarks=(way_back, *report.remarks))
     if options.look.notes is None or isinstance(report, ExactNumbers):
         return report
-    from attnviz.report.maps.story import chapters
+    from attnviz.report.maps.story import with_story
 
     def draw(some_options: ReportOptions) -> DrawnReport | ExactNumbers:
         return report_of_heads(recording, some_options, original)
 
-    return replace(report, story=chapters(recording, options, draw))
+    return with_story(report, recording, options, draw)
 
 
 def answered_page(

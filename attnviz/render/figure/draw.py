@@ -17,7 +17,7 @@ from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
 from attnviz.render.figure.media import draw_image, draw_sound, draw_strip, images_content, sounds_content
-from attnviz.render.figure.page import AXIS_NAME_POINTS, LABEL_PADDING, Page, arrange_tokens
+from attnviz.render.figure.page import AXIS_NAME_POINTS, IMAGE_SIZES, LABEL_PADDING, Page, arrange_tokens
 from attnviz.render.figure.picture import (
     THEME_COLORS,
     Theme,
@@ -28,7 +28,7 @@ from attnviz.render.figure.picture import (
     with_readable_texts,
 )
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, Ruler, choose_fonts
-from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
+from attnviz.report.picture.colors import import_matplotlib, ink_on
 from attnviz.report.picture.look import Look, refuse_pixels
 from attnviz.report.picture.report import DrawnReport, Report, SurveyedHeads
 
@@ -42,6 +42,7 @@ SVG_SAMPLING = b"image-rendering:crisp-edges;image-rendering:pixelated"  # would
 SCREEN_DPI = 96
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
+OUTLINE_POINTS = 1.2  # width of the line around marked cells
 BELOW_BOXES = 0.5  # the order of lines, which words with a box cover
 MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8  # of a line between tokens of `UNSCALED_TOKEN_POINTS`
 TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
@@ -172,7 +173,8 @@ def _figure(picture: DrawnReport, is_vector: bool) -> "OwnFigure":
                     case Text():
                         return _draw_page(arrange_text(picture, ruler), look)
                     case Image():
-                        page, draw_panel = arrange_tokens(picture, images_content, ruler), draw_image
+                        draw_panel = draw_image
+                        page = arrange_tokens(picture, images_content, ruler, token_sizes=IMAGE_SIZES)
                     case Sound():
                         page, draw_panel = arrange_tokens(picture, sounds_content, ruler), draw_sound
                     case unknown:
@@ -218,7 +220,7 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
             bar.points,
         )
         is_flat = bar_box.width > bar_box.height
-        bar_colors = colormap(bar.scale.colormap)
+        bar_colors = bar.scale.colors
         strip = bar_colors[None] if is_flat else bar_colors[::-1, None]  # the largest value is at the top
         axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
         value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
@@ -266,11 +268,21 @@ def _draw_maps(matplotlib_figure: "OwnFigure", page: Page, look: Look, is_vector
             axes.imshow(colors, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
         axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
         if panel.outline is not None:
+            # The line lies around the cells, which it would hide where they are thin.
             top, left, height, width = panel.outline
-            frame = Rectangle(
-                (left - 0.5, top - 0.5), width, height, fill=False, edgecolor=theme["mark"], linewidth=1.2
+            half_width, half_height = (
+                OUTLINE_POINTS / 2 / POINTS_PER_INCH * count / side
+                for count, side in ((columns, box.width), (rows, box.height))
             )
-            axes.add_patch(frame).set_clip_on(False)  # half of the line may lie outside the axes
+            frame = Rectangle(
+                (left - 0.5 - half_width, top - 0.5 - half_height),
+                width + 2 * half_width,
+                height + 2 * half_height,
+                fill=False,
+                edgecolor=theme["mark"],
+                linewidth=OUTLINE_POINTS,
+            )
+            axes.add_patch(frame).set_clip_on(False)  # the line may lie outside the axes
         if body.number_points:
             inks = ink_on(panel.scale.rgb(panel.levels)) / 255
             style: dict[str, Any] = {"fontsize": body.number_points, "ha": "center", "va": "center_baseline"}

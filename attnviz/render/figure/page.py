@@ -43,6 +43,7 @@ MAX_BARS = 3  # with more scales, titles of panels name the limits instead
 OWN_LOW, OWN_HIGH = "smallest", "largest"  # ends of the bar if each thumbnail has a scale of its own
 # Font sizes of tokens; the first at which the content fits is used.
 TOKEN_SIZES = (28.0, 24.0, 21.0, 18.0, 16.0, 14.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0)
+IMAGE_SIZES = (*TOKEN_SIZES, 3.0, 2.5, 2.0, 1.5, 1.0, 0.75, 0.5)  # for images, which have the size of these tokens
 MAX_DEFAULT_TOKEN_POINTS = 14.0  # if the content chooses the size of the page
 
 
@@ -273,6 +274,7 @@ def arrange_tokens(
     content: Callable[[DrawnReport, float, PageSize, Ruler], Content],
     ruler: Ruler,
     legend: Sequence[Bar] | None = None,
+    token_sizes: Sequence[float] = TOKEN_SIZES,
 ) -> Page:
     """Returns a page whose tokens have the largest font size at which their content fits."""
 
@@ -280,7 +282,7 @@ def arrange_tokens(
         chosen_size = picture.look.font_size
         largest = math.inf if area.is_fixed else MAX_DEFAULT_TOKEN_POINTS
         max_height = area.height if area.is_fixed else math.inf
-        sizes = (chosen_size,) if chosen_size else tuple(size * area.scale for size in TOKEN_SIZES if size <= largest)
+        sizes = (chosen_size,) if chosen_size else tuple(size * area.scale for size in token_sizes if size <= largest)
         for points in sizes:
             body = content(picture, points, area, ruler)
             if body.width <= area.width + ROUNDING_INCHES and body.height <= max_height:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, install, option
 from attnviz.base.printable import printable_line
+from attnviz.media.image import Image
 from attnviz.render.data import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
@@ -66,7 +67,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     elif not parts:  # on each slide as many heads as the look asks for, with all their panels
         count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
         starts = range(0, len(report.panels), count)
-        parts = [replace(report, panels=report.panels[start : start + count]) for start in starts]
+        parts = [] if report.overview is None else [report.overview]
+        parts += [replace(report, panels=report.panels[start : start + count]) for start in starts]
     if len(parts) > MAX_SLIDES:
         heads_option, per_slide_option = option("heads", "3.2,4.5"), option("per_slide", 16)
         raise AttnvizError(
@@ -90,9 +92,13 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
     properties.last_modified_by, properties.revision = "attnviz", 1
     _add_title_slide(deck, report)
+    said: tuple[str, ...] = ()
     for part_index, part in enumerate(parts):
-        has_remarks = part_index == 0 and not report.story  # other slides would repeat them
-        remarks = (source_line(part), *part.remarks) if has_remarks else (source_line(part),)
+        # A slide over an image names its query; what else the slide before said is not repeated.
+        is_over_image = isinstance(part.panels[0].columns.canvas, Image) and part.kind == "text"
+        repeated = {*part.checks, *(said if not is_over_image else set(said) - set(part.remarks[:1]))}
+        said = part.remarks
+        remarks = (source_line(part, with_text=False), *(remark for remark in said if remark not in repeated))
         _add_picture_slide(deck, part, remarks, note=report.story[part_index].text if report.story else "")
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)

@@ -149,7 +149,7 @@ def fit_screen(
             (advice, *map_remarks(colored_panels, options)),
             numbers=extent.numbers,
         )
-        for candidate in with_fewer_remarks(smaller_report, recording, options.medium.masked_look):
+        for candidate in with_fewer_remarks(smaller_report, options.medium.masked_look):
             if fits(candidate):
                 return candidate
     return candidate
@@ -173,7 +173,7 @@ def fit_first_heads(
         if shown_count < len(heads):
             advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
             report = replace(report, remarks=(advice, *report.remarks))
-        for candidate in with_fewer_remarks(report, recording, options.medium.masked_look):
+        for candidate in with_fewer_remarks(report, options.medium.masked_look):
             if fits(candidate):
                 return candidate
         reports.append(report)

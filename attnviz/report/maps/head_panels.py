@@ -48,6 +48,7 @@ def drawn(
         caption=caption,
         remarks=(*remarks, *recording_remarks(recording)),
         look=look,
+        checks=exactness_remarks(recording),
         **{"about": {"recording": origin(recording)}, **fields},
     )
 
@@ -58,13 +59,12 @@ def map_remarks(panels: Sequence[Panel], options: ReportOptions) -> tuple[str, .
     return (*mark_remarks(look.mark, panels), *panel_remarks(panels, masked_look), *scale_remarks(look, panels))
 
 
-def with_fewer_remarks(report: DrawnReport, recording: Recording, masked_look: str) -> Iterator[DrawnReport]:
+def with_fewer_remarks(report: DrawnReport, masked_look: str) -> Iterator[DrawnReport]:
     """Yields the report, then one without remarks on exact weights, then one also without those on masks and
     colours.
     """
     yield report
-    exactness = exactness_remarks(recording)
-    for omitted_remarks in (exactness, (*exactness, masked_remark(masked_look), LIFTED)):
+    for omitted_remarks in (report.checks, (*report.checks, masked_remark(masked_look), LIFTED)):
         yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted_remarks))
 
 

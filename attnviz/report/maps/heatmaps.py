@@ -89,7 +89,12 @@ def maps_report(
         return _heatmaps(recording, some_heads, options, notes)
 
     def draw_all() -> DrawnReport:
-        return _thumbnails(recording, ranking, options, summaries) if are_thumbnails else draw_maps(heads)
+        if are_thumbnails:
+            return _thumbnails(recording, ranking, options, summaries)
+        report = draw_maps(heads)
+        if not options.opens_with_overview(len(heads)):
+            return report
+        return replace(report, overview=_thumbnails(recording, ranking, options, summaries))
 
     # Where no screen must be fitted, maps in which the answer stands out still say more than thumbnails of all heads.
     fits_all = options.medium.fits is None and not (answering_heads and are_thumbnails)

@@ -16,7 +16,7 @@ from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions, limit_cells
-from attnviz.report.picture.overlays import MAX_OVERLAID, band_tops, panel_image
+from attnviz.report.picture.overlays import MAX_OVERLAID, band_tops, panel_image, with_scale_over_image
 from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, quantity_of, token_axis
 from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales
@@ -153,7 +153,7 @@ def image_report(
     ]
     if not options.medium.has_lines:
         panels = [replace(panel, inside=None) for panel in panels]
-    colored_panels = share_scales(panels, options.look)
+    colored_panels = with_scale_over_image(share_scales(panels, options.look))
     names = {
         MEAN_OF_ALL if query is None else f"{quoted_token(maps.query_tokens.labels[query])} ({query})"
         for maps, query in queries.items()
@@ -188,7 +188,7 @@ def image_report(
             else ()
         ),
     )
-    return drawn(
+    report = drawn(
         "text",
         recording,
         options.look,
@@ -196,6 +196,10 @@ def image_report(
         f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
         (drawing_remark, *band_remarks, *image_remarks, *scale_remarks(options.look)),
     )
+    if not options.opens_with_overview(len(panels)):
+        return report
+    named_panels = tuple(replace(panel, heading=replace(panel.heading, note="")) for panel in colored_panels)
+    return replace(report, overview=replace(report, panels=named_panels))
 
 
 def keys_of_patches(heads: list[ChosenHead], name: str | None) -> dict[LayerMaps, int] | None:
@@ -239,7 +243,7 @@ def onlookers_report(
         "text",
         recording,
         options.look,
-        share_scales(panels, options.look),
+        with_scale_over_image(share_scales(panels, options.look)),
         f"What looks at {subject} in the {kind}, in {heads_text} of {model_name(recording)}"
         f"{largest_key_clause(panels)}.",
         (remark, *scale_remarks(options.look)),

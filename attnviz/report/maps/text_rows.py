@@ -135,7 +135,7 @@ def row_report(
             (*(() if options.medium.has_lines else (advice,)), *scale_remarks(look), *pool_remarks(look, panels)),
             answer=row.text(singular(options.grouping.units)),
         )
-        for candidate in with_fewer_remarks(report, recording, options.medium.masked_look):
+        for candidate in with_fewer_remarks(report, options.medium.masked_look):
             if fits(candidate):
                 return candidate
     return candidate

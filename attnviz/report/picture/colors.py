@@ -26,6 +26,9 @@ SAMPLES = {  # evenly spaced colours, between which others are interpolated
 }
 NAN = (255, 0, 200)
 MIN_TICK_SHARE = 0.85  # smallest distance of two ticks, as a share of the distance of evenly spaced ones
+# Over an image, the share of ink in the colours of the smallest and of the largest value; the rest is its grey. On dark
+# paper a small value darkens the image, so that ink of large ones, which is light, stands out from it.
+OPACITIES, OPACITIES_ON_DARK_PAPER = (0.35, 0.8), (0.7, 0.9)
 LOG_RANGE = 1e-4  # where logarithmic steps begin, as a share of the largest value
 
 
@@ -42,6 +45,7 @@ class ColorScale:
     steps: Steps = "linear"  # ``linear``, ``sqrt`` or ``log``
     clipped: bool = False  # True if some drawn values lie above ``high``
     signed: bool = False  # True for changes: zero is in the middle of the scale, and the steps run outwards from it
+    grey: float | None = None  # the brightness of the image under the colours, 0 to 255; ``None`` for colours on paper
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -69,8 +73,22 @@ class ColorScale:
         """Returns the colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
         fraction = self.fraction(values)
         index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)  # a colormap has 256 colours
-        colors = np.asarray(colormap(self.colormap)[index])
+        colors = self.colors[index]
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
+
+    @property
+    def colors(self) -> ByteArray:
+        """256 colours along the scale, ``(256, 3)``: those of its colormap, or mixed with the grey under them."""
+        colors = np.asarray(colormap(self.colormap))
+        if self.grey is None:
+            return colors
+        opacities = self.opacity(np.linspace(0, 1, len(colors)))[:, None]
+        return np.rint(opacities * colors + (1 - opacities) * self.grey).astype(np.uint8)
+
+    def opacity(self, fraction: Float64Array) -> Float64Array:
+        """Returns the share of ink in colours over an image, for each position on the scale."""
+        low, high = OPACITIES_ON_DARK_PAPER if self.colormap.endswith(ON_DARK_PAPER) else OPACITIES
+        return low + (high - low) * fraction
 
     def on_paper(self, theme: str) -> "ColorScale":
         """Returns the scale with its colormap's variant for the paper of a theme."""

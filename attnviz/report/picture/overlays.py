@@ -1,7 +1,8 @@
 """Lays rows of weights over what their keys stand in: hues of heads on tokens, patches and outlines on an image."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +14,6 @@ from attnviz.report.picture.panels import Panel
 # Blue, orange, green and purple of Okabe and Ito 2008, which colour-blind readers tell apart.
 HUES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))
 MAX_OVERLAID = len(HUES)
-COLOR_SHARES = (0.35, 0.8)  # of the colours of the smallest and the largest weight; the rest is the image in grey
 Point = tuple[int, int]
 Segment = tuple[Point, Point]
 
@@ -44,6 +44,13 @@ def panel_image(panel: Panel) -> Image:
     return image
 
 
+def with_scale_over_image(panels: Iterable[Panel]) -> tuple[Panel, ...]:
+    """Returns panels whose scales have the colours that are seen over the commonest grey of the first one's image."""
+    colored_panels = tuple(panels)
+    grey = float(np.median(panel_image(colored_panels[0]).grey))
+    return tuple(replace(panel, scale=replace(panel.scale, grey=grey)) for panel in colored_panels)
+
+
 def band_tops(panel: Panel) -> list[int]:
     """Returns the row of pixels at which each band of a spectrogram begins, the highest first; empty without bands."""
     places = panel.columns.places
@@ -60,9 +67,8 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     if places is None:
         return np.repeat(grey, 3, axis=2).astype(np.uint8)
     levels = panel.levels[0]
-    positions = np.nan_to_num(panel.scale.fraction(levels), nan=1.0)
-    shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
-    colors = shares[:, None] * panel.scale.rgb(levels)
+    shares = panel.scale.opacity(np.nan_to_num(panel.scale.fraction(levels), nan=1.0))
+    colors = shares[:, None] * replace(panel.scale, grey=None).rgb(levels)
 
     visible = panel.visible[0]
     scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)

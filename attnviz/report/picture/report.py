@@ -190,6 +190,8 @@ class DrawnReport(_Described):
     results: "HeadFrame | None" = None  # the table of numbers behind an atlas
     source: str = ""  # in a figure, the line under the title that names the model
     routes: RouteGraph | None = None  # a graph under the panels of an answer, or ``None``
+    checks: tuple[str, ...] = ()  # those remarks that say how exact the numbers are, which a slide leaves to its notes
+    overview: "DrawnReport | None" = None  # all heads at once, before slides that have a few each
 
 
 class Results(Protocol):

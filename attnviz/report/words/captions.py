@@ -88,7 +88,7 @@ def _question(tokens: "Tokens") -> str:
     return ""
 
 
-def source_line(report: DrawnReport) -> str:
+def source_line(report: DrawnReport, *, with_text: bool = True) -> str:
     """Returns a sentence that names the model, and a second one with the text if the user's title replaces it.
 
     Returns "" if the report has no recording.
@@ -100,7 +100,7 @@ def source_line(report: DrawnReport) -> str:
     model = tower_phrase(source.get("settings", {}).get("tower", ""), str(source["model"]))
     model_text = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
     text_start = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
-    omits_text = not text_start or report.title in (text_start, model) or report.look.title is None
+    omits_text = not (with_text and text_start) or report.title in (text_start, model) or report.look.title is None
     return printable_line(f"Model: {model_text}." + ("" if omits_text else f" Text: {text_start}"))
 
 
@@ -168,11 +168,16 @@ def part_title(report: DrawnReport) -> str:
     headings = [panel.heading for panel in report.panels]
     if names_heads:
         headings = [replace(heading, aspect="") for heading in headings]
+    if report.kind == "thumbnails":  # whose titles are bare names of heads
+        headings = [replace(heading, noun=heading.noun or HEAD) for heading in headings]
     headings = list({heading.subject: heading for heading in headings}.values())
     if len(headings) > MAX_NAMED_PANELS:
         are_heads = names_heads or report.kind == "thumbnails" or all(heading.noun for heading in headings)
         noun = "heads" if are_heads and report.kind != "tables" else "panels"
-        return f"{len(headings)} {noun}, {headings[0].subject} to {headings[-1].subject}"
+        first, last = headings[0].subject, headings[-1].subject
+        if noun == "heads":
+            first, last = first.removeprefix(f"{HEAD} "), last.removeprefix(f"{HEAD} ")
+        return f"{len(headings)} {noun}, {first} to {last}"
     nouns, names = {heading.noun for heading in headings}, {heading.name for heading in headings}
     text = ", ".join(heading.subject for heading in headings)
     if len(headings) > 1 and len(nouns) == 1:  # what all begin with is written once: "text heads 0.1, 0.2"

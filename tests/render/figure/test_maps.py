@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
@@ -24,7 +25,7 @@ from attnviz.report.picture.panels import Axis, Panel
 from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.tables import MAX_ROWS, SHARE
-from attnviz.text.tokens import tokenize
+from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
 from tests.report.examples import drawn
 
@@ -166,6 +167,22 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
     assert placed.columns is not None
     assert len(placed.rows.texts) == len(placed.columns.texts) == 34
     assert placed.box.height > 0.55 * 7.5 / 2
+
+
+def test_the_line_around_a_thin_row_does_not_hide_it() -> None:
+    tokens = Tokens.numbered(200)
+    report = build_report(Recording(maps=(random_maps(tokens, heads=1),), model="a test"), options())
+    assert isinstance(report, DrawnReport)
+    [panel] = report.panels
+    drawing = figure(replace(report, panels=(replace(panel, marked=(150, None)),)))
+    axes = drawing.axes[0]
+    [frame] = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    pixels_of_line = frame.get_linewidth() * drawing.dpi / 72
+    (left, bottom), (right, top) = frame.get_window_extent().get_points()
+    row_top, row_bottom = axes.transData.transform([(0, 149.5), (0, 150.5)])[:, 1]
+    assert row_top - row_bottom < 2 * pixels_of_line
+    np.testing.assert_allclose([bottom, top], [row_bottom - pixels_of_line / 2, row_top + pixels_of_line / 2])
+    assert left < axes.bbox.x0 < axes.bbox.x1 < right
 
 
 def arranged_panels(*panels: Panel, **look: Any) -> tuple[PlacedPanel, ...]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pptx import Presentation
 from pptx.util import Inches
@@ -32,6 +33,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import QUERIES
 from tests.patience import PATIENCE
+from tests.report.image_examples import image_recording
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +90,29 @@ def test_deck_tells_the_notes_in_their_order(recording: Recording, tmp_path: Pat
     assert long.strip() in texts(told[1])
     assert [len(pictures(slide)) for slide in told] == [1, 1, 1]
     assert told[0].notes_slide.notes_text_frame.text.startswith("Look here.")
+
+
+def test_many_heads_are_shown_at_once_before_a_slide_for_each(recording: Recording) -> None:
+    picture = image_recording(layers=2)
+    for of_heads in (recording, picture):
+        _, overview, *heads = slides(deck(of_heads))
+        assert overview.shapes.title.text == "Heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2"
+        assert [slide.shapes.title.text[:8] for slide in heads] == [
+            f"Head {layer}.{head}" for layer, head in np.ndindex(2, 3)
+        ]
+    assert len(slides(deck(picture, per_slide=2))) == 1 + 3, "six heads on three slides need no overview"
+
+
+def test_accuracy_is_said_on_the_title_slide_and_in_notes_and_the_query_on_every_slide_over_an_image() -> None:
+    of_image = image_recording()
+    checked = replace(of_image, maps=tuple(replace(maps, fidelity=1e-6) for maps in of_image.maps))
+    title, *heads = slides(deck(checked, query="r0c1", title="My talk"))
+    assert "Checked: weights @ values" in texts(title)
+    for slide in heads:
+        assert "Checked" not in texts(slide)
+        assert "Checked: weights @ values" in slide.notes_slide.notes_text_frame.text
+        assert "Model: a ViT. Colours show what “r0c1” (2) looks at" in texts(slide)
+        assert "photo.png" not in texts(slide)
 
 
 def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:
@@ -238,7 +263,7 @@ def test_deck_that_cannot_be_is_refused(recording: Recording, options: dict[str,
 
 def test_more_slides_than_anyone_shows_are_refused(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.render.figure.slides.MAX_SLIDES", 5)
-    with pytest.raises(AttnvizError, match=r"6 slides are more than \d; choose heads with heads='3\.2,4\.5'"):
+    with pytest.raises(AttnvizError, match=r"7 slides are more than \d; choose heads with heads='3\.2,4\.5'"):
         deck(recording)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
 from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -15,6 +16,7 @@ from attnviz.report.picture.report import Chapter, DrawnReport
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
+from tests.report.image_examples import image_recording
 
 LABELS = ("the", "cat", "sat", "it", "purred")
 
@@ -43,6 +45,37 @@ def test_head_of_a_note_is_drawn_with_its_pair_outlined(recording: Recording, tm
     assert panel.outline == (3, 1, 1, 1)
     assert second.report.panels[0].title.startswith("head 0.1")
     assert second.report.panels[0].outline == (2, 0, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "heads", "said"),
+    [
+        ("#head=1.2&query=r0c1", "text", 1, "Colours show what “r0c1” (2) looks at, over the image in grey."),
+        ("#head=1.2", "text", 1, "Colours show what “[CLS]” (0) looks at, over the image in grey."),
+        ("#query=r0c1", "text", 6, "Colours show what “r0c1” (2) looks at, over the image in grey."),
+        ("#heads=1.2,0.0&together=mean&query=r0c1", "text", 1, "Each cell is the mean over the heads"),
+        ("#head=1.2&view=matrix&query=r0c1", "maps", 1, "Outlined: query “r0c1” (2)."),
+        ("#head=1.2&key=r0c1", "maps", 1, "Outlined: key “r0c1” (2)."),
+        ("#query=r0c1&key=r1c1&direction=from", "maps", 1, ""),
+    ],
+)
+def test_note_on_heads_over_an_image_is_drawn_over_it_and_names_its_token(
+    tmp_path: Path, place: str, kind: str, heads: int, said: str
+) -> None:
+    [chapter] = story_of(image_recording(layers=2), tmp_path, f"{place} Look.")
+    assert (chapter.report.kind, len(chapter.report.panels)) == (kind, heads)
+    assert chapter.report.remarks == () or chapter.report.remarks[0].startswith(said)
+    has_image = {isinstance(panel.columns.canvas, Image) and len(panel.values) == 1 for panel in chapter.report.panels}
+    assert has_image == {kind == "text"}
+
+
+def test_title_slide_of_notes_says_only_what_holds_for_all(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("#head=1.2&query=r0c1 Look.\n#head=0.1&query=r1c1 Here.\n")
+    report = build_report(image_recording(layers=2), ReportOptions(look=Look(notes=str(file))))
+    assert report.caption == "Attention of a ViT: 2 slides, one for each note."
+    assert "Without a place in the image: [CLS] (1 token)." in report.remarks
+    assert not any("looks at" in remark for remark in report.remarks)
 
 
 def test_view_of_a_note_is_kept(recording: Recording, tmp_path: Path) -> None:

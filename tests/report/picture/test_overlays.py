@@ -8,6 +8,7 @@ import pytest
 from attnviz.api.drawing import draw
 from attnviz.render.formats import options_for_medium
 from attnviz.report.build import build_report
+from attnviz.report.picture.colors import luminance
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import HUES, band_tops, mixed_hues, outline_segments, overlay_pixels, panel_image
@@ -49,6 +50,33 @@ def test_the_strong_patch_has_the_colour_of_its_weight_and_the_rest_of_the_image
     blue = pixels[..., 2] - pixels[..., 0]
     bright = np.argwhere(blue > 80)
     assert (bright.min(axis=0).tolist(), bright.max(axis=0).tolist()) == ([40, 30], [79, 59])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_legend_has_the_colours_that_are_seen_over_the_commonest_grey_and_they_can_be_told_apart(theme: str) -> None:
+    look = Look(color_scale="linear", theme=theme)
+    options = ReportOptions(selection=Selection.parse(heads="0.0"), look=look)
+    recording = image_recording()
+    report = build_report(recording, options_for_medium(options, ".png"))
+    assert isinstance(report, DrawnReport)
+    [panel] = report.panels
+    image, places = panel_image(panel), panel.columns.places
+    grey = int(np.median(image.grey))
+    assert panel.scale.grey == grey
+    assert places is not None
+
+    # Over an image of this grey alone, the smallest and the largest weight have the colours at the ends of the legend.
+    one_grey = replace(image, pixels=np.full_like(image.pixels, grey))
+    values = np.array([[0, 0, 0, 0, 0, panel.scale.high, 0]], dtype=np.float32)
+    pixels = overlay_pixels(
+        replace(panel, values=values, columns=replace(panel.columns, canvas=one_grey)), HEIGHT, WIDTH
+    )
+    low, high = pixels[10, 10].astype(int), pixels[60, 45].astype(int)
+    np.testing.assert_allclose([low, high], panel.scale.colors[[0, -1]], atol=1)
+    np.testing.assert_allclose(panel.scale.rgb([0.0, panel.scale.high]), panel.scale.colors[[0, -1]])
+    over_white = replace(panel.scale, grey=255.0).colors[[0, -1]]
+    brighter, darker = sorted(luminance(over_white).tolist(), reverse=True)
+    assert (brighter + 0.05) / (darker + 0.05) > 3, "the contrast of WCAG 2.1 for graphics"
 
 
 def test_lines_enclose_patches_and_do_not_part_them() -> None:

@@ -166,7 +166,7 @@ def test_parts_are_called_heads_only_if_they_are_and_counted_in_the_plural(recor
     report = report_of(recording)
     panels = [replace(report.panels[0], heading=Heading(f"0.{head}", "head")) for head in range(7)]
     rows = Axis("heads", ("0.1", "0.2"), (0, 1, 2))
-    assert part_title(replace(report, panels=tuple(panels))) == "7 heads, head 0.0 to head 0.6"
+    assert part_title(replace(report, panels=tuple(panels))) == "7 heads, 0.0 to 0.6"
     metrics = tuple(
         replace(panel, heading=Heading(f"metric {number}"), rows=rows) for number, panel in enumerate(panels)
     )

@@ -14,9 +14,14 @@ const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, ta
 const themeColors = {};
 const THEME_NAMES = ["paper", "card", "ink", "soft", "line", "accent", "accent-paper", "absent", "arc", "less", "more"];
 
+/** True if the colours of a palette are those for dark paper. @param {string} palette */
+export function isOnDarkPaper(palette) {
+  return isDark() && `${palette}-dark` in palettes;
+}
+
 /** @param {string} palette @param {number} shade */
 function shadeOf(palette, shade) {
-  const colors = (isDark() && palettes[`${palette}-dark`]) || palettes[palette];
+  const colors = palettes[isOnDarkPaper(palette) ? `${palette}-dark` : palette];
   return colors.subarray(3 * shade, 3 * shade + 3);
 }
 

@@ -1,7 +1,7 @@
 /** All heads over the images: what a token looks at in each, or what looks at it, on one colour scale. */
 
 import { openHead, pointTo } from "./actions.js";
-import { contextOf, cssOf, newCanvas } from "./colors.js";
+import { contextOf, cssOf, isOnDarkPaper, newCanvas } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
 import { canvasOf, drawGrid, headAt } from "./head_grid.js";
@@ -19,7 +19,8 @@ import { ABSENT } from "./values.js";
 /** @import { ThumbAbout } from "./head_grid.js" */
 
 const IMAGES_GAP = 0.04; // between two images of a head, of their height
-const OPACITY_RANGE = [0.35, 0.8]; // of the colours of the smallest and the largest weight, as in figures
+const OPACITIES = [0.35, 0.8]; // of the colours of the smallest and the largest weight, as in figures
+const OPACITIES_ON_DARK_PAPER = [0.7, 0.9];
 
 /** What stands in the grid. @type {{ lens: TokenLens | null, listens: boolean }} */
 const over = { lens: null, listens: false };
@@ -73,24 +74,25 @@ function paintAllOver(lens, numbers = lens.heads) {
 function paintOver(lens, canvas, row) {
   const { scale, tokens: { images = [] } } = lens;
   const line = lens.tokenLine(row);
+  const [low, high] = isOnDarkPaper(scale.palette) ? OPACITIES_ON_DARK_PAPER : OPACITIES;
   const widths = widthsOfImages(images);
   const whole = widths.reduce((sum, width) => sum + width + IMAGES_GAP, -IMAGES_GAP);
-  const high = Math.max(1, Math.round(((canvas.clientWidth || 1) * (window.devicePixelRatio || 1)) / whole));
-  [canvas.width, canvas.height] = [Math.round(whole * high), high];
+  const height = Math.max(1, Math.round(((canvas.clientWidth || 1) * (window.devicePixelRatio || 1)) / whole));
+  [canvas.width, canvas.height] = [Math.round(whole * height), height];
   let left = 0;
   images.forEach((image, place) => {
-    const part = newCanvas(Math.round(widths[place] * high), high);
+    const part = newCanvas(Math.round(widths[place] * height), height);
     paintImage(part, image, (token) => {
       const value = line ? line[token] : ABSENT;
       if (value === ABSENT || Number.isNaN(value)) return { color: "", opacity: 0 };
       const level = levelOf(value, scale, lens.seen(row, token));
       const strength = scale.change ? Math.abs(2 * fractionOf(level, scale) - 1) : fractionOf(level, scale);
-      return { color: cssOf(level, scale), opacity: OPACITY_RANGE[0] + (OPACITY_RANGE[1] - OPACITY_RANGE[0]) * strength };
+      return { color: cssOf(level, scale), opacity: low + (high - low) * strength };
     });
     const patch = lens.token === lens.tokens ? image.tokens.indexOf(lens.place) : -1;
     if (patch >= 0) framePatch(part, image, patch);
     contextOf(canvas).drawImage(part, left, 0);
-    left += part.width + IMAGES_GAP * high;
+    left += part.width + IMAGES_GAP * height;
   });
 }
 
