@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.effects.effect_table import Effects
-    from attnviz.models.reading.example import Prepared
-    from attnviz.models.reading.reader import Reader, Use
+    from attnviz.models.reading.example import Prepared, Use
+    from attnviz.models.reading.reader import Reader
 
 NAMED_REPLACEMENTS = ("zero", "mean")
 
@@ -105,7 +105,7 @@ def ablate(
         )
     if any(reading.live.model is not ablation.model for reading in readings):
         raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
-    if any((reading.model_settings, reading.use) != (settings, first.use) for reading in readings):
+    if any((reading.model_settings, reading.example.use) != (settings, first.example.use) for reading in readings):
         raise AttnvizError("the readings differ in medium, attention or generate; ablate over each kind by itself")
     if ablation.attention is not None or ablation.module is not None:
         raise AttnvizError("attention and module are chosen with the reading; give them to attnviz.reading instead")

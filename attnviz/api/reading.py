@@ -14,7 +14,6 @@ from attnviz.media.image import image_source, refuse_single_image
 from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 from attnviz.models.reading.captured import record_module
 from attnviz.models.reading.example import Example, Prepared
-from attnviz.models.reading.reader import PREDICTING
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
 from attnviz.text.selection import Selection
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from attnviz.effects.unit_effects import UnitEffects
     from attnviz.effects.why import Why
     from attnviz.models.reading.computation import Computation
-    from attnviz.models.reading.reader import Use
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -43,11 +41,6 @@ class Reading(DrawableRecording):
     example: Example
     model_settings: ModelSettings
 
-    @property
-    def use(self) -> "Use":
-        """The purpose of the reader that recorded it: maps of a text, of an image, or of both."""
-        return _use_of(self.example)
-
     def compute(self, layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer, as ``attnviz explain`` computes them.
 
@@ -55,7 +48,7 @@ class Reading(DrawableRecording):
             AttnvizError: if the layer does not exist or cannot be explained.
         """
         with self.live.unchanged():
-            return self.live.reader(self.model_settings, self.use).compute(self.example, layer)
+            return self.live.reader(self.model_settings, self.example.use).compute(self.example, layer)
 
     def why(
         self,
@@ -77,7 +70,7 @@ class Reading(DrawableRecording):
             AttnvizError: what ``attnviz.why`` refuses.
         """
         with self.live.unchanged():
-            reader = self.live.reader(self.model_settings, PREDICTING.get(self.use, self.use))
+            reader = self.live.reader(self.model_settings, self.example.predicting_use)
             return reader.why(self.example, token, versus, position, checks=checks)
 
     def why_units(self, by: str, *, layers: str | None = None, heads: str | None = None) -> "UnitEffects":
@@ -99,7 +92,7 @@ class Reading(DrawableRecording):
 
         selection = Selection.parse(layers=layers, heads=heads)
         with self.live.unchanged():
-            reader = self.live.reader(self.model_settings, PREDICTING.get(self.use, self.use))
+            reader = self.live.reader(self.model_settings, self.example.predicting_use)
             return unit_effects(reader, self.example, selection, by)[1]
 
 
@@ -207,18 +200,9 @@ def reading(
         layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
     )
     with live.unchanged():
-        recording = live.reader(settings, _use_of(example)).record(example, selection, values)
+        recording = live.reader(settings, example.use).record(example, selection, values)
     recorded_fields = {field.name: getattr(recording, field.name) for field in fields(Recording)}
     return Reading(**recorded_fields, live=live, example=example, model_settings=settings)
-
-
-def _use_of(example: Example) -> "Use":
-    """Returns the purpose of a reader that records an example: maps of a text, of an image, of both, or of a sound."""
-    if example.sound is not None:
-        return "sounds"
-    if example.image is not None:
-        return "images"
-    return "pictures" if example.images else "maps"
 
 
 def replay(

@@ -280,9 +280,10 @@ def record(
         return subject.recording(whole)
     from attnviz.models.sources import open_reader
 
-    reader = open_reader(settings, subject.use, selection.tower)
+    example = subject.example(settings)
+    reader = open_reader(settings, example.use, selection.tower)
     reader.keeps_factors = factors
-    return reader.record(subject.example(settings), selection, values)
+    return reader.record(example, selection, values)
 
 
 def refuse_undrawable(subject: Subject | None, settings: "ModelSettings", options: ReportOptions) -> None:
@@ -323,7 +324,7 @@ def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computa
     example = subject.example(settings, refusal, media=(Kind.IMAGE,))
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings, subject.use).compute(example, layer)
+    return open_reader(settings, example.use).compute(example, layer)
 
 
 def record_both(
@@ -353,7 +354,7 @@ def record_both(
     if settings.model != ModelSettings.model:
         if other is None:
             refuse_unchanged(settings)
-        reader = open_reader(settings, text.use, selection.tower)
+        reader = open_reader(settings, examples[0].use, selection.tower)
         return (
             reader.record(examples[0], selection, values),
             reader.record(examples[1], selection, values),
@@ -479,11 +480,10 @@ def _predicting_reader(subject: Subject, settings: "ModelSettings", selection: S
         settings, example = _read_again(subject.recording(), subject.source, settings)
     else:
         example = subject.example(settings, "why runs the model on a text, and this file names neither; give a text")
-    from attnviz.models.reading.reader import PREDICTING
     from attnviz.models.sources import open_reader, refuse_untrained
 
     refuse_untrained(settings.model)
-    reader = open_reader(settings, PREDICTING.get(subject.use, subject.use), selection.tower)
+    reader = open_reader(settings, example.predicting_use, selection.tower)
     reader.keeps_factors = True  # a page explains each score by its query and key
     return reader, example
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.example import Example
-    from attnviz.models.reading.reader import Use
     from attnviz.models.reading.settings import ModelSettings
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
@@ -229,18 +228,6 @@ class Subject:
         if not (self.is_text and other.is_text):
             return other
         return replace(other, images=self.images, sound=self.sound)
-
-    @property
-    def use(self) -> "Use":
-        """The purpose of the model that reads this input: ``sounds``, ``pictures``, ``images`` or ``maps``.
-
-        ``pictures`` means a text with images, ``images`` an image alone.
-        """
-        if self.sound is not None or self.kind is Kind.SOUND:
-            return "sounds"
-        if self.images:
-            return "pictures"
-        return "images" if self.kind is Kind.IMAGE else "maps"
 
     @property
     def is_text_file(self) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
 from attnviz.models.reading.captured import error_line
-from attnviz.models.reading.example import Example, Prepared
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.example import Example, Prepared, Use
+from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.tokens import Tokens
 

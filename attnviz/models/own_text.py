@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.models.reading.example import FoundToken
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.example import FoundToken, Use
+from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_own_words
 from attnviz.text.selection import IMPLICIT

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, refuse_without_memory
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.reader import Use
+from attnviz.models.reading.example import Example, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.stack_reader import FLOAT_BYTES, MAPS_AT_ONCE, PaddedBatch, StackReader
 from attnviz.text.selection import Selection

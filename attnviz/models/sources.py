@@ -15,7 +15,8 @@ from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.machine import DTYPES, refuse_little_memory
 from attnviz.base.own_file import call_own, is_own_file, own_function
 from attnviz.base.progress import working
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.example import Use
+from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, refuse_other_tower
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.arrays import array_of
 from attnviz.base.machine import find_device, refuse_without_memory
-from attnviz.models.reading.example import Example, FoundToken, Prepared
-from attnviz.models.reading.reader import Use
+from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.stack_reader import FLOAT_BYTES, MAPS_AT_ONCE, PaddedBatch, StackReader
 

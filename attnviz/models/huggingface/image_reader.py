@@ -16,9 +16,8 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.huggingface.reader import MediaReader
 from attnviz.models.reading.captured import refusals_of_broken
-from attnviz.models.reading.example import Example, FoundToken, Prepared
+from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, NUMBERED, OVERLAP, image_tokens
-from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER
 from attnviz.text.selection import ATTENTION_PARTS, Selection

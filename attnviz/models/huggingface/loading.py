@@ -17,7 +17,7 @@ from attnviz.base.progress import working
 from attnviz.models.huggingface.adapter import merge_adapter, split_adapter
 from attnviz.models.huggingface.gguf_file import read_gguf, replaced
 from attnviz.models.reading.captured import error_line
-from attnviz.models.reading.reader import Use
+from attnviz.models.reading.example import Use
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:

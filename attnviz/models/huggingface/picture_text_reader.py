@@ -28,9 +28,8 @@ from attnviz.models.huggingface.tokens import (
     written_tokens,
 )
 from attnviz.models.reading.captured import refusals_of_broken
-from attnviz.models.reading.example import Example, FoundToken, Prepared
+from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, OVERLAP, image_tokens, with_pictures
-from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
 from attnviz.text.named_groups import with_generated_from
@@ -446,11 +445,8 @@ class PictureTextReader(MediaReader):
 
     def _generate(self, inputs: dict[str, Any]) -> list[int]:
         """Returns the ids of greedily generated tokens."""
-        model: Any = self.module
-        count = inputs["input_ids"].shape[1]
         arguments = {name: value for name, value in inputs.items() if name != "use_cache"}
-        output = model.generate(**arguments, max_new_tokens=self.settings.generate, do_sample=False, num_beams=1)
-        new_ids: list[int] = output[0, count:].tolist()
+        new_ids = greedy_ids(self.module, arguments, self.settings.generate)[inputs["input_ids"].shape[1] :]
         if self._picture_id in new_ids:
             number = new_ids.index(self._picture_id)
             advice = option("generate", number) if number else "a trained model"

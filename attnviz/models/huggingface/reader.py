@@ -30,8 +30,8 @@ from attnviz.models.huggingface.loading import (
     refusals,
     text_part,
 )
-from attnviz.models.reading.example import Example, FoundToken, Prepared
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
+from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import TEXT_TOWER, TOWERS
 from attnviz.text.selection import ATTENTION_PARTS, IMPLICIT
@@ -185,13 +185,8 @@ class HuggingFaceReader(FolderReader):
     # An example becomes the inputs of the model.
 
     def read(self, example: Example) -> Prepared:
-        """Prepares an example for the forward pass.
-
-        Sets ``use`` to ``predictions`` for an answer with log-probabilities.
-        """
+        """Prepares an example for the forward pass."""
         self.refuse_parts(example)
-        if example.answer is not None and example.answer.logprobs is not None:
-            self.use = "predictions"  # the log-probabilities are compared with those of the language head
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with working("reading the text"), discard_output():

@@ -1,8 +1,8 @@
 """Defines an example, the input of a model as the user gave it, and the same as a module reads it, with its tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.settings import ModelSettings
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from attnviz.text.server_answer import ServerAnswer
     from attnviz.text.tokens import Tokens
 
+Use = Literal["maps", "predictions", "texts", "images", "labels", "pictures", "answers", "sounds"]
+# The purpose of a reader that predicts, by the purpose of the one that records.
+PREDICTING: Mapping[Use, Use] = {"maps": "predictions", "pictures": "answers", "images": "labels"}
 ANSWER_SETTINGS = ("generate", "chat", "pair", "context", "truncate")  # would change what the server's model read
 
 
@@ -62,6 +65,25 @@ class Example:
         if setting is not None:
             raise AttnvizError(f"a server's answer is read with its own token ids; leave {option(setting)} out")
         return cls(answer=answer)
+
+    @property
+    def use(self) -> Use:
+        """The purpose of a reader that records the example: maps of a text, of an image, of both, or of a sound.
+
+        Log-probabilities of an answer are compared with the model's, so it predicts.
+        """
+        if self.sound is not None:
+            return "sounds"
+        if self.image is not None:
+            return "images"
+        if self.images:
+            return "pictures"
+        return "maps" if self.answer is None or self.answer.logprobs is None else "predictions"
+
+    @property
+    def predicting_use(self) -> Use:
+        """The purpose of a reader that predicts from the example."""
+        return PREDICTING.get(self.use, self.use)
 
     @property
     def conversation(self) -> "Conversation | None":

@@ -6,12 +6,13 @@ work by the same capture.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.models.reading.example import Use
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
-Use = Literal["maps", "predictions", "texts", "images", "labels", "pictures", "answers", "sounds"]
-# The purpose of a reader that predicts, by the purpose of the one that records.
-PREDICTING: Mapping[Use, Use] = {"maps": "predictions", "pictures": "answers", "images": "labels"}
 FRAME_TEXT = "a"  # any text shows the special tokens around it
 
 

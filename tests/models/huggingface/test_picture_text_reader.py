@@ -261,6 +261,10 @@ def test_generated_tokens_follow_and_selected_layers_are_those_of_the_text(llava
     recording = recorded(llava, photo, generate=3, layers="1")
     assert [maps.layer for maps in recording.maps] == [1]
     assert len(recording.maps[0].key_tokens) == 25 + len(QUESTION.split()) + 3
+    reader: Any = open_reader(ModelSettings(model=str(llava), generate=3), "pictures")
+    reader.module.generation_config.repetition_penalty = 1e-6  # a folder may ask for words that were said
+    again = reader.record(Example(QUESTION, images=(photo,)), Selection(layers=(1,)))
+    assert again.maps[0].key_tokens.labels == recording.maps[0].key_tokens.labels
 
 
 def test_refuses_a_generated_token_that_stands_for_a_picture(
