@@ -115,9 +115,9 @@ def reading(
     It is the recording that ``attnviz show TEXT FILE --model FOLDER -o run.safetensors`` saves of the same
     model, so that heads are drawn over the picture. A patch is labelled by row and column, ``r3c7``, a frame by its
     second. Their places are measured, in any module: no grid is assumed, and what cannot be known is numbered, with a
-    remark that says why. A chat template of the processor places the text and the pictures. The model is unchanged
-    afterwards, and stays in memory as long as the recording: ``attnviz.ablate(model, recording)`` and
-    ``attnviz.explanation(recording, "1.3")`` run it.
+    remark that says why: give such places by hand to `attnviz.record`. A chat template of the processor places the text
+    and the pictures. The model is unchanged afterwards, and stays in memory as long as the recording:
+    ``attnviz.ablate(model, recording)`` and ``attnviz.explanation(recording, "1.3")`` run it.
 
     Args:
         model: a model of transformers, which reads texts, pictures, both or sounds; or any module.

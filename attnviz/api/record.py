@@ -91,9 +91,10 @@ def record(
         tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text, of all tokens or of
             the real ones without padding; or a function that returns them at the end of the block, such as for a text
             that is generated in it; or the model's tokenizer, which labels the ids that the model reads.
-            `attnviz.patches` and `attnviz.frames` give tokens with places in a picture or sound. A remark names labels
-            that fit no text, with the numbers of tokens.
-        context: labels of the keys of cross-attention, in the same forms.
+            `attnviz.patches` and `attnviz.frames` give tokens with places in a picture or sound. Labels that fit the
+            keys alone are theirs, unless the model has a decoder. A remark names labels that fit no text, with the
+            numbers of tokens.
+        context: labels of the keys, where they are other tokens than the queries, and of an encoder; in the same forms.
         stop: if true, the forward pass ends after the last chosen layer, or before the model computes logits of its
             vocabulary, and the rest of the block does not run.
         dense: true for whole maps, false for factors where a call has them; ``None`` for factors of long maps only.
