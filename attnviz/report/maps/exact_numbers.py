@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.heads import ChosenHead, heads_with_cells
 from attnviz.maps.recording import Recording
@@ -33,8 +34,12 @@ def exact_numbers(recording: Recording, selected_heads: list[ChosenHead], option
         heads = [head for head in selected_heads if id(head) in chosen_ids]  # in recorded order
     query = None  # counted from the first query that is shown
     if look.query is not None:
+        from attnviz.report.maps.rows import keys_of_patches
         from attnviz.text.places import find_place
 
+        if options.medium.sorts_heads and keys_of_patches(heads, look.query):
+            advice = f"leave {option('query')} out: a click on the word shows which patches look at it"
+            raise AttnvizError(f"{look.query!r} is a key, and a page begins with a query; {advice}")
         shown_queries = range(heads[0].queries.start, heads[0].queries.stop)
         found_query, _ = find_place(heads[0].maps.query_tokens, look.query)
         query = found_query - shown_queries.start if found_query in shown_queries else None

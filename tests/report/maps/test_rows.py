@@ -285,6 +285,8 @@ def test_a_word_that_patches_look_at_is_drawn_over_their_picture_by_its_column()
     assert f"from “{strongest}”" in report.caption
     words_of_patch = image_report_of(recording, query="r1c2", heads="0.0")  # a patch is a query
     np.testing.assert_allclose(words_of_patch.panels[0].values[0], weights[0, 0, 5], rtol=1e-6)
+    with pytest.raises(AttnvizError, match="'fox' is a key, and a page begins with a query; leave query out: a click"):
+        attnviz.draw(recording, ".html", query="fox")
     with pytest.raises(AttnvizError, match="no query 'cat' among the tokens"):
         image_report_of(recording, query="cat")
 
