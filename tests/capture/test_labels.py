@@ -88,6 +88,17 @@ def test_patches_have_their_labels_in_self_attention_beside_cross_attention_with
         assert recording.remarks == ()
 
 
+def test_steps_that_denoise_a_picture_are_texts_of_their_own_over_one_prompt() -> None:
+    module, words = Unet(), torch.randn(1, 3, WIDTH)
+    with attnviz.record(module, attention="cross", tokens=KEYS, context=QUERIES) as recording:
+        patches = torch.randn(1, 4, WIDTH)
+        for _ in range(3):
+            patches = patches - module(patches, words)
+    assert [maps.item for maps in recording.maps] == [0, 1, 2]
+    assert {(maps.query_tokens.labels, maps.key_tokens.labels) for maps in recording.maps} == {(KEYS, QUERIES)}
+    assert recording.remarks == ("3 texts from 3 forward passes, in the order in which they ran.",)
+
+
 class Reader(nn.Module):
     """One layer of attention over embedded ids, after a soft prompt and the keys of a cache."""
 

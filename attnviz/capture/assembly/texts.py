@@ -61,6 +61,16 @@ class _Batch:
         }
         return _consistent_places(places, self.rows, calls)
 
+    def is_repeated_by(self, calls: dict[Key, CapturedCall]) -> bool:
+        """True if a pass of cross-attention alone has as many queries as the first one, as when a picture is denoised.
+
+        A decoder goes on with one query, or with a few drafts.
+        """
+        if not calls.keys() <= self.rows.keys() or any(site.kind == "self" for site, _ in calls):
+            return False
+        counts = [(call.shape[2], self.rows[key].parts[0].rows) for key, call in calls.items()]
+        return all(count == first for count, first in counts) and max(counts)[0] > 1
+
     def _in_order(self, calls: dict[Key, CapturedCall], rows: dict[Key, StepRows]) -> "_Continuation | None":
         places = {}
         for key, call in calls.items():
@@ -181,7 +191,8 @@ class TextCollector:
         number, best, is_too_long = 0, None, False
         for way in (_Batch.continuation, _Batch.continuation_over_changed_cache):
             for other in range(len(self.batches))[::-1][: None if has_cached_keys else 1]:
-                continuation = way(self.batches[other], calls)
+                batch = self.batches[other]
+                continuation = None if batch.is_repeated_by(calls) else way(batch, calls)
                 if continuation is None:
                     continue
                 rows, places = continuation.rows, continuation.places
