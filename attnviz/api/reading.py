@@ -109,6 +109,7 @@ def reading(
     dense: bool | None = None,
     values: bool = False,
     generate: int = 0,
+    name: str | None = None,
 ) -> Reading:
     """Returns the recording of a text, of a picture, of both, or of a sound, with the places of their parts.
 
@@ -140,6 +141,7 @@ def reading(
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
         values: if true, value norms are kept, from which contributions are computed.
         generate: the number of tokens that the model generates after the text; they are recorded with it. 0 for none.
+        name: the model's name in pictures and on slides; ``None`` for the name of its class.
 
     Returns:
         A recording whose ``weights`` are ``(heads, queries, keys)``. The places of patches, ``(tokens, 4)``, are left,
@@ -202,6 +204,7 @@ def reading(
     with live.unchanged():
         recording = live.reader(settings, example.use).record(example, selection, values)
     recorded_fields = {field.name: getattr(recording, field.name) for field in fields(Recording)}
+    recorded_fields["model"] = name or recording.model
     return Reading(**recorded_fields, live=live, example=example, model_settings=settings)
 
 

@@ -4,6 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 
 if TYPE_CHECKING:
@@ -51,7 +52,14 @@ class DrawableRecording(Recording):
             AttnvizError: if the file exists and ``force`` is false, or it cannot be written.
         """
         from attnviz.maps.saved import save
+        from attnviz.render.formats import FORMATS, KINDS
 
+        drawn_format = FORMATS.get(Path(path).suffix.lower())
+        if drawn_format is not None and drawn_format.kind != "terminal":
+            raise AttnvizError(
+                f"{str(path)!r} names {KINDS[drawn_format.kind]}, and save writes a recording, run.safetensors; write "
+                f"Path({Path(path).name!r}).write_bytes(attnviz.draw(recording, {drawn_format.suffix!r}))"
+            )
         save(self, Path(path), force)
 
     def by(self, units: str) -> "DrawableRecording":

@@ -30,6 +30,7 @@ class LabelsOfIds:
 TokenLabels = TextLabels | Sequence[TextLabels] | LabelsOfIds | Callable[[], TextLabels | Sequence[TextLabels]]
 
 
+MAX_EXTRA_TOKENS = 16  # before patches, such as [CLS] and registers
 REAL_IDS = 1  # the tokens with ids that are no padding, among `_Axis.kinds`
 ALL_KINDS = range(6)
 
@@ -284,12 +285,25 @@ class GivenLabels:
                 else:
                     counts = sorted({int(axis.is_real.sum()) for axis in axes if name in axis.sources})
                     tokens = f"{or_list(counts)} token{'' if counts == [1] else 's'}{self.advice}"
-                    yield f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {tokens}."
+                    yield (
+                        f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {tokens}"
+                        f"{_missing_extra(labels, counts)}"
+                    )
             prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
             if prefixed:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
                 first_count = self.used[name, prefixed[0]]
                 yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
+
+
+def _missing_extra(labels: TextLabels, counts: Sequence[int]) -> str:
+    """Returns the end of the sentence on labels that do not fit; for patches, whether ``[CLS]`` may be forgotten."""
+    more = min((count - len(labels) for count in counts if count > len(labels)), default=0)
+    if not (isinstance(labels, Tokens) and labels.image_indices and 0 < more <= MAX_EXTRA_TOKENS):
+        return "."
+    without_place = int((labels.medium < 0).sum())
+    tokens, of_what = "one token" if more == 1 else f"{more} tokens", "labels" if without_place else "grid"
+    return f", {tokens} more than the {of_what}: extra={without_place + more}?"
 
 
 def _lists_of(labels: object) -> Sequence[TextLabels] | None:

@@ -223,9 +223,21 @@ def test_recording_saved_is_the_one_loaded(recording: Recording, tmp_path: Path)
     recording.save(tmp_path / "run.safetensors", force=True)
 
 
-def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recording, tmp_path: Path) -> None:
-    with pytest.raises(AttnvizError, match=r"does not end in \.safetensors"):
-        recording.save(tmp_path / "run")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("run", r"does not end in \.safetensors"),
+        ("run.txt", r"does not end in \.safetensors"),
+        ("talk.pptx", r"names slides, and save writes a recording.*attnviz\.draw\(recording, '\.pptx'\)"),
+        ("page.HTML", r"names a page, .*attnviz\.draw\(recording, '\.html'\)"),
+    ],
+)
+def test_recording_is_saved_under_a_name_by_which_it_is_known(
+    recording: Recording, tmp_path: Path, name: str, message: str
+) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        recording.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

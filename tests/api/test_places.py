@@ -99,4 +99,45 @@ def test_said_places_lie_on_the_axis_that_they_fit_and_a_mismatch_names_all_coun
     assert cross.key_tokens.canvas is seen.canvas
     with attnviz.record(layer, context=attnviz.patches(PHOTO, grid=(2, 3))) as recording:
         layer(queries, memory)
-    assert recording.remarks == ("Not used: the labels in context of text 0: 6 labels for 4 or 7 tokens.",)
+    assert recording.remarks == (
+        "Not used: the labels in context of text 0: 6 labels for 4 or 7 tokens, one token more than the grid: extra=1?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "causal", "said"),
+    [
+        (
+            50,
+            False,
+            "If the 50 tokens are [CLS] and 7 x 7 patches, record with tokens=attnviz.patches(image, grid=(7, 7), ",
+        ),
+        (50, True, ""),
+        (49, False, ""),
+        (37, False, ""),
+    ],
+)
+def test_unlabelled_tokens_that_may_be_patches_and_a_class_token_are_said_to_have_a_label(
+    tokens: int, causal: bool, said: str
+) -> None:
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    hidden = torch.rand(1, tokens, 8)
+    mask = torch.triu(torch.ones(tokens, tokens, dtype=torch.bool), 1) if causal else None
+    with attnviz.record(layer) as recording:
+        layer(hidden, hidden, hidden, attn_mask=mask)
+    assert [remark.startswith(said) for remark in recording.remarks] == ([True] if said else [])
+    labels = attnviz.patches(PHOTO, grid=(7, 7), extra=1) if tokens == 50 else [f"t{token}" for token in range(tokens)]
+    with attnviz.record(layer, tokens=labels) as recording:
+        layer(hidden, hidden, hidden, attn_mask=mask)
+    assert recording.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"), [(0, "2 tokens more than the grid: extra=2?"), (1, "one token more than the labels: extra=2?")]
+)
+def test_patches_that_lack_tokens_before_them_are_told_how_many(extra: int, said: str) -> None:
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    hidden = torch.rand(1, 8, 8)
+    with attnviz.record(layer, tokens=attnviz.patches(PHOTO, grid=(2, 3), extra=extra)) as recording:
+        layer(hidden, hidden, hidden)
+    assert recording.remarks == (f"Not used: the labels in tokens of text 0: {6 + extra} labels for 8 tokens, {said}",)

@@ -93,7 +93,8 @@ def test_layers_and_heads_are_chosen_and_the_model_is_unchanged(vit: Any, proces
 
 
 def test_a_reading_is_saved_without_its_model(vit: Any, processor: Any, pixels: Any, tmp_path: Path) -> None:
-    recording = attnviz.reading(vit, processor, images=[pixels])
+    recording = attnviz.reading(vit, processor, images=[pixels], name="Acme 2")
+    assert "Acme 2" in attnviz.draw(recording, ".svg", heads="0.1").decode()
     recording.save(tmp_path / "look.safetensors")
     assert_same_maps(attnviz.load(tmp_path / "look.safetensors"), recording)
 
