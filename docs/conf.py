@@ -10,7 +10,7 @@ extensions += [f"tools.docs.{name}" for name in ("live", "menu", "flags", "types
 attnviz_menu = {
     "Tutorials": "tutorials/first-look tutorials/induction tutorials/why tutorials/figures-and-slides "
     "tutorials/server tutorials/corpus tutorials/course tutorials/conversations tutorials/protein",
-    "How to": "show models heads matters survey battery compare-and-explain figures page browse vision speech "
+    "How to": "show models heads matters why survey battery compare-and-explain figures page browse vision speech "
     "own-model live replay arrays",
     "Reference": "reference/command-line reference/python checked-models data gallery glossary",
     "Explanation": "explanation length architecture project",

@@ -138,7 +138,7 @@ def _carrier_sentences(why: Why) -> list[str]:
         sink_phrase = ""
         if len(sinks):
             name = f"the sink {quoted_token(why.tokens.labels[sinks[0]])}" if len(sinks) == 1 else f"{len(sinks)} sinks"
-            sink_phrase = f"; {name} {why.sources[sinks].sum():+.2f}"
+            sink_phrase = f"; {name} {round(float(why.sources[sinks].sum()), 2) + 0.0:+.2f}"  # no negative zero
         sentences.append(f"Tokens add through all heads: {tokens}{sink_phrase}.")
     return sentences
 

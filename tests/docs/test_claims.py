@@ -129,8 +129,9 @@ def test_a_head_has_the_number_that_a_page_says(
     ],
 )
 def test_an_output_has_the_number_that_its_page_says(page: str, command: str, line: str) -> None:
-    [text] = [each.read_text(encoding="utf-8") for each in commands.pages() if each.stem == page]
-    outputs = [block["output"] for block in commands.BLOCK.finditer(text) if block["typed"].split()[1] == command]
+    texts = [each.read_text(encoding="utf-8") for each in commands.pages() if each.stem == page]
+    blocks = [block for text in texts for block in commands.BLOCK.finditer(text)]
+    outputs = [block["output"] for block in blocks if block["typed"].split()[1] == command]
     assert any(re.search(line, output) for output in outputs)
 
 

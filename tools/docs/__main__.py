@@ -48,8 +48,9 @@ def main() -> int:
 
 def write(names: list[str]) -> int:
     """Writes today's outputs and pictures into the documents of these names; returns 0 if no command fails."""
-    documents: dict[str, Callable[[], None]] = {page.stem: partial(commands.write, page) for page in commands.pages()}
-    documents["gallery"] = gallery.write
+    documents: dict[str, list[Callable[[], None]]] = {"gallery": [gallery.write]}
+    for page in commands.pages():
+        documents.setdefault(page.stem, []).append(partial(commands.write, page))
     if unknown := [name for name in names if name not in documents]:
         print(f"no document {unknown[0]} has commands; choose from {', '.join(documents)}", file=sys.stderr)
         return 2
@@ -58,7 +59,8 @@ def write(names: list[str]) -> int:
         for name in names or documents:
             begin = monotonic()
             try:
-                documents[name]()
+                for write_document in documents[name]:
+                    write_document()
             except (ValueError, SystemExit) as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 failures += 1

@@ -104,7 +104,7 @@ def run(text: str) -> Iterator[Shown]:
                 name = Path(block["picture"] or "").stem
                 shown = Shown(block, "", next(folder.glob(f"{name}.*"), None) if name else None)
             else:
-                words = shlex.split(block["typed"].replace("\\\n", " "))[1:]
+                words = shlex.split(block["typed"].replace("\\\n", ""))[1:]
                 code, printed = answer(words, folder)
                 if code:
                     raise ValueError(f"{block['typed']} fails: {printed}")
