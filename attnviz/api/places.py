@@ -12,6 +12,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of, image_source, open_images
 from attnviz.media.sound import Sound, open_sound, sound_of
 from attnviz.models.reading.media_tokens import frame_tokens, picture_tokens
+from attnviz.text.samples import picture_or_sample
 from attnviz.text.tokens import Tokens
 
 MILLISECONDS = 1000  # a second; the rate of a sound of which only the length is known
@@ -31,8 +32,9 @@ def patches(
     measures the places, so that none has to be said.
 
     Args:
-        image: a path of a PNG, JPEG or WebP file, a PIL image, or an array ``(rows, columns, 3)`` of uint8. A list
-            holds the frames of a video, whose patches follow one another, ``2:r3c7``.
+        image: a path of a PNG, JPEG or WebP file, a PIL image, an array ``(rows, columns, 3)`` of uint8, or
+            ``sample:digits.png``, the picture that comes with the package. A list holds the frames of a video, whose
+            patches follow one another, ``2:r3c7``.
         grid: the number of rows and of columns of patches.
         extra: the number of tokens before the patches, which have no place, such as ``[CLS]`` and registers.
         after: the number of such tokens after the patches.
@@ -49,7 +51,7 @@ def patches(
         (('[CLS]', 'r0c0', 'r0c1'), [32, 0, 64, 32])
     """
     _refuse_uncounted(extra=extra, after=after)
-    given = list(image) if isinstance(image, (list, tuple)) else [image]
+    given = [picture_or_sample(each) for each in (image if isinstance(image, (list, tuple)) else [image])]
     if not given:
         raise AttnvizError("there is no image; give a path, a PIL image, an array, or a list of them")
     sources = [image_source(each, number, len(given)) for number, each in enumerate(given, 1)]

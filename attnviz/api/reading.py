@@ -16,6 +16,7 @@ from attnviz.models.reading.captured import record_module
 from attnviz.models.reading.example import Example, Prepared
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import LiveModel
+from attnviz.text.samples import picture_or_sample
 from attnviz.text.selection import Selection
 from attnviz.text.server_answer import ServerAnswer
 
@@ -128,7 +129,8 @@ def reading(
             list. Samples are an array at the function's ``sampling_rate`` or ``sample_rate``, else at the file's.
         text: the text; ``None`` for a picture or sound alone.
         images: paths of PNG, JPEG or WebP files, PIL images, or numpy arrays of bytes (uint8) with red, green and blue,
-            ``(rows, columns, 3)``. Several need a text, or a function that reads them, such as frames of a video.
+            ``(rows, columns, 3)``; or ``sample:digits.png``, which comes with the package. Several need a text, or a
+            function that reads them, such as frames of a video.
         sounds: the path of one WAV, FLAC, OGG or MP3 file, in a list.
         attention: the part of the model to record. A model that reads both has ``text`` and ``picture``, and ``cross``
             if it looks at pictures by cross-attention; ``None`` is ``cross`` if it has that, else ``text``. An
@@ -180,7 +182,8 @@ def reading(
     """
     live = LiveModel(model, processor)
     refuse_single_image(images)
-    sources = tuple(image_source(image, number, len(images)) for number, image in enumerate(images, 1))
+    given = enumerate(map(picture_or_sample, images), 1)
+    sources = tuple(image_source(image, number, len(images)) for number, image in given)
     if sounds:
         if isinstance(sounds, (str, Path)) or len(sounds) != 1 or sources:
             raise AttnvizError('a model hears one sound, without images; give sounds=["speech.wav"]')

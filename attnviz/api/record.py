@@ -1,7 +1,9 @@
 """Records the attention of any torch module during the forward passes of the caller."""
 
+import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
@@ -12,8 +14,11 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.labels import LabelsOfIds, TokenLabels
 from attnviz.capture.options import CaptureOptions
+from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import RecordedAttention, Selection
+
+MIN_PATCHES_A_SIDE = 7  # as ViTs of 224 pixels have at least
 
 
 @runtime_checkable
@@ -139,6 +144,22 @@ def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
     return LabelsOfIds(partial(tokens_of_bare_ids, cast("Any", labels)))
 
 
+def _remarks_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
+    """Returns how to label tokens if they may be a square of patches and one before them; empty if none may be."""
+    for maps in all_maps:
+        count, side = len(maps.key_tokens), math.isqrt(len(maps.key_tokens) - 1)
+        is_square = side >= MIN_PATCHES_A_SIDE and side**2 + 1 == count == len(maps.query_tokens)
+        # The queries of a causal text are no patches.
+        if is_square and isinstance(maps, CellMaps):
+            first_row = maps.window(maps.heads[:1], slice(0, 1), slice(0, count))
+            if first_row.visible.all():
+                return (
+                    f"If the {count} tokens are [CLS] and {side} x {side} patches, record with "
+                    f"tokens=attnviz.patches(image, grid=({side}, {side}), extra=1) to draw heads over the picture.",
+                )
+    return ()
+
+
 class _RecordBlock(AbstractContextManager[DrawableRecording]):
     """The context manager that ``record`` returns: it enters its block once, and yields the recording."""
 
@@ -154,5 +175,8 @@ class _RecordBlock(AbstractContextManager[DrawableRecording]):
         was_stopped = self.block.__exit__(kind, error, trace)
         self.recording.fail()
         if error is None or was_stopped:
-            self.recording.finish(self.block.recording())
+            recording = self.block.recording()
+            are_unlabelled = self.block.options.tokens is None and self.block.options.context is None
+            remarks = _remarks_on_patches(recording.maps) if are_unlabelled else ()
+            self.recording.finish(replace(recording, remarks=(*recording.remarks, *remarks)))
         return was_stopped

@@ -1,6 +1,5 @@
-"""Says what a reader would not expect of keys: sinks, keys of other layers, of a top-k, and perhaps of patches."""
+"""Says which keys of a recording a reader would not expect: sinks, keys of another layer, keys that a top-k chose."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -8,10 +7,8 @@ import numpy as np
 from attnviz.base.errors import layers_phrase
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
-from attnviz.text.tokens import SINK_LABEL, Tokens, keys_without_token
-
-MIN_PATCHES_A_SIDE = 7  # as ViTs of 224 pixels have at least
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.text.tokens import SINK_LABEL, keys_without_token
 
 
 def remarks_on_keys(calls: Sequence[CapturedCall], maps: Sequence[LayerMaps]) -> Iterator[str]:
@@ -20,24 +17,6 @@ def remarks_on_keys(calls: Sequence[CapturedCall], maps: Sequence[LayerMaps]) ->
     yield from _remarks_on_extra_keys(calls)
     yield from _remarks_on_shared_keys(calls)
     yield from _remarks_on_selection(calls)
-    yield from _remarks_on_patches(maps)
-
-
-def _remarks_on_patches(all_maps: Sequence[LayerMaps]) -> Iterator[str]:
-    """Yields how to label the first tokens without labels that are a square of patches and one before them."""
-    for maps in all_maps:
-        tokens, side = maps.key_tokens, math.isqrt(len(maps.key_tokens) - 1)
-        is_square = side >= MIN_PATCHES_A_SIDE and side**2 + 1 == len(tokens) == len(maps.query_tokens)
-        if not is_square or tokens.labels != Tokens.numbered(len(tokens)).labels or not isinstance(maps, CellMaps):
-            continue
-        first_row = maps.window(maps.heads[:1], slice(0, 1), slice(0, len(tokens)))
-        if first_row.visible.all():  # a causal text is no picture
-            grid = f"({side}, {side})"
-            yield (
-                f"If the {len(tokens)} tokens are [CLS] and {side} x {side} patches, record with "
-                f"tokens=attnviz.patches(image, grid={grid}, extra=1) to draw heads over the picture."
-            )
-            return
 
 
 def _remarks_on_extra_keys(calls: Sequence[CapturedCall]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import working
 from attnviz.base.reading import nearest_file, read_start
+from attnviz.text.samples import SAMPLE, sample_pictures
 
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
@@ -141,9 +142,6 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 )
 
 
-SAMPLE = "sample:"  # stands before the name of a sample
-
-
 def place_words(words: Sequence[str], options: Container[str]) -> tuple[dict[str, Any], list[str]]:
     """Returns what words in TEXT's place are, by the names of a command's options, and the words that it does not take.
 
@@ -154,8 +152,6 @@ def place_words(words: Sequence[str], options: Container[str]) -> tuple[dict[str
     others: list[str] = []
     for word in words:
         if word.startswith(SAMPLE):
-            from attnviz.text.samples import sample_pictures
-
             name = word.removeprefix(SAMPLE)
             if name in sample_pictures():
                 placed.setdefault("image", []).append(sample_pictures()[name])

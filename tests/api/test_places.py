@@ -104,6 +104,13 @@ def test_said_places_lie_on_the_axis_that_they_fit_and_a_mismatch_names_all_coun
     )
 
 
+def test_the_sample_picture_needs_no_path_and_another_name_is_refused() -> None:
+    [image] = attnviz.patches("sample:digits.png", grid=(2, 3)).media
+    assert getattr(image, "title", "") == "digits.png"
+    with pytest.raises(AttnvizError, match=r"unknown sample picture 'cat.png'; choose digits\.png"):
+        attnviz.patches("sample:cat.png", grid=(2, 3))
+
+
 @pytest.mark.parametrize(
     ("tokens", "causal", "said"),
     [
