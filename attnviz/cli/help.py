@@ -259,13 +259,17 @@ def _entry(parameter: Any, command: Any) -> tuple[str, str, str]:
     if parameter.secondary_opts:
         names += "/" + parameter.secondary_opts[0]
     elif declaration.type is not bool and is_option:
-        if parameter.name == "assignments":
-            names += " NAME=VALUE"
-        elif "Path" in str(declaration.type):
-            names += " FILE"
-        else:
-            names += " " + parameter.name.upper().replace("_", "-")
+        names += f" {value_name(parameter, command)}"
     return names, _help_sentence(declaration), declaration.option.brief
+
+
+def value_name(parameter: Any, command: Any) -> str:
+    """Returns what stands for an option's value in the help and in a refusal: ``FILE``, ``SORT``."""
+    if parameter.name == "assignments":
+        return "NAME=VALUE"
+    declaration = _declared_options_of(command).get(parameter.name)
+    is_path = declaration is not None and "Path" in str(declaration.type)
+    return "FILE" if is_path else str(parameter.name).upper().replace("_", "-")
 
 
 def _help_sentence(declaration: DeclaredOption) -> str:

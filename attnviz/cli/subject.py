@@ -316,9 +316,10 @@ class Subject:
             raise AttnvizError(
                 f"{source!r} is a {medium} of a kind that attnviz does not read; convert it to {formats}"
             )
+        words_advice = f"printf %s {shlex.quote(source)} | attnviz show - draws these words"
+        missing_advice = "give one that is here" if is_picture or is_sound else words_advice
         advice = {
-            Kind.MISSING: f"there is no file {source!r}; "
-            + (nearest_file(Path(source)) or f"printf %s {shlex.quote(source)} | attnviz show - draws these words"),
+            Kind.MISSING: f"there is no file {source!r}; {nearest_file(Path(source)) or missing_advice}",
             Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
             f"attnviz compare {source} OTHER.json",
             Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",

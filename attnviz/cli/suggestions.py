@@ -11,7 +11,7 @@ import typer
 
 from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, choices, did_you_mean, flag, or_list, setting_name
 from attnviz.cli.defaults import value_types
-from attnviz.cli.help import TOPICS, spellings_of, value_after
+from attnviz.cli.help import TOPICS, spellings_of, value_after, value_name
 
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
@@ -27,9 +27,9 @@ def usage_line(error: typer.TyperException, app: typer.Typer, words: Sequence[st
     without_value = NO_VALUE.fullmatch(message)
     if without_value is not None:
         name, count = without_value.groups()
-        parameters = typer.main.get_command(app).commands[words[0]].params  # type: ignore[attr-defined]
-        place = next(parameter.name for parameter in parameters if name in spellings_of(parameter)).upper()
-        places = " ".join([place] * int(count or 1))
+        command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+        parameter = next(parameter for parameter in command.params if name in spellings_of(parameter))
+        places = " ".join([value_name(parameter, command)] * int(count or 1))
         message = f"{name} needs {f'{count} values' if count else 'a value'}; write {name} {places}"
     elif context is not None:
         message = _problem(message, error, context, path, app, words)

@@ -134,7 +134,7 @@ class ModelSettings:
 
         refuse_unknown_device(self.device)
         if self.dtype not in DTYPES:
-            raise AttnvizError(f"unknown dtype {self.dtype!r}; {choices(self.dtype, DTYPES)}")
+            raise AttnvizError(f"unknown {option('dtype')} {self.dtype!r}; {choices(self.dtype, DTYPES)}")
 
     @property
     def query_width(self) -> int:
