@@ -42,9 +42,6 @@ PLACED = {"image": "the picture", "sound": "the sound", "sample": "the sample"}
 Value = str | float | None
 
 
-INSTALL = "pip install -c constraints.txt '.[{}]'"  # in a clone; from an index once attnviz is on one
-
-
 class AttnvizError(ValueError):
     """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
@@ -202,5 +199,12 @@ def overflow_error(what: str, dtype: str) -> AttnvizError:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs an extra, and where to run it."""
-    return f"{INSTALL.format(extra)} in the folder of attnviz"
+    """Returns the command that installs an extra: from a package index if attnviz is from one, else from its folder."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    in_folder = f"pip install -c constraints.txt '.[{extra}]' in the folder of attnviz"
+    try:
+        source = distribution("attnviz").read_text("direct_url.json")  # names a folder or a file; absent from an index
+    except PackageNotFoundError:  # it runs without having been installed
+        return in_folder
+    return in_folder if source else f"pip install 'attnviz[{extra}]'"

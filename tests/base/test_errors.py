@@ -18,6 +18,7 @@ from attnviz.base.errors import (
     did_you_mean,
     flag,
     format_options,
+    install,
     number_ranges,
     option,
     parts_of,
@@ -142,6 +143,20 @@ def test_a_report_names_options_as_its_reader_writes_them() -> None:
     remark = f"{option('all', True)} draws every head, {option('heads', '0.1')} one."
     assert Look().format_options(remark) == "all=True draws every head, heads='0.1' one."
     assert Look(for_command_line=True).format_options(remark) == "--all draws every head, --heads 0.1 one."
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        ('{"url": "file:///home/ann/attnviz"}', "pip install -c constraints.txt '.[hf]' in the folder of attnviz"),
+        (None, "pip install 'attnviz[hf]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_attnviz_came(
+    source: str | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.PathDistribution.read_text", lambda *_: source)
+    assert install("hf") == command
 
 
 def test_the_nearest_name_is_proposed_and_none_that_is_far() -> None:
