@@ -373,8 +373,8 @@ def _parse_span(text: str | None, name: str) -> Span:
     if text is None:
         return None, None
     if re.fullmatch(r"-?\d{1,12}", text.strip(), re.ASCII):
-        start = int(text)
-        return start, start + 1 or None
+        only = int(text)
+        return only, only + 1 or None  # the last token, -1, has no number after it
     match = re.fullmatch(r"(-?\d{1,12})?\s*:\s*(-?\d{1,12})?", text.strip(), re.ASCII)
     if match is None:
         raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; write 5, 10:40 or :20 (counted from 0)")

@@ -48,7 +48,7 @@ def why() -> Any:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = commands.models()["gemma3-270m"]
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     return lambda text, **options: attnviz.reading(model, tokenizer, text).why(**options)
 
 

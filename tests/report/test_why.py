@@ -8,12 +8,14 @@ import pytest
 
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.why import Candidate, Check, Why
+from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import DrawnReport, HeadList
+from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList
 from attnviz.report.why import why_remarks, why_report, why_sentences
 from attnviz.text.tokens import Tokens, tokenize
+from tests.conftest import random_maps
 
 TEXT = "a mat on the"
 
@@ -85,6 +87,8 @@ def test_sentences_say_prediction_sum_carriers_and_losses() -> None:
     few, many = replace(WHY.target, parts=(head(0, 0, 1, 2, 0, 2),)), replace(WHY.target, parts=(head(0, 0, *[1] * 9),))
     assert why_sentences(replace(WHY, target=few))[2] == "Head 0.0 reads “mat” (1) and “the” (3): +5.00 of 6.00."
     assert why_sentences(replace(WHY, target=many))[2] == "Head 0.0 reads “a” (0), “mat” (1) and others: +9.00 of 6.00."
+    no_sink = replace(WHY.target, parts=(head(0, 0, -0.001, 2, 0, 0),))
+    assert why_sentences(replace(WHY, target=no_sink))[3].endswith("“mat” (1) +2.00; the sink “a” +0.00.")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +115,17 @@ def test_a_check_that_disagrees_comes_first(check: Check, said: str) -> None:
     # a part that adds nothing worth a loss has nothing to disagree with
     few = replace(WHY, checks=(check,), target=replace(WHY.target, parts=(head(0, 0, 0, 0.05, 0, 0),)))
     assert why_sentences(few)[0].startswith("After")
+
+
+@pytest.mark.parametrize(("lost", "leading"), [(2.0, 1), (0.0, 2)])
+def test_doubts_and_the_prediction_stand_out_on_a_page(lost: float, leading: int) -> None:
+    recording = Recording(maps=(random_maps(tokenize(TEXT), heads=2),), model="a model")
+    checked = replace(WHY, checks=(replace(WHY.checks[0], lost=lost),))
+    report = why_report(checked, options(".html"), recording)
+    assert isinstance(report, ExactNumbers)
+    assert report.answered is not None
+    assert report.answered.leading == leading
+    assert report.answered.sentences[leading - 1].startswith("After “the” (3) a model predicts")
 
 
 def test_remarks_say_what_is_frozen_and_rounded() -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import IO, Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, SurveyedHeads, WhyAnswer
 from attnviz.report.picture.structure import Phrase
 from attnviz.report.words.choices import page_table
+from attnviz.text.places import place_name
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
@@ -79,8 +81,8 @@ def opening(
             of_tokens, "answer of-tokens" if of_turns else "answer"
         )
         if report.answered is not None:
-            names = _names_of_heads(report.answered, report.heads)
-            sentences = (_linked(sentence, names) for sentence in report.answered.sentences)
+            addresses = _addresses_of_heads(report.answered, report.heads)
+            sentences = (_linked(sentence, addresses) for sentence in report.answered.sentences)
             answer = "".join(
                 _sentence(
                     phrases, "answer why-answer" if number < report.answered.leading else "answer why-answer more"
@@ -113,21 +115,23 @@ def _sentence(phrases: Sequence[Phrase], css_class: str) -> str:
     return f'<p class="{css_class}">{"".join(words)}</p>' if phrases else ""
 
 
-def _names_of_heads(answer: WhyAnswer, heads: Sequence[HeadCells]) -> dict[str, str]:
-    """Returns the names on the page of the heads that an answer may name, by their names there."""
+def _addresses_of_heads(answer: WhyAnswer, heads: Sequence[HeadCells]) -> dict[str, str]:
+    """Returns the addresses of the heads that an answer may name, in the row that predicts, by their names there."""
     page_names = {(head.maps.module, head.maps.layer, head.head): head_name(head.maps, head.head) for head in heads}
-    leading_heads = () if answer.why is None else answer.why.leading_heads
-    keys = {part.name: (part.module, part.layer or 0, part.head or 0) for part in leading_heads}
-    names = {name: page_names[key] for name, key in keys.items() if key in page_names}
     unit_heads = () if answer.units is None else answer.units.heads
-    return names | {name: name for name in unit_heads if name in page_names.values()}
+    addresses = {name: f"head={name}" for name in unit_heads if name in page_names.values()}
+    if answer.why is not None:
+        query = quote(place_name(answer.why.tokens, answer.why.position))
+        keys = {part.name: (part.module, part.layer or 0, part.head or 0) for part in answer.why.leading_heads}
+        addresses |= {name: f"head={page_names[key]}&query={query}" for name, key in keys.items() if key in page_names}
+    return addresses
 
 
-def _linked(sentence: str, names: Mapping[str, str]) -> tuple[Phrase, ...]:
-    """Returns a sentence in which the names of heads lead to the heads that have other names on the page."""
-    pattern = "|".join(rf"(?<![\w.+-]){re.escape(name)}(?!\w)" for name in names)
+def _linked(sentence: str, addresses: Mapping[str, str]) -> tuple[Phrase, ...]:
+    """Returns a sentence in which the names of heads lead to their addresses."""
+    pattern = "|".join(rf"(?<![\w.+-]){re.escape(name)}(?!\w)" for name in addresses)
     texts = re.split(f"({pattern})", sentence) if pattern else [sentence]
-    return tuple(Phrase(text, f"head={names[text]}" if place % 2 else "") for place, text in enumerate(texts) if text)
+    return tuple(Phrase(text, addresses[text] if place % 2 else "") for place, text in enumerate(texts) if text)
 
 
 def themed(style: str, look: Look) -> str:

@@ -197,8 +197,10 @@ def test_sentences_lead_to_the_heads_that_they_name(shared: Shared) -> None:
     opened = shared(explained)
     opened.show_why()
     assert opened.evaluate("[...document.querySelectorAll('.answer a')].map((link) => link.getAttribute('href'))") == [
-        "#head=1.2", "#head=2.1",
+        "#head=1.2&query=on", "#head=2.1&query=on",
     ]  # fmt: skip
+    weights = "[...document.querySelectorAll('.why-answer')].map((line) => getComputedStyle(line).fontWeight)"
+    assert opened.evaluate(weights) == ["600", "400"], "the first sentence does not stand out"
     opened.press("1")
     opened.until("state.list === 'maps' && location.hash === '#view=maps'")
     opened.press("4")
@@ -311,7 +313,7 @@ def test_sources_of_cross_attention_are_shaded_in_their_own_text_and_the_address
     opened = show(replace(report, answered=small_answer(tokens, parts, context)))
     opened.settle()
     shaded = opened.evaluate("scene.strip.drawn.map(({ axis, words }) => [axis, [...words.shading.values]])")
-    assert opened.page.get_attribute(".answer a", "href") == "#head=decoder.cross:0.0"
+    assert opened.page.get_attribute(".answer a", "href") == "#head=decoder.cross:0.0&query=dort"
     masked = opened.evaluate("ABSENT")
     assert shaded == [["query", [masked, 1.5, 2.5, -0.5]], ["key", [0.5, 4, -2, 0.25, masked]]]
     assert opened.evaluate("scene.shown.moved({ query: null, key: 1 }, 0, 1)") == {"query": None, "key": 2}
