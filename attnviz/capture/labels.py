@@ -232,9 +232,9 @@ class GivenLabels:
             query_tokens, key_tokens = (self._labelled(text, axis, axis.sources) for axis in axes)
         elif axes:
             [axis] = axes
-            key_tokens = query_tokens = self._labelled(text, axis, axis.sources)
+            query_tokens = self._labelled(text, axis, axis.sources[::-1])  # the queries' own labels come first
             if not is_shared:
-                query_tokens = self._labelled(text, axis, axis.sources[::-1])  # the queries' own labels come first
+                key_tokens = self._labelled(text, axis, axis.sources)
                 query_tokens = query_tokens and query_tokens.take(np.arange(keys)[axis.queries])
         query_tokens = query_tokens or Tokens.numbered(queries)
         if call.prompt is not None and GENERATED not in query_tokens.groups:

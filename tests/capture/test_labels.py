@@ -88,6 +88,26 @@ def test_patches_have_their_labels_in_self_attention_beside_cross_attention_with
         assert recording.remarks == ()
 
 
+class Pipeline(nn.Module):
+    """Draws noise, and denoises it by the words of a prompt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.unet = nn.Embedding(WORDS, WIDTH), Unet()
+
+    def forward(self) -> Tensor:
+        output: Tensor = self.unet(torch.randn(1, 4, WIDTH), self.words(torch.tensor([[3, 4, 5]])))
+        return output
+
+
+def test_noise_that_a_model_draws_itself_is_another_input_than_its_words() -> None:
+    module = Pipeline()
+    with attnviz.record(module, tokens=KEYS, context=QUERIES) as recording:
+        module()
+    assert [maps.kind for maps in recording.maps] == ["self", "cross"]
+    assert [maps.key_tokens.labels for maps in recording.maps] == [KEYS, QUERIES]
+
+
 def test_steps_that_denoise_a_picture_are_texts_of_their_own_over_one_prompt() -> None:
     module, words = Unet(), torch.randn(1, 3, WIDTH)
     with attnviz.record(module, attention="cross", tokens=KEYS, context=QUERIES) as recording:

@@ -63,6 +63,7 @@ from attnviz.capture.flow.sites import CallingModule
 MAX_OPEN = 8  # normalised tensors kept until a product uses them
 SOFTMAXES = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 GUMBEL: Normaliser = "gumbel_softmax"  # the softmax of logits to which it adds noise
+NOISE = frozenset({"randn", "randn_like"})  # what a picture is denoised from is an input, wherever it is drawn
 FILLING = (
     "new_zeros",
     "new_ones",
@@ -220,7 +221,7 @@ class DataFlow:
     def _follow(self, call: FollowedCall) -> None:
         name, inputs, nodes, result, *_ = call
         if not inputs or name in FILLING:  # what the user makes outside of the model is an input of it
-            if self.running_module() is not None:
+            if self.running_module() is not None and name not in NOISE:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))
             return
         node = node_after(call)
