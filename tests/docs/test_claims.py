@@ -1,6 +1,7 @@
 """What README, tutorials and how-to pages claim of a head is so, on the text that they show and on others."""
 
 import re
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,13 @@ def test_the_name_in_the_store_is_doubted_and_a_contrast_says_which_name_matters
     assert (heads.exceeds_control, source.exceeds_control) == (False, True)
     assert source.names == ("␣Mary",)
     assert abs(contrast.sums["mlp"]) < 0.5
+
+
+def test_head_11_3_is_among_the_leading_ones_with_other_names_in_both_orders(why: Any) -> None:
+    for first, second in permutations(["Mary", "John", "Tom", "Anna"], 2):
+        text = STORE.replace("Mary", "1st").replace("John", "2nd").replace("1st", first).replace("2nd", second)
+        answer = why(text, token=f" {first}", versus=f" {second}", checks=False)
+        assert "11.3" in {part.name for part in answer.leading_heads}, text
 
 
 def test_the_page_has_less_than_420_kB_of_scripts_and_style(recordings: Any, tmp_path: Path) -> None:
