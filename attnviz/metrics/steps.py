@@ -172,7 +172,8 @@ def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray, subject: str 
     """Raises AttnvizError if the first of the queries sees a later key in one of the maps of self-attention."""
     query = int(queries[0])
     for layer_maps in maps:
-        row, later_keys = slice(query, query + 1), slice(query + 1, len(layer_maps.key_tokens))
+        # a sink without a token is the last key, after those of the text
+        row, later_keys = slice(query, query + 1), slice(query + 1, len(layer_maps.query_tokens))
         if layer_maps.kind == "self" and layer_maps.visibility(layer_maps.heads[0], row, later_keys).any():
             raise AttnvizError(f"{subject} a model that writes from left to right, and this one sees later tokens too")
 

@@ -7,7 +7,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.layer_maps import known_cells
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
@@ -209,7 +209,7 @@ def _opens_by_turns(recording: Recording, options: ReportOptions) -> bool:
     is_first_view = options.medium.fits is not None and _chooses_nothing(options) and options.look.query is None
     if not is_first_view or not options.grouping.keeps_tokens or options.grouping.by is not None:
         return False
-    has_weights = all(isinstance(maps, CellMaps) and maps.quantity == "weight" for maps in recording.maps)
+    has_weights = all(known_cells(maps) is not None and maps.quantity == "weight" for maps in recording.maps)
     return has_weights and has_few_turns(recording.maps, least=2)
 
 
