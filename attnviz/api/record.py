@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.labels import LabelsOfIds, TokenLabels
 from attnviz.capture.options import CaptureOptions
-from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, known_cells
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import RecordedAttention, Selection
 
@@ -150,8 +150,9 @@ def _remarks_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
         count, side = len(maps.key_tokens), math.isqrt(len(maps.key_tokens) - 1)
         is_square = side >= MIN_PATCHES_A_SIDE and side**2 + 1 == count == len(maps.query_tokens)
         # The queries of a causal text are no patches.
-        if is_square and isinstance(maps, CellMaps):
-            first_row = maps.window(maps.heads[:1], slice(0, 1), slice(0, count))
+        cells = known_cells(maps)
+        if is_square and cells is not None:
+            first_row = cells.window(maps.heads[:1], slice(0, 1), slice(0, count))
             if first_row.visible.all():
                 return (
                     f"If the {count} tokens are [CLS] and {side} x {side} patches, record with "
