@@ -229,8 +229,15 @@ def onlookers_report(
     recording: Recording, heads: list[ChosenHead], options: ReportOptions, keys: Mapping[LayerMaps, int]
 ) -> DrawnReport:
     """Returns the report of how much each patch of an image looks at one key, such as a word, in every head."""
+    is_one_head = len({head.name for head in heads}) == 1  # then its texts, such as steps, fill the rows
     panels = [
-        _onlookers_panel(head, keys[head.maps], head_heading(recording, head), group_title(recording, head.maps), image)
+        _onlookers_panel(
+            head,
+            keys[head.maps],
+            head_heading(recording, head),
+            "" if is_one_head else group_title(recording, head.maps),
+            image,
+        )
         for head in sorted(heads, key=lambda head: head.maps.item)  # the heads of a text beside each other
         for image in head.maps.query_tokens.image_indices
     ]
