@@ -18,6 +18,7 @@ from attnviz.text.selection import Grouping, Selection
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from attnviz.effects.why import Why
     from attnviz.report.picture.report import Report
 
 TYPES: dict[type, tuple[type, str]] = {str: (str, "text"), int: (Real, "a number"), float: (Real, "a number")}
@@ -69,11 +70,11 @@ class DrawOptions(TypedDict, total=False):
     colors: int
 
 
-def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> bytes:
-    """Returns the bytes that ``attnviz show RECORDING -o FILE`` writes.
+def draw(recording: "Recording | Why", suffix: str, **options: Unpack[DrawOptions]) -> bytes:
+    """Returns the bytes that ``attnviz show RECORDING -o FILE`` writes, or ``attnviz why`` for an answer.
 
     Args:
-        recording: the recording to draw.
+        recording: the recording to draw, or the answer of ``attnviz.why``, which takes ``all`` and options of the look.
         suffix: suffix of the file, such as ``.svg``.
         options: the options of the command line by name: ``heads="4.11"``, ``queries="10:40"``, ``theme="dark"``.
 
@@ -160,7 +161,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
     return ReportOptions(selection=selection, grouping=grouping, look=look, **arguments)
 
 
-def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
+def build(recording: "Recording | Why", suffix: str, options: DrawOptions) -> "Report":
     """Returns the report of a recording for a file of this suffix.
 
     Args:
@@ -173,9 +174,20 @@ def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
     """
     from attnviz.report.build import build_report
     from attnviz.report.picture.options import refuse_unread
+    from attnviz.report.why import why_report
 
     _refuse_ineffective_options(options, suffix)
-    report = build_report(recording, options_for_medium(report_options(options), suffix))
+    settings = options_for_medium(report_options(options), suffix)
+    if isinstance(recording, Recording):
+        report = build_report(recording, settings)
+    else:
+        fitting = ("all", *declared_options(Look), *OF_TERMINALS)
+        unread = next((name for name in options if name not in fitting), None)
+        if unread is not None:
+            raise AttnvizError(f"{unread} is of a recording, and this is the answer of why; leave it out")
+        if settings.medium.sorts_heads:
+            raise AttnvizError("the page of an answer has the attention, too: attnviz why TEXT -o why.html writes it")
+        report = why_report(recording, settings)
     refuse_unread(report, FORMATS[suffix].kind, options)
     return report
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import attnviz
+from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.why import Candidate, Check, Why
 from attnviz.maps.recording import Recording
@@ -166,6 +168,15 @@ def test_files_have_every_number() -> None:
     assert sum(part["adds"] for part in content["logit"]["parts"]) == pytest.approx(6)
     assert draw(why_report(WHY, options(".csv")), ".csv").decode().splitlines()[2] == "0.0,head,,3.0,0.5,2.5,0.0,0.0"
     assert b"adds to" in draw(why_report(WHY, options(".svg")), ".svg")
+
+
+def test_python_draws_the_answer_itself() -> None:
+    assert attnviz.draw(WHY, ".txt", width=80) == draw(why_report(WHY, options(".txt")), ".txt")
+    assert attnviz.draw(WHY, ".json") == draw(why_report(WHY, options(".json")), ".json")
+    with pytest.raises(AttnvizError, match="heads is of a recording, and this is the answer of why; leave it out"):
+        attnviz.draw(WHY, ".png", heads="0.1")
+    with pytest.raises(AttnvizError, match="the page of an answer has the attention, too: attnviz why TEXT -o why"):
+        attnviz.draw(WHY, ".html")
 
 
 def test_a_long_text_is_shaded_around_its_sources() -> None:
