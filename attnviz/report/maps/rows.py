@@ -1,5 +1,6 @@
 """Turns a recording into a report of rows of weights: as arcs, or over the text or the image in which keys lie."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -44,6 +45,7 @@ MIN_PREFERENCE = (
 LEFT_TO_RIGHT = "\u200e"
 MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
+MAX_NEARLY_EVEN = 3.0  # times an even share of the weight: the largest weight of a head that looks nearly everywhere
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
 MEAN_OF_ALL = "the mean query"
 MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
@@ -177,10 +179,19 @@ def image_report(
     labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
     kind = panel_image(panels[0]).kind
     layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    # Steps of the square root make nearly even weights dark.
+    counts = [panel.visible_key_counts.max() for panel in panels if panel.visible_key_counts is not None]
+    highest_lift = max((panel.peak for panel in panels), default=0.0) * float(max(counts, default=math.inf))
+    even_remark = (
+        f"Nearly even: no patch has more than {highest_lift:.1f} times an even share of the weight; "
+        f"{option('color_scale', 'lift')} shows which have more."
+    )
+    is_even = options.look.color_scale is None and highest_lift < MAX_NEARLY_EVEN
     outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
     examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
     image_remarks = (
         *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
+        *((even_remark,) if is_even else ()),
         *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
         *(
             (f"Without a place in the {kind}: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
