@@ -97,7 +97,7 @@ class RecordingBuilder:
             own_site = site if site.head is None else None  # heads that are separate modules share a key
             key = (site.stack, site.kind, site.layer, own_site)
             groups.setdefault(key, {}).setdefault(call.first_item, []).append(call)
-        has_decoder = {"cross", "decoder"} <= self.parts and self.options.attention != "encoder"
+        has_decoder = {"cross", "decoder"}.issubset(self.parts) and self.options.attention != "encoder"
         labels = GivenLabels(self.options.tokens, self.options.context, calls, has_decoder)
         maps: list[LayerMaps] = []
         for layer_calls in (group for batches in groups.values() for group in batches.values()):
