@@ -38,23 +38,21 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
 @contextmanager
 def _bar(what: str, make: Callable[[], Any]) -> Iterator[Callable[..., None]]:
     """Yields a function that updates a bar of one task, which appears after a second, even if no work is done yet."""
-    start, lock = time.monotonic(), threading.Lock()
+    lock = threading.Lock()
     bars, values = list[Any](), dict[str, Any]()  # the first list holds one bar, or none before the bar starts
 
     def begin() -> None:
         with lock:
-            if not bars:
-                bar = make()
-                _start(bar)
-                bar.update(bar.task_ids[0], **values)
-                bars.append(bar)
+            bar = make()
+            _start(bar)
+            bar.update(bar.task_ids[0], **values)
+            bars.append(bar)
 
     def update(**new_values: Any) -> None:
-        values.update(new_values)
-        if not bars and time.monotonic() - start > SECONDS_BEFORE_BAR:
-            begin()
-        if bars:
-            bars[0].update(bars[0].task_ids[0], **new_values)
+        with lock:
+            values.update(new_values)
+            for bar in bars:
+                bar.update(bar.task_ids[0], **new_values)
 
     timer = threading.Timer(SECONDS_BEFORE_BAR, begin)
     timer.daemon = True

@@ -15,9 +15,20 @@ from attnviz.base.progress import track, working
 from tests.patience import PATIENCE
 
 
+class AtOnce(threading.Timer):
+    """A timer that runs its function when it is started."""
+
+    def start(self) -> None:
+        self.function()
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+
 def be_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a terminal, on which a bar appears at once."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "SECONDS_BEFORE_BAR", -1.0)
+    monkeypatch.setattr(threading, "Timer", AtOnce)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
 
@@ -155,7 +166,9 @@ def test_bar_of_texts_says_counts_speed_and_time_and_is_gone_at_the_end(
 def test_a_bar_appears_while_the_first_text_is_not_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    be_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_BAR", 0.01)
     begun = threading.Event()
 
     def start(bar: Progress) -> None:
