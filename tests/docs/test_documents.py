@@ -136,3 +136,14 @@ def test_writing_a_page_changes_outputs_and_pictures_alone(tmp_path: Path) -> No
     commands.write(page)
     assert page.read_text(encoding="utf-8") == text.format("look.png\n")
     assert list(commands.stale(page)) == []
+
+
+def test_a_page_whose_model_is_not_here_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ attnviz heads --types --model ./gemma3-270m\nyesterday\n```\n", encoding="utf-8")
+    monkeypatch.setattr(commands, "models", dict)
+    commands.write(page)
+    assert "yesterday" in page.read_text(encoding="utf-8")
+    assert "page.md stays as it was: set ATTNVIZ_DECODER to the folder that" in capsys.readouterr().err

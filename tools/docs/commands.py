@@ -23,6 +23,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -119,10 +120,15 @@ def run(text: str) -> Iterator[Shown]:
 def write(page: Path) -> None:
     """Writes today's outputs into a page, and the pictures that no longer look as they did.
 
+    A page whose real model is not here stays as it was, which is said.
+
     Raises:
         ValueError: if a command fails.
     """
     text, parts, end = _text(page), [], 0
+    if reason := lacking("".join(block[0] for block in blocks(text))):
+        print(f"{page.name} stays as it was: {reason}", file=sys.stderr)
+        return
     for shown in run(text):
         if shown.block.re is BLOCK:
             start, stop = shown.block.span("output")
