@@ -80,8 +80,11 @@ def slide(file: Path) -> Image.Image:
     """Returns the last slide of a presentation: its pictures and texts where they stand."""
     from matplotlib import font_manager
     from pptx import Presentation
-    from pptx.util import Inches, Pt
+    from pptx.util import Pt
 
+    from attnviz.render.figure.words import LINE_HEIGHT, PillowRuler
+
+    ruler = PillowRuler()  # of the font that the slide is drawn in here
     deck = Presentation(str(file))
     scale = 960 / deck.slide_width
     picture = Image.new("RGB", (960, round(deck.slide_height * scale)), "white")
@@ -94,7 +97,8 @@ def slide(file: Path) -> Image.Image:
         elif shape.has_text_frame:
             for paragraph in shape.text_frame.paragraphs:
                 size = next((each.font.size for each in (*paragraph.runs, paragraph) if each.font.size), Pt(24))
-                pen.text(
-                    (left + Inches(0.1) * scale, top), paragraph.text, "black", ImageFont.truetype(font, size * scale)
-                )
+                letters = ImageFont.truetype(font, size * scale)
+                for line in ruler.wrap(paragraph.text, size.pt, shape.width.inches):
+                    pen.text((left, top), line, "black", letters)
+                    top += round(LINE_HEIGHT * size * scale)
     return picture

@@ -46,6 +46,7 @@ LEFT_TO_RIGHT = "\u200e"
 MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
 MAX_NEARLY_EVEN = 3.0  # times an even share of the weight: the largest weight of a head that looks nearly everywhere
+MIN_MANY_KEYS = 49  # of fewer, three times an even share is much
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
 MEAN_OF_ALL = "the mean query"
 MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
@@ -186,7 +187,8 @@ def image_report(
         f"Nearly even: no patch has more than {highest_lift:.1f} times an even share of the weight; "
         f"{option('color_scale', 'lift')} shows which have more."
     )
-    is_even = options.look.color_scale is None and highest_lift < MAX_NEARLY_EVEN
+    has_many_keys = max(counts, default=0) >= MIN_MANY_KEYS
+    is_even = options.look.color_scale is None and has_many_keys and highest_lift < MAX_NEARLY_EVEN
     outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
     examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
     image_remarks = (

@@ -39,7 +39,7 @@ from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import cells, dense, random_maps
 from tests.maps.examples import factored
 from tests.report.examples import drawn
-from tests.report.image_examples import WIDTH, image_recording, tokens_of_image, words_and_images_recording
+from tests.report.image_examples import WIDTH, image_recording, words_and_images_recording
 
 LONG = 700
 
@@ -310,17 +310,19 @@ def test_another_style_draws_the_matrix_of_patches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peak", "color_scale", "said"),
+    ("side", "peak", "color_scale", "said"),
     [
-        (0.0, None, ["Nearly even: no patch has more than 1.0 times an even share of the weight"]),
-        (0.0, "lift", []),
-        (9.0, None, []),
+        (7, 0.0, None, ["Nearly even: no patch has more than 1.0 times an even share of the weight"]),
+        (7, 0.0, "lift", []),
+        (7, 9.0, None, []),
+        (3, 0.0, None, []),
     ],
 )
 def test_a_head_that_looks_nearly_everywhere_is_said_to_and_how_its_differences_are_seen(
-    peak: float, color_scale: str | None, said: list[str]
+    side: int, peak: float, color_scale: str | None, said: list[str]
 ) -> None:
-    recording = Recording(maps=(random_maps(tokens_of_image(), heads=1, peak=peak),), model="a ViT")
+    tokens = attnviz.patches(np.zeros((70, 70, 3), dtype=np.uint8), grid=(side, side), extra=1)
+    recording = Recording(maps=(random_maps(tokens, heads=1, peak=peak),), model="a ViT")
     report = build_report(recording, ReportOptions(look=Look(color_scale=color_scale)))
     remarks = [remark.partition(";")[0] for remark in report.remarks if remark.startswith("Nearly even")]
     assert remarks == said
