@@ -1,5 +1,6 @@
 """What the documents show is what their commands print and draw today, in Markdown that every reader of it shows."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,13 @@ def test_a_command_that_fails_and_a_picture_that_no_command_makes_are_said() -> 
         list(commands.run("```console\n$ attnviz show run.safetensor\n```\n"))
     with pytest.raises(ValueError, match=r"no command above it makes pictures/look\.png"):
         list(commands.run("![Words](pictures/look.png)\n"))
+
+
+def test_a_backslash_joins_two_lines_as_a_shell_does() -> None:
+    [shown] = commands.run(
+        '```console\n$ attnviz show "a \\\nb" \\\n    --model seeded --set tokenizer=char --json\n```\n'
+    )
+    assert json.loads(shown.printed)["recording"]["text"] == "a b"
 
 
 def test_code_above_a_picture_is_run_with_the_code_before_it() -> None:
