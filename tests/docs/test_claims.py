@@ -1,5 +1,6 @@
 """What README, tutorials and how-to pages claim of a head is so, on the text that they show and on others."""
 
+import json
 import re
 from itertools import permutations
 from pathlib import Path
@@ -192,6 +193,16 @@ def test_head_11_3_is_among_the_leading_ones_with_other_names_in_both_orders(why
         text = STORE.replace("Mary", "1st").replace("John", "2nd").replace("1st", first).replace("2nd", second)
         answer = why(text, token=f" {first}", versus=f" {second}", checks=False)
         assert "11.3" in {part.name for part in answer.leading_heads}, text
+
+
+def test_heads_that_look_like_induction_do_not_carry_the_name(in_folder: Path) -> None:
+    if reason := commands.lacking("./gemma3-270m"):
+        pytest.skip(reason)
+    sets = ["--queries", "16", "--sets", "5.1,5.1+5.2+5.3,11.2+12.1", "-o", "effects.json"]
+    assert main(["ablate", f"{PARROT} Quill", "--model", str(commands.models()["gemma3-270m"]), *sets]) == 0
+    effects = json.loads(Path("effects.json").read_text(encoding="utf-8"))["effects"]
+    changes = {"+".join(each["heads"]): each["effect"] for each in effects}
+    assert changes == pytest.approx({"5.1": -0.209, "5.1+5.2+5.3": -0.209, "11.2+12.1": 7.80}, abs=0.02)
 
 
 def test_the_page_has_less_than_420_kB_of_scripts_and_style(recordings: Any, tmp_path: Path) -> None:
