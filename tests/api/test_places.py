@@ -139,6 +139,28 @@ def test_unlabelled_tokens_that_may_be_patches_and_a_class_token_are_said_to_hav
     assert recording.remarks == ()
 
 
+def test_a_reading_which_measures_places_is_not_advised_to_say_them() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.first = nn.Conv2d(3, 8, 16, 16), nn.Parameter(torch.rand(1, 1, 8))
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            hidden = torch.cat([self.first, self.stem(pixels).flatten(2).mT], dim=1)
+            output: torch.Tensor = self.attention(hidden, hidden, hidden)[0]
+            return output
+
+    torch.manual_seed(0)
+    recording = attnviz.reading(
+        Net(),
+        lambda image: torch.tensor(np.array(image.resize((112, 112))) / 255.0).float().permute(2, 0, 1),
+        images=[PHOTO],
+    )
+    assert recording.maps[0].key_tokens.labels == attnviz.patches(PHOTO, grid=(7, 7), extra=1).labels
+    assert recording.remarks == ()
+
+
 @pytest.mark.parametrize(
     ("extra", "said"), [(0, "2 tokens more than the grid: extra=2?"), (1, "one token more than the labels: extra=2?")]
 )
