@@ -123,6 +123,7 @@ class GivenLabels:
             for name, labels in (("tokens", tokens), ("context", context))
             if labels is not None
         }
+        self.has_crosses = any(call.site.kind == "cross" for call in calls)
         self.axes: dict[int, list[_Axis]] = {}  # by text
         # Cross-attention refers to the axes of self-attention, so that it comes last.
         for call in sorted(calls if self.given else (), key=lambda call: call.site.kind == "cross"):
@@ -232,7 +233,9 @@ class GivenLabels:
             query_tokens, key_tokens = (self._labelled(text, axis, axis.sources) for axis in axes)
         elif axes:
             [axis] = axes
-            query_tokens = self._labelled(text, axis, axis.sources[::-1])  # the queries' own labels come first
+            # The queries' own labels come first, but in a text that is read alone, such as that of an encoder.
+            sources = axis.sources[::-1] if self.has_crosses or not is_shared else axis.sources
+            query_tokens = self._labelled(text, axis, sources)
             if not is_shared:
                 key_tokens = self._labelled(text, axis, axis.sources)
                 query_tokens = query_tokens and query_tokens.take(np.arange(keys)[axis.queries])
