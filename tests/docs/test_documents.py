@@ -29,8 +29,7 @@ def models_loaded_once() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", commands.pages(), ids=lambda page: page.stem)
 def test_a_page_shows_what_its_commands_print_and_draw(page: Path) -> None:
-    run = commands.blocks(page.read_text(encoding="utf-8"))
-    if reason := commands.lacking("".join(block[0] for block in run)):
+    if reason := commands.page_lacks(page.read_text(encoding="utf-8")):
         pytest.skip(reason)
     changed = list(commands.stale(page))
     assert not changed, "python -m tools.docs --write makes today's:\n" + "\n".join(changed)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import typer
+from PIL import Image
 
 import attnviz
 from attnviz.cli.commands import app
@@ -30,7 +31,7 @@ html_theme = "basic"
 
 def build(folder: Path, page: str) -> tuple[int, str]:
     """The exit status of a site of one page, and its HTML."""
-    (folder / "source").mkdir()
+    (folder / "source").mkdir(exist_ok=True)
     (folder / "source" / "conf.py").write_text(CONF)
     (folder / "source" / "index.md").write_text(page)
     (folder / "source" / "other.md").write_text("# Another page\n")
@@ -91,6 +92,18 @@ def test_the_types_of_the_reference_are_without_the_metadata_of_the_command_line
             "return": "~attnviz.Recording | None",
         }
     }
+
+
+def test_the_site_shows_the_still_of_a_page_whose_model_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.docs.commands.models", dict)
+    command = "```console\n$ attnviz why a --model ./gemma3-270m -o why.html\nwhy.html\n```\n"
+    page = f"# Why\n\n{command}\n![The answer](why.png)\n"
+    (tmp_path / "source").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "source" / "why.png")
+    code, made = build(tmp_path, page)
+    assert (code, "<iframe" in made, "why.png" in made) == (0, False, True)
 
 
 @pytest.mark.filterwarnings("ignore")

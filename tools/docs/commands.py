@@ -84,6 +84,11 @@ def lacking(commands: str) -> str | None:
     return None
 
 
+def page_lacks(text: str) -> str | None:
+    """Returns what the blocks of a page need and this machine lacks; None if they can be run."""
+    return lacking("".join(block[0] for block in blocks(text)))
+
+
 def pictures(page: Path) -> list[str]:
     """Returns the links of a page to pictures of commands."""
     return PICTURE.findall(_text(page))
@@ -126,7 +131,7 @@ def write(page: Path) -> None:
         ValueError: if a command fails.
     """
     text, parts, end = _text(page), [], 0
-    if reason := lacking("".join(block[0] for block in blocks(text))):
+    if reason := page_lacks(text):
         print(f"{page.name} stays as it was: {reason}", file=sys.stderr)
         return
     for shown in run(text):

@@ -2,11 +2,12 @@
 
 import posixpath
 import shutil
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from tools.docs.commands import BLOCK, run
+from tools.docs.commands import BLOCK, page_lacks, run
 
 FRAME = """
 ```{{raw}} html
@@ -20,6 +21,9 @@ def insert_pages(app: Sphinx, document: str, text: list[str]) -> None:
     """Replaces the stills of a document by frames with the pages that its commands write, when Sphinx reads it."""
     blocks = BLOCK.finditer(text[0])
     if not app.config.attnviz_runs or not any(block["picture"] and ".html" in block["typed"] for block in blocks):
+        return
+    if reason := page_lacks(text[0]):
+        print(f"{document} shows stills of its pages: {reason}", file=sys.stderr)
         return
     target = Path(app.outdir) / "runs" / document
     target.mkdir(parents=True, exist_ok=True)
