@@ -207,7 +207,11 @@ class ReportOptions(Reduction, Rank):
         return self.grouping.special is not None or self.selection.keys != (None, None)
 
     def opens_with_overview(self, panel_count: int) -> bool:
-        """True if these panels take so many slides that a picture of all of them comes first."""
+        """True if these panels take so many slides that a picture of all of them comes first.
+
+        Args:
+            panel_count: how many heads the picture has.
+        """
         slide_count = panel_count / self.look.per_slide
         return self.medium.opens_with_overview and slide_count > MAX_SLIDES_WITHOUT_OVERVIEW
 
