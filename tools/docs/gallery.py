@@ -97,6 +97,7 @@ SHOWN = (
         "The same model with 21 tokens. The cells are too small for numbers. Induction is the diagonal in heads "
         "1.0 and 1.1: it begins where the text first repeats.",
         ("induction 1.00", "21 queries"),
+        fits=False,
     ),
     Shown(
         "minilm",
