@@ -93,9 +93,8 @@ SHOWN = (
     Shown(
         "repeat",
         "A longer text",
-        "show sample:repeat --model trained --heads 1.0,1.1",
-        "The same model with 21 tokens. The cells are too small for numbers. Induction is the diagonal in heads "
-        "1.0 and 1.1: it begins where the text first repeats.",
+        "show sample:repeat --model trained --heads 1.1",
+        "The same model with 21 tokens. Induction is the diagonal: it begins where the text first repeats.",
         ("induction 1.00", "21 queries"),
         fits=False,
     ),
