@@ -114,7 +114,10 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
     ("options", "message"),
     [
         ({"style": "arc"}, r"unknown style 'arc'; did you mean arcs\? Choose heatmap, arcs, text or overlay"),
-        ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; choose a token such as 'the', or a number from @0"),
+        (
+            {"style": "text", "query": "dog"},
+            "no query 'dog' among the tokens; choose a token such as 'the', or a number from @0",
+        ),
         ({"style": "text", "query": "5"}, "no query 5 among 5 tokens; choose 0 to 4"),
         ({"style": "arcs", "table": "scores"}, "table needs style='heatmap'"),
         ({"style": "arcs", "suffix": ".txt"}, "use -o arcs.svg"),
