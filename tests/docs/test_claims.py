@@ -72,6 +72,9 @@ def row(recording: Any, head: str, query: str) -> dict[str, float]:
         ("minilm", FOX, "2.8", "it", "hungry", 0.82),  # first-look: where the first idea comes from
         ("minilm", FOX, "2.8", "brown", "fox", 0.57),  # where the second idea fails: no small words
         ("minilm", FOX, "2.8", "lazy", "dog", 0.46),
+        ("minilm", FOX, "2.8", "quick", "brown", 0.29),  # where the third idea fails
+        ("minilm", FOX, "2.8", "quick", "fox", 0.20),
+        ("minilm", FOX, "2.8", "jumps", "over", 0.24),
         ("minilm", "It rained.", "2.8", "It", "rained", 0.88),  # where it fails: nothing is referred to
         ("minilm", "The weather was fine on Tuesday.", "2.8", "The", "weather", 0.80),  # the second idea
         ("minilm", "The weather was fine on Tuesday.", "2.8", "was", "fine", 0.55),
@@ -79,8 +82,10 @@ def row(recording: Any, head: str, query: str) -> dict[str, float]:
         ("minilm", "The weather was fine on Tuesday.", "2.8", "weather", "[CLS]", 0.73),  # nouns do not look ahead
         ("minilm", FOX, "2.8", "dog", "[CLS]", 0.89),
         ("minilm", FOX, "5.11", "it", "fox", 0.45),  # the heads that look back from "it"
+        ("minilm", FOX, "5.3", "it", "fox", 0.41),
         ("minilm", FOX, "3.1", "it", "fox", 0.38),
         ("minilm", LARGE, "3.1", "it", "trophy", 0.56),
+        ("minilm", LARGE, "5.3", "it", "trophy", 0.22),
         ("minilm", SMALL, "3.1", "it", "trophy", 0.61),  # the referent is another, the head's weight is not
         ("gemma3-270m", PARROT, "11.2", "␣named", "␣Quill", 0.21),  # why: heads that say it, and heads against it
         ("gemma3-270m", PARROT, "12.1", "␣named", "␣Quill", 0.33),
