@@ -338,7 +338,9 @@ def test_a_survey_that_is_killed_between_checkpoints_goes_on_to_the_same_bytes(
     whole, moments = time.monotonic() - start, random.Random(0)
     checkpoint.unlink()
     resumed = 0
-    for _ in range(KILLS):
+    for kill in range(20 * KILLS):  # on a busy machine, most processes end before they write a checkpoint
+        if kill >= KILLS and resumed > KILLS // 4:
+            break
         resumed += checkpoint.exists()
         child = os.fork()
         if not child:
