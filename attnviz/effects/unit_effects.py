@@ -72,11 +72,3 @@ class UnitEffects:
     def answer_lost(self) -> Float64Array:
         """What the log-probability of the whole answer loses without each unit before it, ``(answer,)``, in nats."""
         return np.asarray(np.nansum(self.lost[self.answer :, : self.answer], axis=0))
-
-    @property
-    def answer_divergence(self) -> Float64Array:
-        """The mean KL divergence of the answer's predictions without each unit before it, ``(answer,)``, in nats."""
-        sizes = self.sizes[self.answer :]
-        return np.asarray(
-            np.nansum(sizes[:, None] * self.divergence[self.answer :, : self.answer], axis=0) / sizes.sum()
-        )

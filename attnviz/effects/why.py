@@ -15,7 +15,6 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.routes import Routes
-from attnviz.effects.unit_effects import UnitEffects
 from attnviz.text.tokens import Tokens
 
 MAX_LEADING = 4  # heads, or source tokens, that a sentence names
@@ -99,7 +98,6 @@ class Why:
         context_tokens: the keys of cross-attention; ``None`` if there is none.
         checks: what is lost without the leading heads, and without the leading source.
         routes: what earlier heads carry through later ones; ``None`` if it was not computed.
-        units: what each later unit loses without each earlier one; ``None`` if it was not asked for.
         model: the name of the model.
         title: the title of the text.
         remarks: sentences for the reader.
@@ -112,7 +110,6 @@ class Why:
     context_tokens: Tokens | None = None
     checks: tuple[Check, ...] = ()
     routes: Routes | None = None
-    units: UnitEffects | None = None
     model: str = ""
     title: str = ""
     remarks: tuple[str, ...] = ()
