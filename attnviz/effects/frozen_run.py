@@ -24,7 +24,7 @@ from attnviz.capture.flow.sites import is_within
 from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.frozen_mode import FrozenMode, Received
 from attnviz.effects.head_sites import Edit, Key, ModuleCalls, record_calls, restore_afterwards
-from attnviz.effects.logit_attribution import LAYER, HeadsOnPath, PathFinder, attributed_run, observed_path
+from attnviz.effects.logit_attribution import LAYER, HeadsOnPath, PathFinder, observed_path
 from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.measures import logits_in
 from attnviz.effects.routes import Edge, Read, Routes, ScoreParts
@@ -115,7 +115,13 @@ class FrozenRun:
         torch.autograd.backward(end, seed, retain_graph=True)
 
     def routes(self, target: LogitParts, share: float) -> Routes:
-        """Returns the routes to a logit whose parts are known."""
+        """Returns the routes to a logit whose parts are known; edges of less than a share of it are left out.
+
+        Raises AttnvizError if the logit is not a sum of what heads add, or the routes do not sum to it.
+
+        Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", with frozen patterns; Ferrando
+        and Voita 2024, "Information Flow Routes".
+        """
         logits = logits_in(self.output)
         end = logits if logits is None or logits.requires_grad else self.mode.tanh_input
         if logits is None or end is None or end.shape != logits.shape:
@@ -407,31 +413,6 @@ class _Amounts:
                 sources["values"][row] += from_keys
                 read[row] += from_keys
         return cls(embedding, dict(sources), read, incoming, outgoing)
-
-
-def routes(
-    model: nn.Module, inputs: Any, token: int, versus: int | None = None, position: int = -1, share: float = SHARE
-) -> Routes:
-    """Computes what each head moves from token to token, with what it adds to a logit through all later layers.
-
-    Args:
-        model: any torch module whose output has logits of tokens.
-        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
-        token: the id of the token whose logit is explained.
-        versus: the id of a token whose logit is subtracted; ``None`` for none.
-        position: the index of the token after which the token is predicted; -1 is the last.
-        share: edges that add less than this share of the logit are left out.
-
-    Raises:
-        AttnvizError: if there are several texts, no logits, or if the routes found do not sum to the logit.
-
-    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", with frozen patterns; Ferrando and
-    Voita 2024, "Information Flow Routes".
-    """
-    args, kwargs = arguments_of(inputs)
-    with restore_afterwards(model):
-        run = attributed_run(model, args, kwargs, position)
-        return FrozenRun.of(run.finder, args, kwargs).routes(run.parts(token, versus), share)
 
 
 def score_parts(model: nn.Module, inputs: Any, layer: int, head: int, query: int = -1) -> ScoreParts:

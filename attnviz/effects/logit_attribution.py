@@ -19,8 +19,7 @@ from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
 from attnviz.capture.capture_block import refuse_opaque
 from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.sites import CallSite, is_within
-from attnviz.capture.model_calls import arguments_of
-from attnviz.effects.head_sites import Key, SiteFinder, SiteObserver, restore_afterwards, run_observed
+from attnviz.effects.head_sites import Key, SiteFinder, SiteObserver, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
@@ -230,32 +229,6 @@ class AttributedRun:
         )
 
 
-def logit_attribution(
-    model: nn.Module, inputs: Any, token: int, position: int = -1, versus: int | None = None
-) -> LogitParts:
-    """Computes what each head, each of its keys, and every other part of a model adds directly to a token's logit.
-
-    The logit is the sum of these parts if the scales of norms on the way are frozen at their values on this text;
-    ``frozen`` of the result names these norms. The effect of a part through later layers is not counted;
-    ``attnviz.ablate`` measures it.
-
-    Args:
-        model: any torch module whose output has logits of tokens.
-        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
-        token: the id of the token.
-        position: the index of the token after which it is predicted; -1 is the last.
-        versus: the id of another token, whose logit is subtracted; ``None`` for none.
-
-    Raises:
-        AttnvizError: if there are several texts, no such token or position, or no logits, or if the logit is not a sum
-            of what heads and other parts add.
-
-    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
-    """
-    with restore_afterwards(model):
-        return attributed_run(model, *arguments_of(inputs), position).parts(token, versus)
-
-
 def attributed_run(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], position: int = -1, part: str | None = None
 ) -> AttributedRun:
@@ -263,6 +236,8 @@ def attributed_run(
 
     With ``part``, the path of a module, only the heads in it are told apart. The caller restores the model with
     `restore_afterwards`.
+
+    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
     """
     finder, output = observed_path(model, args, kwargs, position, part)
     logits, name = logits_in(output), type(model).__name__

@@ -6,6 +6,12 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from attnviz.capture.model_calls import arguments_of
+from attnviz.effects.frozen_run import SHARE, FrozenRun
+from attnviz.effects.head_sites import restore_afterwards
+from attnviz.effects.logit_attribution import attributed_run
+from attnviz.effects.logit_parts import LogitParts
+from attnviz.effects.routes import Routes
 from tests.small_models import GROUPED, SMALL
 
 # What a file of effects holds.
@@ -81,3 +87,21 @@ class States(nn.Embedding):
         for token in range(ids.shape[1]):
             states[:, token] = features[:, token].tanh()
         return features + states * features.sigmoid()
+
+
+def logit_attribution(
+    model: nn.Module, inputs: Any, token: int, position: int = -1, versus: int | None = None
+) -> LogitParts:
+    """The parts of the logit of a token after a position, or of the difference of two logits."""
+    with restore_afterwards(model):
+        return attributed_run(model, *arguments_of(inputs), position).parts(token, versus)
+
+
+def routes(
+    model: nn.Module, inputs: Any, token: int, versus: int | None = None, position: int = -1, share: float = SHARE
+) -> Routes:
+    """The routes to the logit of a token after a position, or to the difference of two logits."""
+    args, kwargs = arguments_of(inputs)
+    with restore_afterwards(model):
+        run = attributed_run(model, args, kwargs, position)
+        return FrozenRun.of(run.finder, args, kwargs).routes(run.parts(token, versus), share)

@@ -16,7 +16,6 @@ from attnviz.effects import ablation
 from attnviz.effects.ablation import chosen_sets
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.head_sites import CleanRun
-from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import held_out_repeats, load_model
@@ -24,7 +23,7 @@ from attnviz.report.why import why_remarks
 from attnviz.text.head_name import KnownHead
 from attnviz.text.selection import Selection
 from tests.capture import hybrids
-from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH
+from tests.effects.examples import GPT2, HEADS, LAYERS, MIXTRAL, OPT, SIZE, TOKENS, WIDTH, logit_attribution
 from tests.small_models import GROUPED, SMALL
 
 BLOOM = {"vocab_size": 50, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}

@@ -11,12 +11,25 @@ from torch.nn import functional
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.frozen_run import routes, score_parts
-from attnviz.effects.logit_attribution import logit_attribution
+from attnviz.effects.frozen_run import score_parts
 from attnviz.effects.routes import Routes
 from attnviz.models.trained import load_model, start_tokens
 from tests.capture.small_architectures import build, candidates
-from tests.effects.examples import HEADS, IDS, LAYERS, MODELS, SIZE, TOKEN, TOKENS, WIDTH, Handmade, States, model_of
+from tests.effects.examples import (
+    HEADS,
+    IDS,
+    LAYERS,
+    MODELS,
+    SIZE,
+    TOKEN,
+    TOKENS,
+    WIDTH,
+    Handmade,
+    States,
+    logit_attribution,
+    model_of,
+    routes,
+)
 
 LAST = TOKENS - 1
 

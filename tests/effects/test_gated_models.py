@@ -13,9 +13,9 @@ from transformers.modeling_utils import AttentionInterface
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 import attnviz
-from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.maps.layer_maps import cell_maps
 from tests.capture.small_architectures import MODELS, build
+from tests.effects.examples import logit_attribution
 
 IDS = torch.tensor([[7, 21, 35, 8, 21, 60, 11]])
 TOKEN, HEADS, KEYS = 9, (0, 3), (0, 2, 5)

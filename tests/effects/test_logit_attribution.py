@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.models.trained import held_out_repeats, load_model
 from tests.effects.examples import (
     GPT2,
@@ -24,6 +23,7 @@ from tests.effects.examples import (
     WIDTH,
     Handmade,
     States,
+    logit_attribution,
     model_of,
 )
 from tests.small_models import SMALL

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.effects.frozen_run import routes
 from attnviz.effects.routes import Edge, Routes
 from attnviz.models.trained import load_model, start_tokens
 from attnviz.report.routes import MAX_EDGES, MAX_TOKENS, route_graph, route_sentences
+from tests.effects.examples import routes
 
 TOKENS = start_tokens("the cat sat. the cat", "word")
 

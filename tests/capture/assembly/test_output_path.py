@@ -13,9 +13,9 @@ from torch.nn import functional
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.output_path import OutputPath
-from attnviz.effects.logit_attribution import logit_attribution
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.saved import load
+from tests.effects.examples import logit_attribution
 
 HEADS, SIZE, TOKENS, VOCABULARY = 4, 6, 7, 11
 WIDTH = HEADS * SIZE
