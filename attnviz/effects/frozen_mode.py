@@ -248,8 +248,7 @@ class FrozenMode(EditingMode):
     @property
     def running_module(self) -> str:
         """The path of the running module."""
-        key = self.calls.frames[-1].key  # outer key, id of the module, count
-        return self.modules.names.get(key[1], "") if key else ""
+        return self.calls.running_path(self.modules.names)
 
     def _embeds_text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """True if an embedding has a row for each token, and is not that of an encoder's text."""

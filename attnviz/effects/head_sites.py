@@ -91,6 +91,11 @@ class ModuleCalls:
             outer_module.finished[key] = tree_map(_copy, result)
         return result
 
+    def running_path(self, names: Mapping[int, str]) -> str:
+        """Returns the path of the running module, by ``id`` of its module; "" outside of the model."""
+        key = self.frames[-1].key  # outer key, id of the module, count
+        return names.get(key[1], "") if key else ""
+
     def next_product(self) -> Key:
         """Counts the next product of the running module, and returns its key."""
         frame = self.frames[-1]

@@ -7,6 +7,7 @@ text. The final norm and the unembedding are thus found in any model whose heads
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -259,13 +260,9 @@ def observed_path(
             f"no position {position} among {token_count} tokens; choose {-token_count} to {token_count - 1}"
         )
     finder = PathFinder(model, None, part)
-
-    def running_module() -> str:
-        key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
-        return finder.modules.names.get(key[1], "") if key else ""
-
     tensor_names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    path = LinearPath(token_count, position % token_count, tensor_names, running_module)
+    running_path = partial(finder.module_calls.running_path, finder.modules.names)
+    path = LinearPath(token_count, position % token_count, tensor_names, running_path)
     assert isinstance(finder.site_observer, _PathObserver)
     finder.path = finder.site_observer.path = path
     finder.heads, finder.attention = {}, []
