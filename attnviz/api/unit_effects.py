@@ -113,13 +113,12 @@ def _in_reverse(
     recording: "Recording", heads: list[MeasuredHead], units: Units, answer: int, by: str
 ) -> "Float64Array":
     """Returns the answer's weight on each unit before it, ``(answer,)``, where passages stand in reverse order."""
+    from attnviz.effects.unit_effects import weights_of_answer
+
     same_heads = _same_heads(recording, heads)
     reversed_units, reversed_answer = units_of_text(same_heads[0][0].query_tokens, by)
-    weight = np.zeros(reversed_answer)
-    for maps, head in same_heads:
-        attention = unit_attention(maps, reversed_units, (head,))[0]
-        sizes = reversed_units.sizes[reversed_answer:]
-        weight += sizes @ attention[reversed_answer:, :reversed_answer] / sizes.sum() / len(same_heads)
+    attention = np.mean([unit_attention(maps, reversed_units, (head,))[0] for maps, head in same_heads], axis=0)
+    weight = weights_of_answer(attention, reversed_units.sizes, reversed_answer)
     weight_of_label = dict(zip(reversed_units.labels, weight.tolist(), strict=False))
     return np.array([weight_of_label.get(label, np.nan) for label in units.labels[:answer]])
 

@@ -11,6 +11,11 @@ from attnviz.base.arrays import Float64Array, IntArray
 HeadsBy = Literal["receivers", "outstanding", "choice"]
 
 
+def weights_of_answer(attention: Float64Array, sizes: IntArray, answer: int) -> Float64Array:
+    """Returns the weight of an answer's tokens on each unit before it, ``(answer,)``, from ``(units, units)``."""
+    return np.asarray(sizes[answer:] @ attention[answer:, :answer] / sizes[answer:].sum())
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnitEffects:
     """What the units of a text, such as its sentences, rest on.
@@ -65,8 +70,7 @@ class UnitEffects:
     @property
     def answer_attention(self) -> Float64Array:
         """The weight of the answer's tokens on each unit before it, ``(answer,)``."""
-        sizes = self.sizes[self.answer :]
-        return np.asarray(sizes @ self.attention[self.answer :, : self.answer] / sizes.sum())
+        return weights_of_answer(self.attention, self.sizes, self.answer)
 
     @property
     def answer_lost(self) -> Float64Array:
