@@ -150,6 +150,11 @@ def or_list(names: Iterable[object]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def with_capital(words: str) -> str:
+    """Returns words with a capital letter at their beginning."""
+    return words[:1].upper() + words[1:]
+
+
 def did_you_mean(name: str, names: Iterable[object]) -> str:
     """Returns the question ``did you mean dark? `` for the closest name, ignoring case; "" if no name is close."""
     from difflib import get_close_matches

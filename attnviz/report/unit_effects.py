@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import with_capital
 from attnviz.effects.unit_effects import UnitEffects
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
@@ -128,10 +129,10 @@ def unit_sentences(effects: UnitEffects, model: str) -> tuple[str, ...]:
         rests = f"{subject} rests most on {names[missed]}: it loses {_nats(largest)} if that is hidden{then}."
         if answer.misleads:
             sentences.append(f"Attention misleads here: {looks}, but hiding that {_costs(answer.lost[seen])}.")
-            sentences.append(_capital(rests))
+            sentences.append(with_capital(rests))
         else:
             too = " too" if seen == missed else f"; hiding that {_costs(answer.lost[seen])}"
-            sentences.append(f"{_capital(rests)} {_capital(looks)}{too}.")
+            sentences.append(f"{with_capital(rests)} {with_capital(looks)}{too}.")
     if count > 2:
         rests_of_units = [_Rest(effects.attention[row, :row], effects.lost[row, :row]) for row in range(1, count)]
         agreeing = sum(rest.seen == rest.missed for rest in rests_of_units)
@@ -264,8 +265,3 @@ def _costs(lost: float) -> str:
     if np.isnan(lost) or abs(lost) < 0.005:
         return "costs nothing"
     return f"costs {_nats(lost)}" if lost > 0 else f"brings {_nats(lost)}"
-
-
-def _capital(words: str) -> str:
-    """Returns the words with a capital letter at their begin."""
-    return words[:1].upper() + words[1:]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import option
+from attnviz.base.errors import option, with_capital
 from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.why import LEAST_LOSS, Check, Why
 from attnviz.maps.recording import Recording, silence_remarks
@@ -122,7 +122,7 @@ def _carrier_sentences(why: Why) -> list[str]:
     if phrases:
         first, *rest = phrases
         sentence = "; ".join([f"{first} of {why.target.logit:.2f}", *rest])
-        sentences.append(f"{sentence[0].upper()}{sentence[1:]}.")
+        sentences.append(f"{with_capital(sentence)}.")
 
     named = []
     for is_context, axis, sums in ((False, why.tokens, why.sources), (True, why.context_tokens, why.context_sources)):

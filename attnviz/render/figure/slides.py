@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError, install, option
+from attnviz.base.errors import AttnvizError, install, option, with_capital
 from attnviz.base.printable import printable_line
 from attnviz.media.image import Image
 from attnviz.render.data import ZIP_EPOCH, undated_member
@@ -203,7 +203,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
 def _slide_heading(part: DrawnReport) -> str:
     """Returns the heading of a slide: the names of its heads, or the title of its only panel with a capital."""
     [title, *other_heads] = (panel.title for panel in part.panels)
-    return part_title(part) if other_heads else title[:1].upper() + title[1:]
+    return part_title(part) if other_heads else with_capital(title)
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, option, with_capital
 from attnviz.base.progress import working
 from attnviz.maps.heads import chosen_heads, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
@@ -369,4 +369,4 @@ def _caption(model: str, table: HeadFrame) -> str:
 def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
     """Returns a remark with the meanings of the listed metrics; empty without metrics."""
     meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in metrics)
-    return (f"{meanings[0].upper()}{meanings[1:]}.",) if metrics else ()
+    return (f"{with_capital(meanings)}.",) if metrics else ()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, option, with_capital
 from attnviz.effects.effect_table import Effects, effect_changes
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame
 from attnviz.metrics.measure import Measure
@@ -263,7 +263,7 @@ def _types_remarks(types: "HeadTypes") -> tuple[str, ...]:
         reasons.setdefault(reason, []).append(name)
     skipped_types = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return (
-        f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
+        f"Mean weight by type. {with_capital(meanings)}.",
         "± is half of the 95 % interval of the mean over texts; “above control” counts heads whose score is a quarter "
         "larger than the mean control, and above the interval in which one more control would lie, at a level of "
         f"{LEVEL:.0%} for all heads together (Bonferroni).",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.base.errors import with_capital
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps, known_cells
 from attnviz.media.image import Image
@@ -75,7 +76,7 @@ class LeftOutKeys:
     def sentence(self) -> str:
         """Says what is left out, and how much of the weight."""
         are, them = ("is", "it") if len(self.labels) == 1 else ("are", "them")
-        names = self.names[0].upper() + self.names[1:]
+        names = with_capital(self.names)
         return f"{names} {are} left out: the median head puts {self.share:.0%} of its weight on {them}."
 
 

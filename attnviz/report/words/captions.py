@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, layers_phrase, option
+from attnviz.base.errors import AttnvizError, layers_phrase, option, with_capital
 from attnviz.base.printable import printable_line
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
@@ -187,7 +187,7 @@ def part_title(report: DrawnReport) -> str:
             text = f"heads {heads}" if noun == HEAD else f"{noun} heads {heads}"
         elif len(names) == 1:
             text = f"head {headings[0].name}: {', '.join(heading.aspect.lstrip() for heading in headings)}"
-    return text[:1].upper() + text[1:]
+    return with_capital(text)
 
 
 def part_caption(report: DrawnReport) -> str:
