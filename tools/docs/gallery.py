@@ -382,8 +382,8 @@ def write() -> None:
 
 
 def write_film(page: Path) -> None:
-    """Writes the page and its film into the documents if the film shows something else than the one that is there."""
+    """Writes the page into the documents, and its film if it shows something else than the one that is there."""
+    shutil.copyfile(page, EXAMPLE)
     moving.film(page, today := page.with_suffix(".gif"))
-    if not (EXAMPLE.exists() and FILM.exists() and moving.is_todays(FILM, today)):
-        shutil.copyfile(page, EXAMPLE)
+    if not (FILM.exists() and moving.is_todays(FILM, today)):
         shutil.copyfile(today, FILM)
