@@ -66,15 +66,18 @@ def forked(arguments: tuple[str, ...], before: Callable[[], object] = lambda: No
     """
     from attnviz.cli.commands import main
 
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # the copy must not unwind as its parent would
     child = os.fork()
     if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
         return child
-    for number in ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     code = 70
     try:
+        for number in ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 1)
         os.dup2(SAID[1], 2)
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
