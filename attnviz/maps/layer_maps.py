@@ -44,6 +44,7 @@ class CallFields(TypedDict):
     item: int
     scale: float | None
     fidelity: float | None
+    tolerance: float
     pools_queries: bool
     value_norms: FloatArray | None
     value_norms_fidelity: float | None
@@ -74,6 +75,7 @@ class LayerMaps(ABC):
         scale: factor of q·k; ``None`` if unknown.
         fidelity: the largest difference between weights @ values and the output of the model's own attention;
             ``None`` if unknown. In shares of the largest output for implicit attention whose output is above 1.
+        tolerance: how far the rounding of half precision may take ``fidelity``; 0 in full precision.
         pools_queries: true if each query stands for several tokens, each of which is a key.
         value_norms: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is
             what it adds to a query at weight 1; ``(heads, queries, keys)`` if a gate scales it for each query; ``None``
@@ -95,6 +97,7 @@ class LayerMaps(ABC):
     item: int = 0
     scale: float | None = None
     fidelity: float | None = None
+    tolerance: float = 0.0
     pools_queries: bool = False
     value_norms: FloatArray | None = None
     value_norms_fidelity: float | None = None

@@ -52,6 +52,8 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         tensors = maps.to_tensors()
         queries, keys = axis_indices[id(maps.query_tokens)], axis_indices[id(maps.key_tokens)]
         call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+        if maps.tolerance:
+            call["tolerance"] = maps.tolerance
         if maps.pools_queries:
             call["pools_queries"] = True
         if maps.key_layer is not None:
@@ -110,6 +112,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             item=stored.count("item"),
             scale=stored.number("scale"),
             fidelity=stored.number("fidelity"),
+            tolerance=stored.number("tolerance") or 0.0,
             pools_queries=stored.value.get("pools_queries") is True,
             value_norms=stored.array("moved", "float32", norms_shape) if norm_axes else None,
             value_norms_fidelity=stored.number("moved_fidelity"),

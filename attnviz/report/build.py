@@ -143,6 +143,8 @@ def report_of_heads(
         from attnviz.report.maps.exact_numbers import exact_numbers
 
         return exact_numbers(recording, selected_heads, options)
+    layers = {head.maps.layer for head in selected_heads}  # remarks are on those that are drawn
+    recording = replace(recording, maps=tuple(maps for maps in recording.maps if maps.layer in layers))
     summaries = summarize_heads(original, options)
     ranking = ranked_heads_of(selected_heads, options)
     heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)

@@ -15,6 +15,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
@@ -394,6 +395,29 @@ def test_autocast_rounds_what_the_model_multiplies_and_nothing_that_is_computed_
     expected = (next(rounded) @ next(rounded).transpose(-1, -2) / math.sqrt(8)).softmax(-1)
     window = cells(recording).window((0, 1, 2), slice(0, 5), slice(0, 7))
     np.testing.assert_allclose(window.weights, expected[0], atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize("way", ["autocast", "bfloat16", "float16", "float32"])
+def test_maps_are_doubted_only_beyond_the_precision_that_their_call_ran_in(
+    by_hand: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = Nano(by_hand), 20 * torch.randn(1, 40, WIDTH)
+    if way in ("bfloat16", "float16"):
+        model, x = model.to(getattr(torch, way)), x.to(getattr(torch, way))
+
+    def remark() -> str:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=way == "autocast"):
+            recording = recorded(model, x)
+        return drawn(attnviz.build_report(recording, attnviz.ReportOptions())).remarks[-1]
+
+    assert remark().startswith("Checked: weights @ values equal")
+    assert ("as its half precision rounds" in remark()) == (way != "float32" and not by_hand)
+    for call, name in ((FactoredCall, "_softmax"), (DenseCall, "weights")):  # a map that is wrong by one key
+        weights = getattr(call, name)
+        monkeypatch.setattr(call, name, lambda *given, weights=weights: weights(*given).roll(1, -1))
+    assert remark().startswith("Warning: in layer 0 weights @ values differ by")
 
 
 def test_recording_is_one_that_everything_else_takes() -> None:

@@ -85,6 +85,7 @@ class CapturedCall:
     fidelity: list[float | None]  # the largest difference from the model's output, for each text of the batch
     map_type: type[LayerMaps]  # the class of its maps
     fields: list[dict[str, Any]]  # the fields of this class for each text of the batch
+    tolerance: float = 0.0  # how far the rounding of half precision may take the fidelity
     marks: KeyMarks | None = None  # the marks of its keys; ``None`` if they are unknown
     note: str = ""  # a remark on its maps; empty for none
     # ``(heads, queries)`` for each text, the scores of a key without a token, which its maps get; ``None`` for none
@@ -196,6 +197,7 @@ def capture_call(
         shape=(batch, len(heads), queries, keys),
         scale=getattr(source, "scale", None),
         map_type=map_type,
+        tolerance=call.tolerance,
         marks=key_marks(call),
         note="; ".join(dict.fromkeys(filter(None, notes))),
         sinks=sinks,
@@ -413,6 +415,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "item": first_call.text_number(item),
         "pools_queries": first_call.site.pools_queries,
         "fidelity": largest_known(call.fidelity[item] for call in calls),
+        "tolerance": max(call.tolerance for call in calls),
         "key_layer": first_call.key_layer,
     }
     sinks = [call.sinks[item] for call in calls if call.sinks is not None]

@@ -5,13 +5,13 @@ import torch
 
 from attnviz.base.arrays import BoolArray, IntArray, array_of
 from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.calls.attention_call import ROUNDINGS
 from attnviz.capture.calls.recurrence import RecurrenceCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.recurrent import Recurrence, RecurrentMaps
 
 MAX_CHECKED_STEPS = 2**28  # numbers that the check of a text moves back, at most; it then samples rows
 TOLERANCE = 1e-4  # of the largest output; more for the rounding of layers in half precision
-ROUNDINGS = 8  # roundings of the layer's own dtype that its output may have
 
 
 def capture_recurrence(
@@ -39,7 +39,7 @@ def capture_recurrence(
     recurrences = [_recurrence_of(call, item).of_heads(indices) for item in range(texts)]
     paddings = [None if padding is None or padding[item].all() else padding[item] for item in range(texts)]
     rows = _checked_rows(tokens, len(heads) * call.queries.shape[-1])
-    errors = []
+    errors, rounding = [], ROUNDINGS * torch.finfo(call.dtype).eps
     for item, recurrence in enumerate(recurrences):
         cells = recurrence.cells(range(len(heads)), rows, slice(0, tokens))
         mixed = cells @ array_of(call.values[item, indices])
@@ -51,7 +51,6 @@ def capture_recurrence(
         largest = float(np.abs(output[:, is_real]).max(initial=0))
         error = float(np.abs(mixed - output)[:, is_real].max(initial=0))
         errors.append(error / max(largest, 1.0))
-        rounding = ROUNDINGS * torch.finfo(call.dtype).eps
         if not error <= max(TOLERANCE, rounding) * largest:
             return f"its recurrence, as attnviz reads it, differs by {error:.2g} from its output of up to {largest:.2g}"
     return CapturedCall(
@@ -60,6 +59,7 @@ def capture_recurrence(
         shape=(texts, len(heads), tokens, tokens),
         scale=None,
         fidelity=list(errors),
+        tolerance=rounding,
         map_type=RecurrentMaps,
         fields=[
             {"recurrence": recurrence, "padding": mask} for recurrence, mask in zip(recurrences, paddings, strict=True)

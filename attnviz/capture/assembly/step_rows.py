@@ -261,6 +261,7 @@ class StepRows:
             fidelity=[
                 largest_known(part.call.fidelity[part.texts[text]] for part in self.parts) for text in range(self.texts)
             ],
+            tolerance=max(part.call.tolerance for part in self.parts),
             map_type=DenseMaps,
             prompt=first_rows if later_rows and set(later_rows) == {1} else None,
             fields=[self._fields(text) for text in range(self.texts)],

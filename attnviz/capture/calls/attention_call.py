@@ -21,6 +21,7 @@ MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 AVERAGED = "some queries see no key; the model averages the values of all keys there, which is not shown"
 MISSING_SINK = "a score without a key, which is not shown, takes what each row lacks to 1"
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
+ROUNDINGS = 8  # roundings of a call's own precision that its output may have
 
 
 class AttentionMaps(NamedTuple):
@@ -138,6 +139,17 @@ class AttentionCall(ABC):
         model_output = pick_heads(self.output, heads, head_count)[:, :, rows].to(mixed_values.dtype)
         difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
         return list(difference.flatten(1).amax(1).tolist())
+
+    @property
+    def tolerance(self) -> float:
+        """How far the rounding of half precision may take weights @ values from the output; 0 in full precision.
+
+        It is that of the tensors themselves: under autocast a model with weights in float32 attends in bfloat16.
+        """
+        if self.values is None or self.output is None or are_exact(self.values, self.output):
+            return 0.0
+        precision = max(torch.finfo(tensor.dtype).eps for tensor in (self.values, self.output))
+        return ROUNDINGS * precision * float(self.output.abs().nan_to_num().max())
 
     def recomputed_rows(self, heads: Sequence[int]) -> _RecomputedRows:
         """Returns the mixed values of the queries on which fidelity is measured, and which of these see any key.

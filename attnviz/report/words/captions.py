@@ -384,15 +384,18 @@ def doubts(recording: Recording) -> tuple[str, ...]:
 
 
 def accuracy_warnings(recording: Recording) -> tuple[str, ...]:
-    """Returns a warning if weights @ values differ from the model's own output by more than `MAX_OUTPUT_DIFFERENCE`.
+    """Returns a warning if weights @ values differ from the model's own output by more than its precision explains.
 
-    Only the largest difference counts. A model that ran in half precision gets no warning.
+    Only the largest such difference counts.
     """
-    maps_of_difference = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
-    is_full_precision = recording.settings.get("dtype", "float32") in ("float32", "float64")
-    worst_difference = max(maps_of_difference, default=0.0)
-    if worst_difference <= MAX_OUTPUT_DIFFERENCE or not is_full_precision:
+    maps_of_difference = {
+        maps.fidelity: maps
+        for maps in recording.maps
+        if maps.fidelity is not None and maps.fidelity > max(MAX_OUTPUT_DIFFERENCE, maps.tolerance)
+    }
+    if not maps_of_difference:
         return ()
+    worst_difference = max(maps_of_difference)
     return (
         f"Warning: in layer {maps_of_difference[worst_difference].layer} weights @ values differ by "
         f"{worst_difference:.1g} from the model's own attention output; these maps miss part of what it computed.",
@@ -406,6 +409,8 @@ def exactness_remarks(recording: Recording) -> tuple[str, ...]:
         return ()
     worst_difference = max(differences)
     within_bound = f"within {worst_difference:.0e}" if worst_difference else "exactly"
+    if worst_difference > MAX_OUTPUT_DIFFERENCE and any(maps.tolerance for maps in recording.maps):
+        within_bound += ", as its half precision rounds"
     unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
     unchecked_clause = f"; not checked in {layers_phrase(unchecked_layers)}" if unchecked_layers else ""
     if recording.maps[0].quantity == "implicit":

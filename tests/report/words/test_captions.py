@@ -186,3 +186,12 @@ def test_worst_fidelity_is_said_and_of_which_layers_it_is_not_known(recording: R
     assert report_of(known).remarks[-1] == (
         "Checked: weights @ values equal the model's own attention output within 2e-07; not checked in layer 1."
     )
+    doubted = replace(recording, maps=(replace(first, fidelity=0.5), second))
+    layers_of_warning = [
+        any(
+            remark.startswith("Warning: in layer 0 ")
+            for remark in report_of(doubted, selection=Selection(layers=(layer,))).remarks
+        )
+        for layer in (0, 1)
+    ]
+    assert layers_of_warning == [True, False], "it stands only where its layer is drawn"
