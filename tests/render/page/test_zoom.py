@@ -228,3 +228,14 @@ def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Pa
     Opened(frame).until("scene.current?.stage?.picture.whole")
     assert opened.wrong == []
     opened.page.context.close()
+
+
+def test_pointing_at_a_token_looks_at_each_key_a_few_times(show: Opener) -> None:
+    keys = 3000
+    opened = show(report_of(Recording(maps=(long_maps(queries=60, keys=keys),), model="a test")))
+    opened.open_head(1)
+    sizes_asked = opened.evaluate(
+        "(() => { const abs = Math.abs; let count = 0; Math.abs = (number) => (count++, abs(number));"
+        " pointTo({query: 30, key: 7}, 9, 9); Math.abs = abs; return count; })()"
+    )
+    assert keys <= sizes_asked < 20 * keys

@@ -11,7 +11,7 @@ import { weightText } from "./quantities.js";
 import { scaleUpTo, withoutHidden } from "./shown.js";
 import { scene, set, sideNumber, state } from "./state.js";
 import { elementOf, h, patch } from "./tree.js";
-import { averageOfKeys, kept, largestOf, strongestOf } from "./values.js";
+import { ABSENT, averageOfKeys, kept, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Figure, Mark, Shades, Shown, Text, View } from "./types.js" */
 /** @import { Tree } from "./tree.js" */
@@ -93,8 +93,9 @@ export class TextView {
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
     const seen = withoutHidden(line, text);
     const note = this.said(shades.said, largestText(seen, shades.key ? "query" : "key"));
-    const largest = strongestOf(seen, seen.length).find((unit) => !text.written || text.written[unit]); // no signs of a template
-    const heads = (largest !== undefined && text.written && shades.heads?.(largest)) || [];
+    const { written } = text; // all but the signs of a chat's template
+    const [largest] = written ? strongestOf(seen.map((value, unit) => (written[unit] ? value : ABSENT)), 1) : [];
+    const heads = (largest !== undefined && shades.heads?.(largest)) || [];
     const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[largest ?? 0]}”: `,
       h("button", { type: "button", class: "link", onclick: () => openHead(number) }, page.heads[number].name), ` (${weightText(value)})`]);
     patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, note && note + intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
