@@ -109,7 +109,12 @@ class Output:
         return None if self.output is None else self.output.suffix.lower()
 
 
-Batch = Annotated[Path | None, Option("Read one text from each line of this file.", panel="Input")]
+Batch = Annotated[
+    Path | None,
+    Option(
+        "Read one text from each line of this file, or from the column text of a .csv, .tsv or .jsonl.", panel="Input"
+    ),
+]
 Other = Annotated[str | None, Option("Compare with this text or saved recording.", panel="Input")]
 Second = Annotated[
     str | None, Option("A second recording, survey or file of effects, to compare with the first.", panel="Input")

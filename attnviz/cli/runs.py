@@ -16,6 +16,7 @@ from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surve
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
 if TYPE_CHECKING:
+    from attnviz.cli.prompts import BatchPrompt
     from attnviz.corpus.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.unit_effects import UnitEffects
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from attnviz.models.reading.reader import Reader
     from attnviz.models.reading.settings import ModelSettings
 
-MAX_BATCH_TEXTS = 10_000
 QUOTED_LENGTH = 40  # characters of an input that a message quotes at most
 INPUT_NAMES = {
     "text": "TEXT",
@@ -174,7 +174,7 @@ def read_texts(
     if input.passages is not None and len(files) > 1:
         raise AttnvizError("--passages stand before one text; give one --file")
     if batch is not None:
-        return [Subject(text) for text in read_batch(batch, input)]
+        return [Subject(prompt.text) for prompt in read_batch(batch, input)]
     if len(files) > 1 and input == Input(file=files):
         return [Subject(_refuse_blank(read_text(path), settings.tokenizer)) for path in files]
     return [read_input(input, settings, grouping)]
@@ -208,9 +208,9 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
     return first_table, second_table
 
 
-def read_batch(path: Path, input: Input) -> list[str]:
-    """Returns the texts of a file, one per line, without blank lines."""
-    from attnviz.base.reading import read_text
+def read_batch(path: Path, input: Input, columns: Sequence[str] = ()) -> "list[BatchPrompt]":
+    """Returns the texts of a file, with what its columns say of each; no other input may be given."""
+    from attnviz.cli.prompts import read_prompts
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     if input_names:
@@ -219,15 +219,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
         raise AttnvizError("--passages stand before one text, and --batch gives several; leave one out")
     if input.labels is not None:
         raise AttnvizError("labels name the tokens of arrays, and --batch gives texts; leave one out")
-    texts = [line for line in read_text(path).splitlines() if line.strip()]
-    if not texts:
-        raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")
-    if len(texts) > MAX_BATCH_TEXTS:
-        raise AttnvizError(
-            f"{str(path)!r} holds {len(texts)} texts, and at most {MAX_BATCH_TEXTS} are run; attnviz survey reads any "
-            "number"
-        )
-    return texts
+    return read_prompts(path, columns)
 
 
 def read_reference(path: Path) -> "KnownPairs | tuple[TimedWord, ...]":
@@ -308,14 +300,14 @@ def refuse_undrawable(subject: Subject | None, settings: "ModelSettings", option
 
 
 def record_batch(
-    texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
+    prompts: "list[BatchPrompt]", settings: "ModelSettings", selection: Selection, values: bool = False
 ) -> "Recording":
     """Returns one recording of several texts, run as a batch."""
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
     reader = open_reader(settings, tower=selection.tower)
-    return reader.record_batch([Example.of(text, settings) for text in texts], selection, values)
+    return reader.record_batch([Example.of(prompt.text, settings) for prompt in prompts], selection, values)
 
 
 def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":

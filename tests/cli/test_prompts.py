@@ -1,0 +1,84 @@
+"""A batch is a text on each line, or a table whose columns name the text and the token to explain."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.prompts import ANSWER_COLUMNS, BatchPrompt, read_prompts
+
+MARY, LIFE = "When Mary, “the cook”,\nand John", "Life is\u2028short"
+TABLES = {
+    "p.csv": f'\ufeffid,token,text,versus\n7," Mary","{MARY}"," John"\n\n8,,{LIFE}\n',
+    "p.TSV": f'text\tversus\ttoken\n"{MARY}"\t John\t Mary\r\n\r\n{LIFE}\t\t\n',
+    "p.jsonl": (
+        '{"token": " Mary", "text": "When Mary, “the cook”,\\nand John", "versus": " John"}\n\n'
+        f'{{"text": "{LIFE}", "versus": null, "id": 3}}\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_kind_of_table_gives_the_same_prompts(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(TABLES[name].encode())
+    mary, life = read_prompts(path, ANSWER_COLUMNS)
+    assert (mary.text, mary.token, mary.versus) == (MARY, " Mary", " John")
+    assert (life.text, life.token, life.versus) == (LIFE, None, None)
+    lines = {"p.csv": (2, 5), "p.TSV": (2, 5), "p.jsonl": (1, 3)}[name]
+    assert [prompt.place for prompt in (mary, life)] == [f"{str(path)!r}, line {line}" for line in lines]
+
+
+def test_a_line_of_another_file_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("text,token\n \n  two, words\n", encoding="utf-8")
+    found = read_prompts(path, ANSWER_COLUMNS)
+    assert found == [
+        BatchPrompt("text,token", f"{str(path)!r}, line 1"),
+        BatchPrompt("  two, words", f"{str(path)!r}, line 3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (ANSWER_COLUMNS, "the column id"),
+        ((), "the columns id, token, versus"),
+    ],
+)
+def test_columns_that_a_command_does_not_read_are_named(
+    tmp_path: Path, columns: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("id,text,token,versus\n1,a b,a,b\n", encoding="utf-8")
+    [prompt] = read_prompts(path, columns)
+    assert (prompt.token, prompt.versus) == (("a", "b") if columns else (None, None))
+    assert capsys.readouterr().err == f"attnviz: not read from {str(path)!r}: {said}\n"
+
+
+REFUSED = {
+    "no-column.tsv": ("txt\tid\na\tb\n", "line 1: no column 'text'; it has 'txt', 'id'; name the columns text, and"),
+    "empty.csv": ("", "line 1: no column 'text'; name the columns text"),
+    "header.csv": ("text,token\n", "; give a table with a column 'text' and a row for each text"),
+    "comma.csv": ('text\n"a\nb"\nc, d\n', "line 4: 2 cells under 1 columns; put a text with a comma in double quotes"),
+    "twice.csv": ("text,token,token\na,b,c\n", "line 1: several columns 'token'; rename all but one"),
+    "open.csv": ('text\nx y\n"a b\n', "line 3: no readable row of a table: unexpected end of data"),
+    "blank.csv": ("text,token\nq,t\n ,b\n", "line 3, column 'text': there is no text; write one, or leave"),
+    "short.csv": ("token,text\nq,t\nb\n", "line 3, column 'text': there is no text"),
+    "number.jsonl": ('{"text": "a"}\n{"text": "a", "token": 5}\n', "line 2, column 'token': 5 is no text; put it in"),
+    "list.jsonl": ('{"text": "a"}\n\n["a"]\n', 'line 3: no JSON object; write {"text": "…"}'),
+    "cut.jsonl": ('{"text": "a"}\n{"text\n', "line 2 is not valid JSON"),
+    "other.jsonl": ('{"text": "a"}\n{"prompt": "a"}\n', "line 2: no column 'text'; it has 'prompt'"),
+    "blank.txt": ("\n \n", "; write one text per line"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_names_the_file_the_line_and_the_column(tmp_path: Path, name: str) -> None:
+    content, said = REFUSED[name]
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(AttnvizError, match=re.escape(said)) as caught:
+        read_prompts(path, ANSWER_COLUMNS)
+    assert str(path) in str(caught.value)
