@@ -58,6 +58,7 @@ class Reading(DrawableRecording):
         position: int | None = None,
         *,
         checks: bool = True,
+        controls: int | None = None,
     ) -> "Why":
         """Explains why the model predicts a token after this example, as ``attnviz.why`` and ``attnviz why`` do.
 
@@ -66,13 +67,14 @@ class Reading(DrawableRecording):
             versus: another token, whose logit is subtracted.
             position: the index of the token after which the prediction stands; ``None`` as in ``attnviz.why``.
             checks: false to leave the checks out.
+            controls: how many random sets the checks are compared with, as in ``attnviz.why``.
 
         Raises:
             AttnvizError: what ``attnviz.why`` refuses.
         """
         with self.live.unchanged():
             reader = self.live.reader(self.model_settings, self.example.predicting_use)
-            return reader.why(self.example, token, versus, position, checks=checks)
+            return reader.why(self.example, token, versus, position, checks=checks, controls=controls)
 
     def why_units(self, by: str, *, layers: str | None = None, heads: str | None = None) -> "UnitEffects":
         """Returns what each unit of the text, such as a sentence, rests on, as ``attnviz why --by`` shows it.

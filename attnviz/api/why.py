@@ -18,14 +18,15 @@ def why(
     position: int | None = None,
     *,
     checks: bool = True,
+    controls: int | None = None,
 ) -> Why:
     """Explains a prediction: what its logit is the sum of, and what it loses without what carries most of it.
 
     The logit is exactly the sum of what each head moves from each token, and of what MLPs, embedding and biases add,
     with patterns and the scales of norms frozen at their values in this run. What a part adds directly is no cause, so
     the model also runs without the leading heads, and with the leading token hidden from the predicting one, beside as
-    many heads and other tokens drawn at random. The model runs twice, with checks at most twelve times; it is the same
-    before and after.
+    many other heads and other tokens. The model runs twice, with checks once more for each token that is hidden, and
+    without sets of heads in batches; it is the same before and after.
 
     Args:
         model: any torch module whose output has logits of tokens.
@@ -36,6 +37,7 @@ def why(
         position: the index of the token after which the prediction stands; ``None`` for the last one, or if the
             model generated tokens, the one before the last of these.
         checks: false to leave the checks out.
+        controls: how many random sets of heads, and how many other tokens, checks are compared with; ``None`` for 4.
 
     Raises:
         AttnvizError: if there are several texts, no such token or position, or no logits, or if the logit is not a sum
@@ -56,7 +58,7 @@ def why(
     if isinstance(inputs, Reading):
         if inputs.live.model is not model:
             raise AttnvizError("the reading is of another model; give the model that attnviz.reading ran")
-        return inputs.why(token, versus, position, checks=checks)
+        return inputs.why(token, versus, position, checks=checks, controls=controls)
     from attnviz.capture.model_calls import arguments_of
     from attnviz.effects.prediction import Prediction
 
@@ -65,4 +67,4 @@ def why(
     args, kwargs = arguments_of(inputs)
     return Prediction(
         model, args, kwargs, token=token, versus=versus, position=-1 if position is None else position
-    ).explain(checks)
+    ).explain(checks, controls)

@@ -448,6 +448,7 @@ def why(
     output: Output,
     token: declared.Token = None,
     versus: declared.Versus = None,
+    controls: declared.Controls = None,
     all: All = False,
 ) -> None:
     """Explain what a prediction rests on, or with --by each sentence, and check it by removal."""
@@ -462,7 +463,7 @@ def why(
     choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
     subject = read_input(input, settings, grouping)
     remarks = () if is_own_choice or not subject.is_run else (choice,)
-    unread = ("layers", "heads") if grouping.by is None else ("token", "versus", "queries", "all")
+    unread = ("layers", "heads") if grouping.by is None else ("token", "versus", "controls", "queries", "all")
     unread_name = next((name for name in unread if name in TYPED.get()), None)
     if unread_name is not None:
         reason = f"choose where units look; add {option('by', 'sentences')}, or leave them out"
@@ -476,7 +477,7 @@ def why(
         deliver(unit_effects_report(unit_recording, effects, options, remarks), output)
         return
     is_page = kind_of(output) == "page"
-    answer, recording = explained(subject, settings, selection, token, versus, records=is_page)
+    answer, recording = explained(subject, settings, selection, token, versus, controls, records=is_page)
     answer = replace(answer, remarks=(*remarks, *answer.remarks))
     from attnviz.report.why import why_report
 

@@ -182,6 +182,16 @@ Versus = Annotated[
     str | None,
     Option("Explain what speaks for the token and against this one: the difference of their logits.", panel="Select"),
 ]
+Controls = Annotated[
+    int | None,
+    Option(
+        "Compare with this many random sets of as many other heads, of the same layers if these have enough (default: "
+        "4 in why, which also hides as many other tokens; 20 for the --sets of ablate).",
+        in_range(0, 10_000),
+        panel="Select",
+        brief="Compare with this many random sets of as many heads.",
+    ),
+]
 Pairs = Annotated[
     bool, Option("Also remove heads two at a time, to find heads that back each other up.", panel="Select")
 ]

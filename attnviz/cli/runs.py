@@ -422,6 +422,7 @@ def explained(
     selection: Selection,
     token: str | None,
     versus: str | None,
+    controls: int | None,
     *,
     records: bool,
 ) -> "tuple[Why, Recording | None]":
@@ -431,7 +432,7 @@ def explained(
     position = None
     if selection.queries != (None, None):
         position = resolve_span(selection.queries, len(reader.read(example).tokens), "queries").stop - 1
-    why = reader.why(example, token, versus, position)
+    why = reader.why(example, token, versus, position, controls=controls)
     return why, reader.record(example, Selection()) if records else None
 
 

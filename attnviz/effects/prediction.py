@@ -6,8 +6,6 @@ token that predicts, each beside as many heads or another token, drawn at random
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import combinations
 from math import comb
 from typing import Any
 
@@ -20,6 +18,7 @@ from attnviz.base.progress import track
 from attnviz.capture.calls.arguments import bind_dot_product
 from attnviz.capture.flow.products import contraction
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
+from attnviz.effects.controls import SEED, random_sets
 from attnviz.effects.frozen_run import SHARE, FrozenRun
 from attnviz.effects.head_sites import (
     CleanRun,
@@ -34,17 +33,15 @@ from attnviz.effects.head_sites import (
 from attnviz.effects.logit_attribution import AttentionPlace, AttributedRun, attributed_run
 from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.measures import logits_in
-from attnviz.effects.text_run import TextRun, replaced
+from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun, replaced
 from attnviz.effects.why import Candidate, Check, Source, Why
 from attnviz.media.text import Text
-from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import Tokens
 
 CANDIDATES = 5  # next tokens that are listed
-DRAWS = 4  # controls of each check; with both checks at most 10 runs, the first one included
+CONTROLS = 4  # of each check: the answer stays fast, but four can only say that p is 0.2
 LEAST_OF_PATCH = 0.25  # a patch, or a frame, is hidden with the largest if it adds this share of what that one adds
-CONTROL_SEED = 0  # of the draws, so that the same text has the same controls
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +69,11 @@ class Prediction:
     position: int = -1
     part: str | None = None
 
-    def explain(self, checks: bool = True) -> Why:
+    def explain(self, checks: bool = True, controls: int | None = None) -> Why:
         """Returns the sum that the logit is, and with ``checks`` what is lost without its leading parts.
 
-        The model runs twice, and with checks at most ten times more; its state is the same before and after.
+        The model runs twice. Checks run it once more for each hidden token, and in batches without sets of heads: the
+        leading one and ``controls`` others, by default `CONTROLS`. Its state is the same before and after.
         """
         with restore_afterwards(self.model):
             run = attributed_run(self.model, self.args, dict(self.kwargs), self.position, self.part)
@@ -117,7 +115,7 @@ class Prediction:
                 del frozen_run  # which holds all gradients
             except AttnvizError as error:
                 why = replace(why, remarks=(*why.remarks, f"No routes: {error}."))
-            return _checked(self, run, why) if checks else why
+            return _checked(self, run, why, CONTROLS if controls is None else controls) if checks else why
 
     def measured(self, logits: Tensor, token: int) -> float:
         """Returns the log-probability of a token in nats, less that of the token it is compared with.
@@ -129,15 +127,22 @@ class Prediction:
         return float(log_probabilities[token] - (0 if self.versus is None else log_probabilities[self.versus]))
 
 
-def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
+def _checked(prediction: Prediction, run: AttributedRun, why: Why, controls: int) -> Why:
     """Returns the answer with its checks; a remark says what could not be checked, and why."""
     remarks: list[str] = []
-    draws = np.random.default_rng(CONTROL_SEED)
-    token, heads, source = why.target.token, why.leading_heads, next(iter(why.leading_sources), None)
-    runs: list[tuple[str, str, Callable[[], Any]]] = []  # what is removed, its name, and the run without it
-    if heads:
+    checks: list[Check] = []
+    token, source = why.target.token, next(iter(why.leading_sources), None)
+    intact = prediction.measured(run.logits, token)
+
+    def lost(output: Any) -> float:
+        logits = logits_in(output)
+        assert logits is not None
+        rows = logits.reshape(-1, logits.shape[-1])
+        return intact - prediction.measured(rows[run.finder.path.position if len(rows) > 1 else 0], token)
+
+    if why.leading_heads:
         try:
-            clean = named_sites(run.finder, output=None)  # which nothing compares, and which may be large
+            clean = named_sites(run.finder, output=run.logits)
         except AttnvizError as error:
             remarks.append(f"Not checked without heads: {error}.")
         else:
@@ -146,55 +151,61 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why) -> Why:
                 prediction.args,
                 dict(prediction.kwargs),
                 clean,
-                measure=lambda measured: 0.0,  # the outputs are measured here
+                measure=lambda measured: lost(measured.output),
                 positions=slice(None),
                 by="zero",
-                resumes=False,
+                resumes=None if run.finder.path.tokens <= MAX_RUN_TOKENS // 2 else False,  # of long texts one at a time
             )
-            for parts in (heads, *_other_sets(heads, why.target.heads, draws)):
-                names = tuple(sorted(_name_of(part, clean) for part in parts))
-                name = "+".join(part.name for part in parts)
-                runs.append(("heads", name, partial(_output_without, text_run, names)))
+            names = {_name_of(part, clean): part.name for part in why.target.heads}
+            leading = {part.name for part in why.leading_heads}
+            heads = tuple(sorted(name for name, label in names.items() if label in leading))
+            sets = [heads, *random_sets(heads, names, controls)]
+            first, *others = text_run.values(sets)
+            checks.append(
+                Check(
+                    "heads",
+                    tuple(part.name for part in why.leading_heads),
+                    first,
+                    np.array(others),
+                    tuple("+".join(names[head] for head in drawn) for drawn in sets[1:]),
+                    is_exhaustive=len(others) == comb(len(names) - len(heads), len(heads)),
+                )
+            )
     if source is not None:
         hidden = _hidden_keys(source, why)
-        for keys in (hidden, *_other_keys(hidden, source.is_context, why, draws)):
-            hide = partial(output_hiding, prediction, run, keys, source.is_context)
-            runs.append(("source", str(min(keys)), hide))
-
-    intact = prediction.measured(run.logits, token)
-    losses: dict[str, list[tuple[str, float]]] = {}
-    for kind, name, output_of in track(runs, "checking what the prediction rests on"):
+        other_keys = _other_keys(hidden, source.is_context, why)
+        draws = np.random.default_rng(SEED)
+        drawn_keys = draws.choice(len(other_keys), min(controls, len(other_keys)), replace=False).tolist()
+        sets_of_keys = [hidden, *(other_keys[index] for index in drawn_keys)]
         try:
-            logits = logits_in(output_of())
+            losses = [
+                lost(output_hiding(prediction, run, keys, source.is_context))
+                for keys in track(sets_of_keys, "hiding tokens")
+            ]
         except _CannotHide as error:
             remarks.append(str(error))
-            break
-        assert logits is not None
-        rows = logits.reshape(-1, logits.shape[-1])
-        row = rows[run.finder.path.position if len(rows) > 1 else 0]
-        losses.setdefault(kind, []).append((name, intact - prediction.measured(row, token)))
-        del logits, rows, row  # before the next run makes its own
-    silent_layers = run.finder.silent_layers
-    if "source" in losses and silent_layers:
-        layers, contents = number_ranges(silent_layers), ", ".join(dict.fromkeys(silent_layers.values()))
-        remarks.append(f"A token is hidden from attention alone; layers {layers} ({contents}) still pass it on.")
-    checks = []
-    for kind, ((_, lost), *controls) in losses.items():
-        drawn, lost_without = tuple(name for name, _ in controls), np.array([loss for _, loss in controls])
-        if kind == "heads":
-            checks.append(Check("heads", tuple(part.name for part in heads), lost, lost_without, drawn))
-        elif source is not None:
+        else:
             axis = why.context_tokens if source.is_context else why.tokens
             assert axis is not None
-            labels = tuple(axis.labels[key] for key in hidden)
-            checks.append(Check("source", labels, lost, lost_without, drawn, source.index, source.is_context))
+            checks.append(
+                Check(
+                    "source",
+                    tuple(axis.labels[key] for key in hidden),
+                    losses[0],
+                    np.array(losses[1:]),
+                    tuple(str(min(keys)) for keys in sets_of_keys[1:]),
+                    source.index,
+                    source.is_context,
+                    is_exhaustive=len(drawn_keys) == len(other_keys),
+                )
+            )
+            silent_layers = run.finder.silent_layers
+            if silent_layers:
+                layers, contents = number_ranges(silent_layers), ", ".join(dict.fromkeys(silent_layers.values()))
+                remarks.append(
+                    f"A token is hidden from attention alone; layers {layers} ({contents}) still pass it on."
+                )
     return replace(why, checks=tuple(checks), remarks=(*why.remarks, *remarks))
-
-
-def _output_without(run: TextRun, heads: HeadSet) -> Any:
-    """Returns the model's output without some heads."""
-    [output] = run.outputs(run.clean.sites[0], [heads])
-    return output
 
 
 def _name_of(part: LogitPart, clean: CleanRun) -> HeadName:
@@ -203,22 +214,6 @@ def _name_of(part: LogitPart, clean: CleanRun) -> HeadName:
     same = [head for head in clean.heads if (head.layer, head.head, head.kind) == (part.layer, part.head, kind)]
     head = next((head for head in same if head.module == part.module), same[0])
     return HeadName(head.layer, head.head, head.part)
-
-
-def _other_sets(
-    heads: tuple[LogitPart, ...], all_heads: tuple[LogitPart, ...], draws: np.random.Generator
-) -> list[tuple[LogitPart, ...]]:
-    """Returns at most `DRAWS` different sets of as many other heads, drawn at random; all sets if there are few."""
-    others = [part for part in all_heads if part not in heads]
-    size = min(len(heads), len(others))
-    if not size:
-        return []
-    if comb(len(others), size) <= DRAWS:
-        return list(combinations(others, size))
-    sets: dict[tuple[int, ...], None] = {}
-    while len(sets) < DRAWS:
-        sets[tuple(sorted(draws.choice(len(others), size, replace=False).tolist()))] = None
-    return [tuple(others[index] for index in chosen) for chosen in sets]
 
 
 def _hidden_keys(source: Source, why: Why) -> tuple[int, ...]:
@@ -234,10 +229,8 @@ def _hidden_keys(source: Source, why: Why) -> tuple[int, ...]:
     return tuple(key for key in order if is_large[key])
 
 
-def _other_keys(
-    hidden: tuple[int, ...], is_context: bool, why: Why, draws: np.random.Generator
-) -> list[tuple[int, ...]]:
-    """Returns at most `DRAWS` sets of as many other tokens that the predicting token sees, without sinks and itself.
+def _other_keys(hidden: tuple[int, ...], is_context: bool, why: Why) -> list[tuple[int, ...]]:
+    """Returns all sets of as many other tokens that the predicting token sees, without sinks and itself.
 
     Several tokens keep their distances: they are moved along the axis.
     """
@@ -257,8 +250,7 @@ def _other_keys(
     offsets = np.array([key - first for key in hidden])
     starts = np.arange(len(axis) - int(offsets.max()))
     starts = starts[is_eligible[starts[:, None] + offsets].all(axis=1)]
-    chosen: list[int] = draws.choice(starts, min(DRAWS, len(starts)), replace=False).tolist()
-    return [tuple((start + offsets).tolist()) for start in chosen]
+    return [tuple((start + offsets).tolist()) for start in starts]
 
 
 class _CannotHide(Exception):

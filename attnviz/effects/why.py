@@ -13,6 +13,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.effects.controls import LEVEL, rank_p
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.routes import Routes
 from attnviz.text.tokens import Tokens
@@ -54,11 +55,12 @@ class Check:
     kind: Literal["heads", "source"]
     names: tuple[str, ...]  # the names of the heads, or the labels of the hidden tokens, the largest source first
     lost: float
-    controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens, drawn at random
+    controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens
     # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token, of several the first
     drawn: tuple[str, ...] = ()
     source: int | None = None  # the index of the hidden token, of several that adds most; ``None`` for heads
     is_context: bool = False  # True if the source is a token of cross-attention's keys
+    is_exhaustive: bool = False  # True if the controls are all that there are, not drawn at random
 
     def __post_init__(self) -> None:
         self.controls.setflags(write=False)
@@ -70,8 +72,14 @@ class Check:
 
     @property
     def exceeds_control(self) -> bool:
-        """True if something is lost, and more than by each of the controls."""
-        return not self.loses_nothing and self.lost > self.controls.max(initial=0.0)
+        """True if something is lost, and more than by each of the controls; of many, by all but `LEVEL` of them."""
+        is_beyond_all = self.lost > self.controls.max(initial=0.0)
+        return not self.loses_nothing and (is_beyond_all or self.p <= LEVEL)
+
+    @property
+    def p(self) -> float:
+        """The share of the controls that lose at least as much, with the check itself among them (`rank_p`)."""
+        return rank_p(self.lost, self.controls)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
@@ -83,6 +91,8 @@ class Check:
             "lost": self.lost,
             "controls": self.controls.tolist(),
             "drawn": list(self.drawn),
+            "all": self.is_exhaustive,
+            "p": self.p,
         }
 
 

@@ -155,14 +155,21 @@ def _check_sentence(why: Why, check: Check) -> str:
     measured = measured if check is why.checks[0] else "it"
     verb = "falls" if check.lost >= 0 else "rises"
     sentence = f"{_removed(why, check)}, {measured} {verb} by {_nats(abs(check.lost))} nats{change}"
-    if not len(check.controls):
-        return f"{sentence}; there is nothing of equal size to compare with."
+    count, size = len(check.controls), len(check.names)
+    noun, removed = ("token", "hidden") if check.kind == "source" else ("head", "removed")
+    if not count:
+        others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
+        return f"{sentence}; the model has not {others} to compare with."
     low, high = _nats(check.controls.min()), _nats(check.controls.max())
-    size = len(check.names)
-    others = "another head removed" if size == 1 else f"{size} other heads removed"
-    if check.kind == "source":
-        others = "another token hidden" if size == 1 else f"{size} other tokens hidden"
-    return f"{sentence}; with {others} at random by {low if low == high else f'{low} to {high}'}."
+    by = f"by {low if low == high else f'{low} to {high}'}"
+    if check.is_exhaustive:
+        others = f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
+        if count == 1:
+            others = f"the only other {noun}" if size == 1 else f"the only {size} other {noun}s"
+        return f"{sentence}; with {others} {removed} {by}."
+    others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
+    draws = f"{count} draw{'s' if count > 1 else ''}, p = {check.p:.2g}"
+    return f"{sentence}; with {others} {removed} at random {by} ({draws})."
 
 
 def _percent(probability: float) -> str:
@@ -198,9 +205,10 @@ def _doubt(why: Why, check: Check) -> str:
         other = f"hiding {numbered_token(axis, int(check.drawn[largest]))}"
     elif check.drawn:
         other = f"removing {check.drawn[largest]}"
+    drawn = "" if check.is_exhaustive else ", drawn at random,"
     return (
         f"The prediction rests on more than {names}: {'it adds' if is_one else 'they add'} most, and {action} loses "
-        f"{_nats(check.lost)} nats, but {other}, drawn at random, loses {_nats(check.controls[largest])}."
+        f"{_nats(check.lost)} nats, but {other}{drawn} loses {_nats(check.controls[largest])}."
     )
 
 

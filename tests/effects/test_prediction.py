@@ -12,7 +12,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.head_sites import restore_afterwards
 from attnviz.effects.logit_attribution import attributed_run
-from attnviz.effects.prediction import DRAWS, Prediction, output_hiding
+from attnviz.effects.prediction import CONTROLS, Prediction, output_hiding
 from attnviz.models.trained import VOCABULARY_SIZE, load_model
 from tests.effects.examples import GPT2, HEADS, IDS, MIXTRAL, TOKENS, WIDTH, model_of
 from tests.small_models import GROUPED
@@ -126,7 +126,7 @@ def test_a_sum_and_its_routes_take_two_runs_and_checks_ten_more_which_change_not
     assert len(calls) == 2
     checks = attnviz.why(model, ids).checks
     assert len(calls) == 2 + 2 + 10
-    assert [len(check.controls) for check in checks] == [DRAWS, DRAWS]
+    assert [len(check.controls) for check in checks] == [CONTROLS, CONTROLS]
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
 
 

@@ -250,6 +250,7 @@ class Reader(ABC):
         position: int | None = None,
         *,
         checks: bool = True,
+        controls: int | None = None,
     ) -> "Why":
         """Returns why the model predicts a token of one example, with its labels and places; see `attnviz.why`.
 
@@ -259,6 +260,7 @@ class Reader(ABC):
             position: the index of the token after which the prediction stands; ``None`` for the last one, or if the
                 model wrote tokens, the one before the last of these.
             checks: false to leave the checks out.
+            controls: how many random sets the checks are compared with; ``None`` for the default.
         """
         from attnviz.text.selection import Selection
 
@@ -292,7 +294,7 @@ class Reader(ABC):
                 position=position,
                 part=self.ablated_module,
             )
-            result = prediction.explain(checks)
+            result = prediction.explain(checks, controls)
         return replace(
             result,
             model=self.name,

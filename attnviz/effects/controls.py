@@ -1,0 +1,57 @@
+"""Draws random sets of heads, beside which the effect of a chosen set is judged, and ranks the effect among theirs."""
+
+from collections.abc import Iterable
+from itertools import combinations
+from math import comb, inf, prod
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.metrics.head_frame import HeadSet
+from attnviz.text.head_name import HeadName
+
+LEVEL = 0.05  # an effect is beyond its controls if p is at most this
+SEED = 0  # of the draws, so that the same set has the same controls
+TRIES = 10  # draws for each set that is wanted, since draws repeat
+
+
+def random_sets(heads: HeadSet, known: Iterable[HeadName], count: int) -> list[HeadSet]:
+    """Returns ``count`` different sets of as many other heads, drawn from a fixed seed; all of them if there are fewer.
+
+    Each head is replaced by one of its own layer; where these make too few sets, also by heads of the nearest layers.
+    The list is empty if there are not as many other heads.
+
+    Args:
+        heads: the set that is judged.
+        known: the heads of the model that may be drawn.
+        count: how many sets to draw, at least 0.
+    """
+    others = sorted(set(known) - set(heads))
+    if comb(len(others), len(heads)) <= count:
+        return list(combinations(others, len(heads)))
+    distances = [
+        [abs(other.layer - head.layer) if other.part == head.part else inf for other in others] for head in heads
+    ]
+    draws = np.random.default_rng(SEED)
+    sets: dict[HeadSet, None] = {}
+    for reach in sorted({distance for row in distances for distance in row}):
+        near = [[other for other, far in zip(others, row, strict=True) if far <= reach] for row in distances]
+        tries = TRIES * count if prod(map(len, near)) >= count else 0
+        for _ in range(tries):
+            if len(sets) == count:
+                break
+            drawn: list[HeadName] = []
+            for candidates in near:
+                free = [head for head in candidates if head not in drawn]
+                drawn += [free[draws.integers(len(free))]] if free else []
+            if len(drawn) == len(heads):
+                sets[tuple(sorted(drawn))] = None
+    return list(sets)
+
+
+def rank_p(effect: float, controls: Float64Array) -> float:
+    """Returns (1 + the number of controls at least as large) / (1 + their number): the p of a randomization test.
+
+    It is 1 without controls. Source: Phipson and Smyth 2010, "Permutation P-values Should Never Be Zero".
+    """
+    return (1 + int((controls >= effect).sum())) / (1 + len(controls))
