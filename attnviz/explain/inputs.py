@@ -49,6 +49,26 @@ class HeadView:
         """The cells that the mask leaves visible to the head, ``(queries, keys)``."""
         return self.computation.visible_to(self.number)
 
+    @cached_property
+    def row(self) -> int:
+        """The query whose numbers the steps work out: the last one that sees a key, or else the first."""
+        return int(np.flatnonzero(self.visible.any(axis=1)).max(initial=0))
+
+    @cached_property
+    def column(self) -> int:
+        """The key whose numbers the steps work out: the one with the largest weight in the row."""
+        return int(self.computation.weights[self.number, self.row].argmax())
+
+    @property
+    def query(self) -> str:
+        """The label of the query whose numbers the steps work out."""
+        return self.computation.tokens.labels[self.row]
+
+    @property
+    def key(self) -> str:
+        """The label of the key whose numbers the steps work out."""
+        return self.computation.key_tokens.labels[self.column]
+
     @property
     def raw_scores(self) -> FloatArray:
         """The dot products before they are scaled, ``(queries, keys)``."""
@@ -87,6 +107,7 @@ def explain_tokens(head: HeadView) -> Step:
     if is_patch.any():
         return _explain_patches(head, is_patch)
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
+    token_id = int(computation.tokens.ids[head.row])
     splitting_sentence = (
         "The text is split into tokens. The id of a token is its number in the vocabulary"
         + (f", which has {computation.vocabulary} tokens." if computation.vocabulary else ".")
@@ -103,6 +124,9 @@ def explain_tokens(head: HeadView) -> Step:
         before=f"{len(computation.tokens.text)} characters",
         after=shape(queries=len(computation.tokens)),
         tables=tuple(cut_table(matrix, head.line_width) for matrix in matrices),
+        examples=(f"The id of “{head.query}” is {token_id}: it stands for row {token_id} of the embedding matrix.",)
+        if 0 <= token_id < computation.vocabulary
+        else (),
     )
 
 
@@ -157,6 +181,13 @@ def explain_embedding(head: HeadView) -> Step:
     layer_sentence = f" The layers before layer {computation.layer} have added their outputs to it."
     position_latex = r" + \text{positions}" if positions else ""
     layer_latex = "" if is_first_layer else r" + \text{outputs of the layers before}"
+    examples: list[str] = []
+    if computation.embedded is not None:
+        embedded, feature = (float(vectors[head.row, 0]) for vectors in (computation.embedded, computation.features))
+        parts = f"E[{computation.tokens.ids[head.row]}, 0]{positions}{'' if is_first_layer else ' + layers before'}"
+        if positions or not is_first_layer:
+            parts += f" = {with_decimals(embedded)} + {with_decimals(feature - embedded)}"
+        examples.append(f"X of “{head.query}”, feature 0 = {parts} = {with_decimals(feature)}")
     return Step(
         title="Embeddings",
         sentence=f"Each id selects a row of the embedding matrix E: the {features} features that represent the "
@@ -166,6 +197,7 @@ def explain_embedding(head: HeadView) -> Step:
         before=f"{shape(queries=queries)} into E {shape(vocabulary=computation.vocabulary, features=features)}",
         after=shape(queries=queries, features=features),
         tables=tuple(tables),
+        examples=tuple(examples),
     )
 
 
@@ -182,8 +214,8 @@ def explain_projections(head: HeadView) -> Step:
         for (name, values), axis in zip(joined_heads.items(), ("queries", "keys", "keys"), strict=True)
     ]
     bias = float(computation.query_bias[0]) if computation.query_bias is not None else None
-    products = sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
-    result = with_decimals(float(joined_heads["queries"][0, 0]))
+    products = sum_of_products(computation.features[head.row], computation.query_weight[:, 0], bias)
+    result = with_decimals(float(joined_heads["queries"][head.row, 0]))
     return Step(
         title="Queries, keys and values",
         sentence="Three weight matrices turn the features of each token into three vectors: a query, what the token "
@@ -195,7 +227,7 @@ def explain_projections(head: HeadView) -> Step:
         after=", ".join(shapes),
         tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined_heads.items()),
         examples=(
-            f"Q of “{queries[0]}”, feature 0 = {products} = {result}",
+            f"Q of “{head.query}”, feature 0 = {products} = {result}",
             *(("K and V are computed from X of the context.",) if computation.cross else ()),
         ),
     )
@@ -233,6 +265,10 @@ def explain_heads(head: HeadView) -> Step:
         before=shape(queries=query_count, features=head_count * width),
         after=shape(heads=head_count, queries=query_count, features=width),
         tables=tuple(tables) if head_count > 1 else (),
+        examples=(
+            f"Q_{head.number} of “{head.query}” begins with column {width}·{head.number} = {width * head.number} of Q: "
+            f"{with_decimals(float(computation.queries[head.number, head.row, 0]))}",
+        ),
     )
 
 
@@ -265,8 +301,8 @@ def explain_sum(head: HeadView) -> Step:
     weights, values = computation.dropped_weights[head.number], computation.values[head.number]
     mixed_values = computation.mixed_values[head.number]
     first_feature = head.number * mixed_values.shape[1]
-    products = sum_of_products(weights[-1], values[:, 0])
-    result = with_decimals(float(mixed_values[-1, 0]))
+    products = sum_of_products(weights[head.row], values[:, 0])
+    result = with_decimals(float(mixed_values[head.row, 0]))
     return Step(
         title="Weighted sum of values",
         sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
@@ -277,7 +313,7 @@ def explain_sum(head: HeadView) -> Step:
         f"V {shape(keys=values.shape[0], features=values.shape[1])}",
         after=shape(queries=mixed_values.shape[0], features=mixed_values.shape[1]),
         tables=(head.features("C", mixed_values, computation.tokens.labels, first_feature),),
-        examples=(f"C of “{computation.tokens.labels[-1]}”, feature {first_feature} = {products} = {result}",),
+        examples=(f"C of “{head.query}”, feature {first_feature} = {products} = {result}",),
     )
 
 
@@ -286,16 +322,22 @@ def explain_join(head: HeadView) -> Step:
     computation = head.computation
     head_count, query_count, width = computation.mixed_values.shape
     joined_heads = head.features("C", join_heads(computation.mixed_values), computation.tokens.labels)
+    last = head_count - 1
+    between = ", …, " if last > 1 else ", "
     return Step(
         title="Join the heads",
         sentence=f"The outputs of the {head_count} heads are concatenated, head 0 first."
         if head_count > 1
         else "There is one head, so there is nothing to join.",
-        formula=f"C = [C_0, …, C_{head_count - 1}]" if head_count > 1 else "C = C_0",
-        latex=rf"C = [C_0, \dots, C_{{{head_count - 1}}}]" if head_count > 1 else "C = C_0",
+        formula=f"C = [C_0{between}C_{last}]" if last else "C = C_0",
+        latex=rf"C = [C_0{between}C_{{{last}}}]".replace("…", r"\dots") if last else "C = C_0",
         before=shape(heads=head_count, queries=query_count, features=width),
         after=shape(queries=query_count, features=head_count * width),
         tables=(joined_heads,) if head_count > 1 else (),
+        examples=(
+            f"C_{last} of “{head.query}” begins at column {width}·{last} = {width * last} of C: "
+            f"{with_decimals(float(computation.mixed_values[last, head.row, 0]))}",
+        ),
     )
 
 
@@ -303,7 +345,17 @@ def explain_output(head: HeadView) -> Step:
     """Explains how the output projection turns the joined outputs of the heads into features of the model."""
     computation = head.computation
     head_count, query_count, width = computation.mixed_values.shape
-    bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
+    bias = "" if computation.output_bias is None else " + b_O"
+    examples: list[str] = []
+    if computation.output_weight.size:
+        mixed_values, output = join_heads(computation.mixed_values)[head.row], float(computation.output[head.row, 0])
+        output_bias = None if computation.output_bias is None else float(computation.output_bias[0])
+        products = sum_of_products(mixed_values, computation.output_weight[:, 0], output_bias)
+        examples.append(f"Y of “{head.query}”, feature 0 = {products} = {with_decimals(output)}")
+        if computation.features.size:
+            feature = float(computation.features[head.row, 0])
+            sum_words = f"{with_decimals(feature)} + {with_decimals(output)} = {with_decimals(feature + output)}"
+            examples.append(f"The layer passes on X + Y, for “{head.query}”, feature 0: {sum_words}")
     return Step(
         title="Output projection",
         sentence="A last matrix turns the joined outputs of the heads into features of the model. The layer adds them "
@@ -313,4 +365,5 @@ def explain_output(head: HeadView) -> Step:
         before=shape(queries=query_count, features=head_count * width),
         after=shape(queries=query_count, features=computation.output.shape[1]),
         tables=(head.features("Y", computation.output, computation.tokens.labels),),
+        examples=tuple(examples),
     )

@@ -18,8 +18,7 @@ MAX_ROW_LABEL_WIDTH = 14
 MAX_COLUMN_LABEL_WIDTH = 8
 GAP_SIGN = "…"
 ABSENT_SIGN = "·"
-MAX_TERMS = 3
-MAX_WRITTEN_EXPONENT = 12  # e to a larger power has too many digits to read
+MAX_TERMS = 4
 PAIRS = 20_000  # random pairs of q and k; the standard error of the measured variance is then 1 to 2 %
 
 
@@ -199,35 +198,6 @@ def variance_table(width: int, line_width: int) -> Table:
     rows = np.array([variances, scaled_variances])
     title = f"variance by width, {PAIRS:,} pairs of normal vectors"
     return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
-
-
-def weight_example(computation: Computation, head: int) -> str:
-    """Returns an equation: the largest weight of a query, as a share of exponentials.
-
-    The query is the last one that sees a key, else the first. Only the first ``MAX_TERMS`` keys count, but all keys if
-    none of these is visible, or if some are patches, since the first patches are mostly background.
-    """
-    cells = computation.visible_to(head)
-    rows = np.flatnonzero(cells.any(axis=1))
-    row = int(rows[-1]) if len(rows) else 0
-    scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
-    counts_all_keys = computation.key_tokens.image_indices or not visible[:MAX_TERMS].any()
-    candidates = len(scores) if counts_all_keys else MAX_TERMS
-    column = int(np.argmax(np.where(visible, scores, -np.inf)[:candidates]))
-    largest_score = float(scores[visible].max(initial=-np.inf))
-    is_too_large = MAX_WRITTEN_EXPONENT < abs(largest_score) < np.inf
-    offset = largest_score if is_too_large else 0.0  # the softmax is invariant to it
-    shifted_scores = scores - offset
-    exponentials = np.exp(shifted_scores[visible])
-    terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
-    ellipsis = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
-    result = with_decimals(float(computation.weights[head, row, column]))
-    note = f"; {with_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
-    return (
-        f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({with_decimals(shifted_scores[column])}) / ({terms}{ellipsis}) = "
-        f"{np.exp(shifted_scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
-    )
 
 
 def sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:

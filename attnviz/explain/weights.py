@@ -18,7 +18,6 @@ from attnviz.explain.tables import (
     shape,
     sum_of_products,
     variance_table,
-    weight_example,
     with_decimals,
 )
 from attnviz.text.places import find_place
@@ -26,6 +25,7 @@ from attnviz.text.places import find_place
 COMPOSITION = "composition"
 ALL_PARTS = "all"
 PAIR = "pair"
+MAX_WRITTEN_EXPONENT = 12  # e to a larger power has too many digits to read
 LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
 LISTED_HEADS = 6  # earlier heads that a table of many parts names
 LISTED_VALUES = 8  # singular values in a table
@@ -40,10 +40,8 @@ def explain_scores(head: HeadView) -> Step:
     """Explains scores as dot products of queries and keys."""
     computation, scores = head.computation, head.raw_scores
     queries, keys = scores.shape
-    # The first query and the key of the first few whose score is largest
-    column = int(np.argmax(np.abs(scores[0, :MAX_TERMS])))
-    products = sum_of_products(computation.queries[head.number, 0], computation.keys[head.number, column])
-    query, key = computation.tokens.labels[0], computation.key_tokens.labels[column]
+    products = sum_of_products(computation.queries[head.number, head.row], computation.keys[head.number, head.column])
+    score = with_decimals(float(scores[head.row, head.column]))
     return Step(
         title="Scores",
         sentence="The score of a query and a key is their dot product: it is large where the key offers what the query "
@@ -53,7 +51,7 @@ def explain_scores(head: HeadView) -> Step:
         before=f"Q {shape(queries=queries, features=head.width)}, K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
         tables=(head.cells("q·k", scores),),
-        examples=(f"q of “{query}” · k of “{key}” = {products} = {with_decimals(float(scores[0, column]))}",),
+        examples=(f"q of “{head.query}” · k of “{head.key}” = {products} = {score}",),
     )
 
 
@@ -75,6 +73,16 @@ def explain_scaling(head: HeadView) -> Step:
     additions = f" {computation.score_additions}" if computation.score_additions else ""
     total_scale = computation.scale / computation.temperature
     raw_variance, scaled_variance = (float(scores.var(dtype=np.float64)) for scores in (raw_scores, scaled_scores))
+    examples = [
+        f"Measured variance of q·k in this head: {raw_variance:.4f} before, {scaled_variance:.4f} after scaling "
+        f"(× {total_scale:.4f}² = {total_scale**2:.4f}).",
+        "Features of a model are rarely independent with variance 1, so the result need not be 1. The table uses "
+        "random vectors that meet both conditions, at one, two and four times the width of this head.",
+    ]
+    if not additions:
+        raw_score, scaled_score = (float(scores[head.row, head.column]) for scores in (raw_scores, scaled_scores))
+        division = f"{with_decimals(raw_score)} {factor} = {with_decimals(scaled_score)}"
+        examples.insert(0, f"“{head.query}” to “{head.key}”: {division}")
     return Step(
         title="Scaling",
         sentence=f"If the {head.width} features of q and k were independent with mean 0 and variance 1, the product of "
@@ -87,12 +95,7 @@ def explain_scaling(head: HeadView) -> Step:
         before=shape(queries=raw_scores.shape[0], keys=raw_scores.shape[1]),
         after=shape(queries=raw_scores.shape[0], keys=raw_scores.shape[1]),
         tables=(head.cells("scores", scaled_scores), variance_table(head.width, head.line_width)),
-        examples=(
-            f"Measured variance of q·k in this head: {raw_variance:.4f} before, {scaled_variance:.4f} after scaling "
-            f"(× {total_scale:.4f}² = {total_scale**2:.4f}).",
-            "Features of a model are rarely independent with variance 1, so the result need not be 1. The table uses "
-            "random vectors that meet both conditions, at one, two and four times the width of this head.",
-        ),
+        examples=tuple(examples),
     )
 
 
@@ -197,6 +200,9 @@ def explain_mask(head: HeadView) -> Step:
             latex=r"S'' = S' \quad \text{(nothing is masked)}",
             before=both_shapes,
             after=both_shapes,
+            examples=(
+                f"“{head.query}” to “{head.key}”: S″ = S′ = {with_decimals(float(scores[head.row, head.column]))}",
+            ),
         )
     query_count, key_count = head.visible.shape
     if query_count == key_count and (head.visible == np.tri(query_count, dtype=bool)).all():  # a causal mask
@@ -205,6 +211,16 @@ def explain_mask(head: HeadView) -> Step:
     else:
         sentence = "The mask hides keys from queries: their scores are set to −∞, so that "
         visible, visible_latex = "j is visible to i", r"j \text{ is visible to } i"
+    examples: list[str] = []
+    mixed_rows = np.flatnonzero(head.visible.any(axis=1) & ~head.visible.all(axis=1))
+    if mixed_rows.size:
+        row = int(mixed_rows[-1])
+        seen, hidden = int(head.visible[row].argmax()), int(head.visible[row].argmin())
+        query, keys = computation.tokens.labels[row], computation.key_tokens.labels
+        examples.append(
+            f"“{query}” sees “{keys[seen]}” (token {seen}): S″ = S′ = {with_decimals(float(scores[row, seen]))}; it "
+            f"does not see “{keys[hidden]}” (token {hidden}): S″ = −∞, and exp(−∞) = 0"
+        )
     return Step(
         title="Mask",
         sentence=f"{sentence}the softmax gives them weight 0. {hidden_count} of {scores.size} cells are masked; they "
@@ -214,6 +230,7 @@ def explain_mask(head: HeadView) -> Step:
         before=both_shapes,
         after=both_shapes,
         tables=(head.cells("masked scores", scores, masked=True),),
+        examples=tuple(examples),
     )
 
 
@@ -225,19 +242,30 @@ def explain_softmax(head: HeadView) -> Step:
     sums, sees_key = weights.sum(axis=1), head.visible.any(axis=1)
     rows = "Every row" if sees_key.all() else "Every row that sees a key"
     sums = sums[sees_key] if sees_key.any() else sums
+    score_row, seen = head.computation.scores[head.number, head.row].astype(np.float64), head.visible[head.row]
+    largest_score = float(score_row[seen].max(initial=-np.inf))
+    is_too_large = MAX_WRITTEN_EXPONENT < abs(largest_score) < np.inf
+    offset = largest_score if is_too_large else 0.0  # the softmax is invariant to it
+    exponent = float(score_row[head.column] - offset)
+    powers = np.exp(score_row[seen] - offset)
+    terms = " + ".join(f"{power:.4f}" for power in powers[:MAX_TERMS])
+    ellipsis = f" + … ({len(powers)} keys)" if len(powers) > MAX_TERMS else ""
+    result = with_decimals(float(weights[head.row, head.column]))
+    note = f"; {with_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     examples = [
-        weight_example(head.computation, head.number),
+        f"“{head.query}” to “{head.key}” = exp({with_decimals(exponent)}) / ({terms}{ellipsis}) = "
+        f"{np.exp(exponent):.4f} / {powers.sum():.4f} = {result}{note}",
         f"{rows} sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
     if head.computation.key_tokens.image_indices:
-        tokens, last_weights = head.computation.key_tokens, weights[-1]
+        tokens, row_weights = head.computation.key_tokens, weights[head.row]
         patches = np.flatnonzero(tokens.in_image)
-        strongest_patches = patches[np.argsort(-last_weights[patches], kind="stable")[:MAX_TERMS]]
+        strongest_patches = patches[np.argsort(-row_weights[patches], kind="stable")[:MAX_TERMS]]
         left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
-        patch_list = ", ".join(f"{tokens.labels[patch]} {last_weights[patch]:.1%}" for patch in strongest_patches)
+        patch_list = ", ".join(f"{tokens.labels[patch]} {row_weights[patch]:.1%}" for patch in strongest_patches)
         examples.append(
-            f"“{head.computation.tokens.labels[-1]}” looks most at {patch_list}. The first of these patches is at x "
-            f"{left} to {right}, y {top} to {bottom} of its image."
+            f"“{head.query}” looks most at {patch_list}. The first of these patches is at x {left} to {right}, "
+            f"y {top} to {bottom} of its image."
         )
     if (head.visible.sum(axis=1) == 1).any():
         examples.append("A query that sees only one key gives it weight 1, whatever its score.")
@@ -269,7 +297,7 @@ def explain_dropout(head: HeadView) -> Step:
     """Explains how dropout sets weights to zero at random, or that nothing is dropped."""
     computation, dropped_weights = head.computation, head.computation.dropped_weights[head.number]
     both_shapes = shape(queries=dropped_weights.shape[0], keys=dropped_weights.shape[1])
-    share = computation.dropout
+    cell, share = (head.number, head.row, head.column), computation.dropout
     if not share:
         option_hint = "" if computation.seed is None else f" ({option('dropout', 0.5)} shows it)"
         return Step(
@@ -280,6 +308,7 @@ def explain_dropout(head: HeadView) -> Step:
             latex=r"D = P \quad \text{(nothing is dropped)}",
             before=both_shapes,
             after=both_shapes,
+            examples=(f"“{head.query}” to “{head.key}”: D = P = {with_decimals(float(computation.weights[cell]))}",),
         )
     weights = computation.weights[head.number]
     dropped_count = int(((dropped_weights == 0) & (weights > 0)).sum())

@@ -89,7 +89,8 @@ class LayerRun:
         """Returns every number of the layer over the first text; ``fields`` are what the layer does not know."""
         from attnviz.models.reading.computation import Computation
 
-        steps, bias = self.attention, self.module.query.bias
+        steps = self.attention
+        biases = {name: getattr(self.module, name).bias for name in ("query", "output")}
         names = ("queries", "keys", "values", "scores", "weights", "output")
         numbers: dict[str, Any] = {name: array_of(getattr(steps, name)[0]) for name in names}
         numbers |= {
@@ -100,11 +101,12 @@ class LayerRun:
             "features": array_of(self.tokens[0]),
             "context_features": array_of(self.context[0]),
             "query_weight": array_of(self.module.query.weight.T),
-            "query_bias": None if bias is None else array_of(bias),
+            "output_weight": array_of(self.module.output.get_parameter("weight").T),
             "mixed_values": array_of(steps.context[0]),
             "dropped_weights": array_of(steps.dropped[0]),
             "visible": visible,
         }
+        numbers |= {f"{name}_bias": None if bias is None else array_of(bias) for name, bias in biases.items()}
         return Computation(**numbers | fields)
 
 

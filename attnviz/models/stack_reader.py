@@ -3,10 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+from attnviz.base.arrays import array_of
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection, resolve_span
@@ -96,7 +97,7 @@ class StackReader(Reader):
 
     @abstractmethod
     def _computation(self, runs: "list[LayerRun]", batch: PaddedBatch) -> "Computation":
-        """Returns every number of the layer of the last run."""
+        """Returns every number of the layer of the last run, but for the rows of the embedding."""
 
     @contextmanager
     def _model_of(self, vocabulary: int) -> Iterator[None]:
@@ -117,7 +118,9 @@ class StackReader(Reader):
         self._refuse_map_size(queries, keys, 1)
         batch = PaddedBatch.of(queries, keys, self.settings.causal)
         with self._model_of(batch.vocabulary):
-            return self._computation(list(islice(self._runs(batch), layer + 1)), batch)
+            computation = self._computation(list(islice(self._runs(batch), layer + 1)), batch)
+            embedding = array_of(self.module.embedding.weight)
+        return replace(computation, embedded=embedding[batch.queries[0].ids])
 
     def _recording(self, examples: Sequence[Example], selection: Selection, values: bool) -> "Recording":
         """Returns one recording of several examples, with maps for each chosen layer and text."""

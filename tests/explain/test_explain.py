@@ -4,7 +4,7 @@ import base64
 import hashlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -137,16 +137,47 @@ def test_large_scores_are_worked_less_the_largest_so_that_no_power_overflows(sca
 
 def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
     explanation = explain(causal, line_width=400)
-    examples = {step.name: step.examples for step in explanation.steps}
-    score = examples["scores"][0]
-    assert "q of “Life” · k of “" in score
-    first, second = re.findall(r"(−?[\d.]+) × (−?[\d.]+)", score)
-    product = sum(float(a.replace("−", "-")) * float(b.replace("−", "-")) for a, b in (first, second))
-    result = float(score.rsplit("= ", 1)[1].replace("−", "-"))
-    assert product == pytest.approx(result, abs=5e-4)
-    assert f"{result:.4f}" in tables(explanation, "scores")[0].cells[0]
-    assert examples["softmax"][0].rsplit("= ", 1)[1] in tables(explanation, "softmax")[0].cells[6]
-    assert examples["sum"][0].rsplit("= ", 1)[1].replace("−", "-") == tables(explanation, "sum")[0].cells[6][0]
+    for step in ("embedding", "projections", "heads", "scores", "scaling", "mask", "softmax", "sum", "join", "output"):
+        [found] = [each for each in explanation.steps if each.name == step]
+        result = re.findall(r"−?\d+\.\d{4}", found.examples[0])[-1].replace("−", "-")
+        row = -2 if step == "mask" else -1  # the last query that does not see everything
+        assert result in found.tables[0].cells[row], step
+
+
+SIDE = re.compile(r"(exp|[-\d.*+/() ])+\d\)?")
+
+
+def sides(example: str) -> list[float]:
+    """The values of those sides of an equation that are nothing but numbers."""
+    for sign, python in (("−", "-"), ("×", "*"), ("·", "*"), ("bias ", "")):
+        example = example.replace(sign, python)
+    example = re.sub(r"√(\d+)", r"\1**.5", example.rstrip(")."))
+    return [eval(side, {"exp": np.exp}) for side in re.split(" = |: ", example) if SIDE.fullmatch(side)]
+
+
+SMALL = ModelSettings(num_heads=2, embed_dim=4, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "computation",
+    [
+        lambda: compute("Life is short", base=SMALL),
+        lambda: compute("Life is short", base=SMALL, causal=True, bias=False),
+        lambda: compute("Life is short", base=SMALL, num_heads=1, embed_dim=4, dropout=0.5),
+        lambda: compute("Life is short", base=SMALL, context="Das Leben", num_layers=2, layer=1, temperature=0.5),
+        lambda: TrainedReader(ModelSettings(model="trained")).compute(Example("the cat. the"), 1),
+    ],
+    ids=["plain", "causal, no bias", "one head, dropout", "cross, layer 1", "trained"],
+)
+def test_each_step_works_a_number_out_and_its_arithmetic_is_right(computation: Callable[[], Computation]) -> None:
+    checked = set[str]()
+    for step in explain(computation(), step=None).steps:
+        assert step.examples, step.name
+        for example in step.examples:
+            values = sides(example)
+            assert values == pytest.approx([values[-1]] * len(values), abs=6e-4) if values else True, example
+            checked |= {step.name} if len(values) > 1 else set()
+    assert {"scaling", "output"} <= checked
 
 
 def test_a_worked_weight_is_of_a_visible_key_and_rows_without_one_do_not_sum_to_1(causal: Computation) -> None:
@@ -183,7 +214,7 @@ def test_variance_of_random_products_is_the_width_and_one_when_scaled() -> None:
 
 def test_measured_variance_falls_by_the_square_of_the_scale(causal: Computation) -> None:
     [scaling] = explain(causal, step="scaling").steps
-    before, after = re.findall(r"(\d+\.\d{4}) (?:before|after)", scaling.examples[0])
+    before, after = re.findall(r"(\d+\.\d{4}) (?:before|after)", scaling.examples[1])
     assert float(after) == pytest.approx(float(before) / 2, rel=1e-2)
 
 
@@ -242,6 +273,8 @@ def test_context_gives_keys_and_values_of_their_own() -> None:
 def test_second_layer_is_given_what_the_first_added() -> None:
     first, second = (compute(num_layers=2, layer=layer) for layer in (0, 1))
     assert np.allclose(second.features, first.features + first.output, atol=1e-6)
+    assert second.embedded is not None
+    assert np.array_equal(second.embedded, first.features)  # there are no positions
     found = explain(second, 1)
     assert found.head == "1.1"
     assert "outputs of the layers before" in found.steps[1].formula

@@ -124,7 +124,9 @@ class LayerCalls:
         value_norms: ``(heads, keys)``, the norms of values after the output projection, or ``(heads, queries, keys)``
             if a gate scales them for each query; ``None`` if none was captured.
         result: ``(queries, features)``, the output of the projection; ``None`` if none was captured.
-        has_bias: true if the output projection adds a bias.
+        weight: ``(heads * value width, features)``, of the projection; empty if none was captured, or if a gate or a
+            norm stands before it.
+        bias: ``(features)``, what the projection adds; ``None`` if it adds none.
         readers: number of captured linear maps that read the call's output; a single one is the output projection.
     """
 
@@ -140,7 +142,8 @@ class LayerCalls:
         self.calls: list[tuple[CallSite, AttentionCall]] = []
         self.value_norms: FloatArray | None = None
         self.result: FloatArray | None = None
-        self.has_bias = False
+        self.weight = np.zeros((0, 0), dtype=np.float32)
+        self.bias: FloatArray | None = None
         self.readers = 0
 
     def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
@@ -172,16 +175,20 @@ class LayerCalls:
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
         """Stores the output projection's value norms and result, and whether it has a bias."""
-        from attnviz.capture.assembly.output_projection import call_value_norms, contribution_errors
+        from attnviz.capture.assembly.output_projection import call_value_norms, contribution_errors, rows_of
 
         self.readers += 1
         call = self.calls[-1][1]
         errors, tolerance = contribution_errors(call, projection)
         if self.readers > 1 or max(errors) > tolerance:  # or something else enters the map
-            self.value_norms = self.result = None
+            self.value_norms = self.result = self.bias = None
+            self.weight = self.weight[:0]
             return
         self.value_norms = call_value_norms(call, projection, range(call.shape[1]))[0]
-        self.result, self.has_bias = array_of(projection.result), projection.bias is not None
+        self.result = array_of(projection.result)
+        self.bias = None if projection.bias is None else array_of(projection.bias)
+        if projection.factors is None and projection.norm is None and not projection.has_rest:
+            self.weight = array_of(rows_of(projection.weight, projection.columns).flatten(0, 1))
 
 
 def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, name: str) -> Computation:
@@ -243,6 +250,8 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
         weights=weights,
         dropped_weights=weights,  # dropout is off
         mixed_values=array_of(mixed_values[0]),
+        output_weight=layer_calls.weight,
+        output_bias=layer_calls.bias,
         output=no_features if layer_calls.result is None else layer_calls.result,
         visible=shared_or_per_head(maps.visible[0].cpu().numpy()),
         scale=factors.scale,
@@ -254,7 +263,6 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
         model_name=name,
         score_additions=_score_additions(factors),
         key_heads=int(factors.keys.shape[1]),
-        output_bias=layer_calls.has_bias,
     )
 
 

@@ -28,12 +28,15 @@ class Computation:
     weights: FloatArray  # ``(heads, queries, keys)``, after the softmax
     dropped_weights: FloatArray  # ``(heads, queries, keys)``, after dropout
     mixed_values: FloatArray  # ``(heads, queries, value width)``, the weighted sum of the values
+    output_weight: FloatArray  # ``(heads * value width, features)``; empty if unknown
+    output_bias: FloatArray | None  # ``(features)``; ``None`` if the output projection adds none
     output: FloatArray  # ``(queries, features)``; no features if unknown
     visible: BoolArray  # ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells
     scale: float  # factor of q·k, before the temperature
     temperature: float  # divisor of the scaled scores
     dropout: float  # share of the weights that dropout sets to 0
     seed: int | None  # seed of the model's weights; ``None`` if they were learned
+    embedded: FloatArray | None = None  # ``(queries, features)``, the rows of the embedding; ``None`` if unknown
     positions: bool = False  # true if positions are added to the embedding
     # runs the model, and returns what the scores of the last query of a head are sums of; ``None`` if it cannot run
     score_parts: Callable[[int], ScoreParts] | None = None
@@ -46,7 +49,6 @@ class Computation:
     # sentences on a soft cap or a bias that a captured model applies to the scores before the mask
     score_additions: str = ""
     key_heads: int = 0  # number of key heads; 0 if every head has its own
-    output_bias: bool = False  # true if the output projection adds a bias
 
     def visible_to(self, head: int) -> BoolArray:
         """Returns the visible cells of one head, ``(queries, keys)``; all heads may share them."""
