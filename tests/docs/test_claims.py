@@ -161,6 +161,9 @@ def test_a_head_has_the_number_that_a_page_says(
         ("why", "ablate", r"11\.2 +0\.39\d+ +-0\.00"),
         ("first-look", "show", r"72 heads of minilm: [^;]*sinks on\s\[CLS\]"),
         ("README", "show", r"the   0   0 100   0   0   0"),
+        ("course", "explain", r"\n     is  0\.2772 0\.3942 0\.3286\n"),
+        ("course", "explain", r"\n     is  0\.4129 0\.5871      ·\n"),  # 0.2772 / (0.2772 + 0.3942)
+        ("course", "explain", r"C of “short”, feature 0 = 0\.3707 × −0\.0002 \+ 0\.3035"),
     ],
 )
 def test_an_output_has_the_number_that_its_page_says(page: str, command: str, line: str) -> None:

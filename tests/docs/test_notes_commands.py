@@ -257,7 +257,11 @@ def test_every_test_that_the_document_names_is_there() -> None:
 
 
 def test_the_python_of_the_tutorial_runs() -> None:
-    [code] = re.findall(r"```python\n(.*?)```", COURSE.read_text(encoding="utf-8"), re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", COURSE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    exec(code, names)
+    exec("\n".join(code), names)
     assert names["call"].folded_weights.shape == (6, 5, 5)
+    model = ModelSettings(num_heads=2, embed_dim=4, device="cpu")
+    found = SeededReader(model).compute(Example("Life is short"), 0)
+    mixed_values = names["head"](found.queries[1], found.keys[1], found.values[1])
+    assert mixed_values == pytest.approx(found.mixed_values[1], abs=1e-6)
