@@ -66,7 +66,7 @@ def why_report(
         remarks=remarks,
         panels=share_scales(source_panels(why), options.look),
         summary=summary if is_screen else None,
-        charts=() if is_screen else _charts(why),
+        charts=() if is_screen else (_sum_chart(why), *([_loss_chart(why)] if why.checks else [])),
         routes=routes,
         look=options.look,
         about={"why": why.as_json(), **source_of(why.model, why.title)},
@@ -292,41 +292,42 @@ def sum_rows(why: Why, heads: Sequence[LogitPart]) -> list[tuple[str, float]]:
     return [*rows, ("rounding", why.residue)]
 
 
-def _charts(why: Why) -> tuple[Summary, ...]:
-    """Returns the sum with a row for each leading head, and the losses without parts beside those of the controls."""
+def _sum_chart(why: Why) -> Summary:
+    """Returns the sum of the logit, with a row for each leading head."""
     target, heads = why.target, why.leading_heads
     subject = f"the logit of {quoted_token(target.label)}"
     if target.versus is not None:
         subject = f"the lead of {quoted_token(target.label)} over {quoted_token(target.versus_label)}"
     rows = [(f"head {part.name}", part.adds, _largest_origin(why, part)) for part in heads]
     rows += [(name, adds, "") for name, adds in sum_rows(why, heads) if name != "rounding" or abs(adds) > EXACT_SUM]
-    parts = listed(
-        Column("", [*(name for name, _, _ in rows), "sum"], align="<"),
-        Column(
-            "adds",
-            [*(f"{adds:+.2f}" for _, adds, _ in rows), f"{target.logit:+.2f}"],
-            [*bar_lengths([adds for _, adds, _ in rows]), None],
-        ),
-        Column("", [*(origin for _, _, origin in rows), ""], align="<"),
+    bars = [*bar_lengths([adds for _, adds, _ in rows]), None]
+    rows.append(("sum", target.logit, ""))
+    table = listed(
+        Column("part", [name for name, _, _ in rows], align="<"),
+        Column("adds", [f"{adds:+.2f}" for _, adds, _ in rows], bars),
+        Column("mostly from", [origin for _, _, origin in rows], align="<"),
     )
-    charts = [replace(parts, title=f"what adds to {subject}")]
-    if why.checks:
-        rows_of_checks: list[tuple[str, str, float | None, str, tuple[float, ...]]] = []
-        longest = max(max(abs(check.lost), float(np.abs(check.controls).max(initial=0.0))) for check in why.checks)
-        for check in why.checks:
-            more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
-            hidden = f"{quoted_token(check.names[0])}{more} hidden"
-            name = hidden if check.kind == "source" else _removed(why, check).lower()
-            rows_of_checks.append((name, _nats(check.lost), check.lost / (longest or 1.0), "", ()))
-            if len(check.controls):
-                others, losses, draws = _controls(check)
-                dots = tuple((check.controls / (longest or 1.0)).tolist())
-                rows_of_checks.append((others, losses, None, draws, dots))
-        names, amounts, bars, notes, dots_of_rows = zip(*rows_of_checks, strict=True)
-        table = listed(Column("", names, align="<"), Column("", amounts, bars), Column("", notes, align="<"))
-        measured = "log-probability" if target.versus is None else "lead"
-        charts.append(replace(table, title=f"what the {measured} loses, in nats", dots=dots_of_rows))
-    return tuple(charts)
+    return replace(table, title=f"what adds to {subject}")
+
+
+def _loss_chart(why: Why) -> Summary:
+    """Returns what is lost without the checked parts, and in a row below each what is lost without its controls."""
+    rows: list[tuple[str, str, float | None, str, tuple[float, ...]]] = []
+    largest = max(float(np.abs([check.lost, *check.controls]).max()) for check in why.checks) or 1.0
+    for check in why.checks:
+        more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
+        hidden = f"{quoted_token(check.names[0])}{more} hidden"
+        name = hidden if check.kind == "source" else f"without {_listed_heads(check.names)}"
+        rows.append((name, _nats(check.lost), check.lost / largest, "", ()))
+        if len(check.controls):
+            others, losses, draws = _controls(check)
+            rows.append((others, losses, None, draws, tuple((check.controls / largest).tolist())))
+    names, losses_of_rows, bars, notes, dots = zip(*rows, strict=True)
+    table = listed(
+        Column("removed", names, align="<"), Column("nats", losses_of_rows, bars), Column("control", notes, align="<")
+    )
+    measured = "log-probability" if why.target.versus is None else "lead"
+    return replace(table, title=f"what the {measured} loses, in nats", dots=dots)
 
 
 def _largest_origin(why: Why, part: LogitPart) -> str:
