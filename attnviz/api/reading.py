@@ -146,7 +146,7 @@ def reading(
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
         values: if true, value norms are kept, from which contributions are computed.
         generate: the number of tokens that the model generates after the text; they are recorded with it. 0 for none.
-        name: the model's name in pictures and on slides; ``None`` for the name of its class.
+        name: the model's name in pictures and on slides; ``None`` as in `attnviz.record`.
 
     Returns:
         A recording whose ``weights`` are ``(heads, queries, keys)``. The places of patches, ``(tokens, 4)``, are left,

@@ -11,6 +11,12 @@ import torch
 from torch import nn
 
 
+def name_of(model: nn.Module) -> str:
+    """Returns what a model is called in pictures: its attribute ``name``, if that is a text, else its class."""
+    name = getattr(model, "name", None)
+    return name if isinstance(name, str) and name else type(model).__name__
+
+
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the positional and keyword arguments with which a model is called."""
     acts_as_mapping = hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")  # enough for ``dict``

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
+from attnviz.base.own_file import is_own_file
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.example import Example, Prepared, Use
 from attnviz.models.reading.reader import Reader
@@ -56,8 +57,10 @@ class OwnModuleReader(Reader):
 
     @property
     def name(self) -> str:
-        """The name that the settings give the model."""
-        return self.settings.model
+        """What the model is called, by its attribute ``name`` or its class."""
+        from attnviz.capture.model_calls import name_of
+
+        return name_of(self.module)
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the function reads pictures."""
@@ -118,7 +121,7 @@ class OwnModuleReader(Reader):
         from attnviz.models.places.picture_axes import PartChoice, PictureAxes, attention_part
 
         axes = PictureAxes(self.module, inputs, lambda: coordinates, images, reason=reason)
-        is_live = self.settings.model == self.name
+        is_live = not is_own_file(self.settings.model)
         choice = PartChoice(self.settings.attention, self.name, is_live, self.module)
         placed = choice.placed(recording, axes)
         maps = [
