@@ -66,6 +66,21 @@ def test_letters_of_twice_the_size_stay_in_the_window_and_are_not_cut(show: Open
         assert opened.evaluate(CUT) == [], view
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_word_has_letters_of_less_than_11_pixels(show: Opener, width: int) -> None:
+    opened = show(report_of(sentence()), viewport={"width": width, "height": 850})
+    for view in (*VIEWS, "heads=0.0,0.1,0.2,1.2&together=side", "heads=0.1,0.2&together=difference"):
+        opened.evaluate(f"followAddress('#{view}')")
+        opened.until("state.list !== 'lens' || state.head !== null || scene.shown?.whole")
+        opened.settle()
+        assert opened.evaluate(SMALL) == [], view
+
+
+SMALL = """[...document.body.querySelectorAll("*")]
+    .filter((element) => [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim()))
+    .filter((element) => element.checkVisibility() && parseFloat(getComputedStyle(element).fontSize) < 11)
+    .map((element) => element.outerHTML)"""
+
 # The controls and sentences outside of pictures that are cut, or beyond the window.
 CUT = """[...document.querySelectorAll(".tools > *, .bar > *, .maps-head > *, .text > .note, .keys-hint, .list bdi")]
     .filter((element) => element.offsetWidth && !element.matches(".skip, .found") && (element.scrollWidth >

@@ -24,7 +24,7 @@ const MAX_RATIO = 1.8; // of a cell's width to its height, either way
 const MIN_NUMBER_HEIGHT = 17; // pixels from which on a cell may show its number
 const MIN_NUMBER_WIDTH = 24;
 const MAX_WRITTEN_ZEROS = 100; // cells, above which a number that rounds to 0 is left out, so that the others stand out
-const LABEL_STEP = 12; // pixels that a label needs
+const LABEL_STEP = 13; // pixels that a label needs
 const MAX_LABEL_DISTANCE = 4; // tokens from one label to the next; farther apart, their positions are written
 const MIN_SOUND_ROW = 9; // pixels of a row over a sound, whose cells are narrow
 const MAX_SOUND_ROW = 26;
@@ -293,7 +293,7 @@ export class MatrixPicture {
 
   /** Of labels, in pixels. @param {number} side */
   labelSize(side) {
-    return letters.scale * Math.min(13, Math.max(10, (side * 0.72) / letters.scale));
+    return letters.scale * Math.min(13, Math.max(11, (side * 0.72) / letters.scale));
   }
 
   /** @param {number} row @param {string} label */
