@@ -420,17 +420,33 @@ def ablate(
     look: Annotated[Look, look_of("results of heads")],
     output: Output,
     metric: declared.Metric = None,
-    by: declared.By = "zero",
+    token: declared.Token = None,
+    versus: declared.Versus = None,
+    replace_by: declared.ReplaceBy = "zero",
     pairs: declared.Pairs = False,
     sets: declared.Sets = None,
     top: declared.AblateTop = None,
+    controls: declared.Controls = None,
     batch: declared.Batch = None,
 ) -> None:
     """Remove each head and measure what the output loses."""
     from attnviz.cli.runs import ablation_effects
 
     refuse_output(output, "atlas")
-    effects = ablation_effects(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
+    effects = ablation_effects(
+        input,
+        settings,
+        selection,
+        batch,
+        metric=metric,
+        token=token,
+        versus=versus,
+        replace_by=replace_by,
+        pairs=pairs,
+        sets=sets,
+        top=top,
+        controls=controls,
+    )
     from attnviz.report.heads.results import effects_report
 
     deliver(effects_report(effects, fit_options(ReportOptions(look=look), output)), output)

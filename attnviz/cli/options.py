@@ -29,11 +29,14 @@ def _refuse_unknown_step(name: str, step: str) -> None:
 
 
 def _refuse_unknown_metric(name: str, metric: str) -> None:
-    """Raises AttnvizError if no number of an output is called so, nor is it the logit of a token."""
-    from attnviz.effects.effect_table import LOGIT_PREFIX, OUTPUTS
+    """Raises AttnvizError if no number of an output is called so."""
+    from attnviz.effects.effect_table import OUTPUTS
 
-    if not metric.startswith(LOGIT_PREFIX):
-        OneOf([*OUTPUTS, f"{LOGIT_PREFIX}TOKEN"])(name, metric)
+    if metric.startswith("logit:"):
+        raise AttnvizError(
+            f"{flag(name)} logit takes its token from {flag('token')}; write {flag('token', metric[6:])}"
+        )
+    OneOf([*OUTPUTS])(name, metric)
 
 
 def _steps() -> dict[str, str]:
@@ -128,21 +131,22 @@ SaveHalf = Annotated[
     bool,
     Option("In a recording, save queries and keys of a long text in bfloat16, at half the size.", panel="Output"),
 ]
-By = Annotated[
+ReplaceBy = Annotated[
     str,
     Option(
-        "Replace a head's output by zero, its mean over positions, or its output on a TEXT of equal length.",
+        "Replace a head's output by zero, its mean over all positions and texts, its output on a TEXT with as many "
+        "tokens, or corrupt: on the column corrupt of the --batch.",
         panel="Select",
     ),
 ]
 Metric = Annotated[
     str | None,
     Option(
-        "Measure loss, kl, accuracy, cosine, distance or logit:TOKEN (default: the logit of the answer for a picture, "
-        "else loss if the model predicts tokens, else cosine).",
+        "Measure loss, kl, accuracy, cosine, distance or logit (default: the logit of --token, or of the answer for a "
+        "picture, else loss if the model predicts tokens, else cosine).",
         _refuse_unknown_metric,
         panel="Select",
-        brief="Measure loss, kl, accuracy, cosine, distance or logit:TOKEN.",
+        brief="Measure loss, kl, accuracy, cosine, distance or logit.",
     ),
 ]
 OwnMetrics = Annotated[
@@ -176,7 +180,7 @@ KnownTypes = Annotated[
 ]
 Token = Annotated[
     str | None,
-    Option("Explain this token instead of the most probable one.", panel="Select"),
+    Option("Explain this token instead of the most probable one; ablate measures its logit.", panel="Select"),
 ]
 Versus = Annotated[
     str | None,

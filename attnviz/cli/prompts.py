@@ -14,7 +14,8 @@ MAX_PROMPTS = 10_000
 MAX_CELL = 1_000_000  # characters
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 TEXT_COLUMN = "text"
-ANSWER_COLUMNS = ("token", "versus")  # as the options of attnviz why are named
+ANSWER_COLUMNS = ("token", "versus")  # as the options of attnviz why and ablate are named
+CORRUPT_COLUMN = "corrupt"
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class BatchPrompt:
     place: str  # where it stands, such as ``'prompts.csv', line 3``, for refusals
     token: str | None = None  # the token to explain
     versus: str | None = None  # another token, whose logit is subtracted
+    corrupt: str | None = None  # a text with as many tokens, whose outputs replace those of heads
 
 
 def read_prompts(path: Path, columns: Sequence[str] = ()) -> list[BatchPrompt]:

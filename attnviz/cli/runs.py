@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
 from attnviz.base.printable import remark
@@ -410,8 +410,7 @@ def record_models(
     other_model = on_base(model, settings.model) if row_of(settings.model) is PRETRAINED else model
     other_settings = replace(settings, model=other_model)
     recording_b = record(text if other is None else other, other_settings, selection, values=values)
-    are_namesakes = recording_b.model == recording_a.model  # as two functions may build models of one class
-    change = f"the change to {other_model if are_namesakes else recording_b.model}"
+    change = f"the change to {recording_b.model}"
     if other is not None:
         change += " and another text"
     return recording_a, recording_b, change
@@ -489,23 +488,62 @@ def ablation_effects(
     batch: Path | None,
     *,
     metric: str | None,
-    by: str,
+    token: str | None,
+    versus: str | None,
+    replace_by: str,
     pairs: bool,
     sets: str | None,
     top: int | None,
+    controls: int | None,
 ) -> "Effects":
     """Returns how a metric changes in each text without a head, or without a set of heads."""
+    from attnviz.cli.prompts import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt
+    from attnviz.effects.effect_table import ANSWERED
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader, refuse_untrained
 
-    examples = _examples(input, settings, batch)
+    prompts: list[BatchPrompt] = []
+    if batch is not None:
+        columns = list(ANSWER_COLUMNS) if metric in (None, "logit") else ["token"] if metric in ANSWERED else []
+        prompts = read_batch(batch, input, [*columns, *([CORRUPT_COLUMN] if replace_by == CORRUPT_COLUMN else [])])
+        examples: list[Example | None] = [Example.of(prompt.text, settings) for prompt in prompts]
+    else:
+        examples = _examples(input, settings)
     refuse_untrained(settings.model)
     from attnviz.api.ablation import effects_of_examples, use_for_effects
 
     use = use_for_effects([example for example in examples if example is not None], metric)
     reader = open_reader(settings, use, selection.tower)
     prepared_inputs = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
-    chooses_queries = selection.queries != (None, None)
-    tokens = len(prepared_inputs[0].tokens)
+    if selection.queries != (None, None):
+        prepared_inputs = [
+            replace(
+                example,
+                positions=resolve_span(selection.queries, len(example.tokens), "queries"),
+                positions_remark="",
+            )
+            for example in prepared_inputs
+        ]
+
+    corrupt: list[Any] = [None] * len(examples)
+    if replace_by == CORRUPT_COLUMN:
+        if not prompts:
+            raise AttnvizError(
+                f"{flag('replace_by', CORRUPT_COLUMN)} is the column {CORRUPT_COLUMN!r} of a table; give one with "
+                f"{flag('batch', 'prompts.csv')}, or the other text itself"
+            )
+        for index, (prompt, example) in enumerate(zip(prompts, prepared_inputs, strict=True)):
+            if prompt.corrupt is None:
+                raise AttnvizError(f"{prompt.place}, column {CORRUPT_COLUMN!r}: there is no text; write one")
+            other = reader.read(Example.of(prompt.corrupt, settings))
+            if len(other.tokens) != len(example.tokens):
+                raise AttnvizError(
+                    f"{prompt.place}: the text has {len(example.tokens)} tokens and the corrupt one "
+                    f"{len(other.tokens)}; outputs are replaced token by token, so give texts with as many tokens"
+                )
+            corrupt[index] = other.inputs
+    elif replace_by not in ("zero", "mean"):
+        corrupt = [reader.read(Example.of(replace_by, reader.settings)).inputs] * len(examples)
     from attnviz.effects.ablation import Ablation
 
     ablation = Ablation(
@@ -515,19 +553,19 @@ def ablation_effects(
         sets=None if sets is None else sets.split(","),
         pairs=pairs,
         top=top,
-        by=by,
-        positions=resolve_span(selection.queries, tokens, "queries") if chooses_queries else slice(None),
+        controls=controls,
+        replace_by="mean" if replace_by == "mean" else "zero",
     )
-    return effects_of_examples(reader, prepared_inputs, ablation)
+    answers = [prompt.token or token for prompt in prompts] or [token] * len(examples)
+    others = [prompt.versus or versus for prompt in prompts] or [versus] * len(examples)
+    return effects_of_examples(reader, prepared_inputs, ablation, answers, others, corrupt)
 
 
-def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
+def _examples(input: Input, settings: "ModelSettings") -> "list[Example | None]":
     """Returns the examples that the user gives, or the sample text; `[None]` for the model's own example."""
     from attnviz.models.sources import row_of
 
-    names_no_input = input == Input() and batch is None
-    if names_no_input and row_of(settings.model).has_example and not is_piped():
+    if input == Input() and row_of(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
-    subjects = read_texts(input, settings, batch)
-    return [subject.example(settings, refusal, media=(Kind.IMAGE,)) for subject in subjects]
+    return [subject.example(settings, refusal, media=(Kind.IMAGE,)) for subject in read_texts(input, settings, None)]

@@ -1,25 +1,28 @@
 """Measures how the output of a torch module changes when heads, or sets of them, are ablated."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, combinations
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.progress import track
 from attnviz.capture.model_calls import arguments_of
+from attnviz.effects.controls import random_sets
 from attnviz.effects.effect_table import Effect, Effects
-from attnviz.effects.head_sites import CleanRun, clean_run, restore_afterwards
-from attnviz.effects.measures import default_metric, find_measure, ids_of
-from attnviz.effects.text_run import TextRun
+from attnviz.effects.head_sites import CleanRun, Key, clean_run, restore_afterwards
+from attnviz.effects.measures import default_metric, find_measure, ids_of, token_mask
+from attnviz.effects.text_run import TextRun, mean_rows
 from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
 from attnviz.text.selection import AttentionPart, Selection, refuse_missing, refuse_unknown_part
 
+CONTROLS = 20  # random sets beside each named one: fewer cannot be exceeded with p below 0.05
 MAX_PAIRS = 2000
 Metric = str | Callable[[Any], float]
 
@@ -83,12 +86,30 @@ def _heads_of_set(name: str, model: CleanRun) -> HeadSet:
     return tuple(sorted(set(heads)))
 
 
+@dataclass(frozen=True, eq=False)
+class AblatedText:
+    """A text without whose heads a model runs, and what is measured there."""
+
+    inputs: Any  # the arguments of the model
+    positions: slice = field(default_factory=lambda: slice(None))  # the tokens at which metrics of tokens are measured
+    token: int | None = None  # the id of the token, or label, that is the answer at the last of them
+    versus: int | None = None  # the id of another one, whose logit is subtracted
+    corrupt: Any = None  # the arguments for another text, whose outputs replace those of heads; ``None`` for none
+
+
+def _shared(ids: Iterable[int | None]) -> str:
+    """Returns the id that all texts have; "" if they have different ones, or none."""
+    different = list(set(ids))
+    return str(different[0]) if len(different) == 1 and different[0] is not None else ""
+
+
 @dataclass(frozen=True)
 class _TextResult:
     """The results of ablation on one text."""
 
     sets: list[HeadSet]  # the sets of heads that were ablated
-    values: list[float]  # the metric without each set
+    controls: dict[HeadSet, list[HeadSet]]  # the other sets beside which a set is judged
+    values: Mapping[HeadSet, float]  # the metric without each of all these sets
     baseline: float  # the metric with all heads
     metric: str  # the name of the metric
     silent_layers: list[str]  # remarks on the model's layers without attention
@@ -104,20 +125,26 @@ class Ablation:
     sets: list[str] | None = None  # the names of sets of heads to ablate; ``None`` for none
     pairs: bool = False  # True to ablate every pair of the heads too
     top: int | None = None  # the number of heads to ablate greedily; ``None`` to ablate each by itself
-    by: Any = "zero"  # ``zero``, ``mean``, or other inputs, whose outputs replace those of the heads
+    # the replacement of a head's output where a text has none of its own: ``zero``, or its ``mean`` over all texts
+    replace_by: Literal["zero", "mean"] = "zero"
+    # the number of random sets that each set is compared with; ``None`` for `CONTROLS` for ``sets`` and none for others
+    controls: int | None = None
     # the part of an encoder-decoder whose heads are ablated; ``None`` for other models
     attention: AttentionPart | None = None
     module: str | None = None  # the path of the module whose heads are ablated; ``None`` for all heads
-    positions: slice = field(default_factory=lambda: slice(None))  # the tokens at which metrics of tokens are measured
 
     def __post_init__(self) -> None:
-        """Raises AttnvizError if both ``pairs`` and ``top`` are set."""
+        """Raises AttnvizError for ``pairs`` beside ``top`` or ``controls``."""
         if self.pairs and self.top is not None:
             raise AttnvizError(
                 f"{option('top')} removes one head after another, not pairs; leave it or {option('pairs', True)} out"
             )
+        if self.pairs and self.controls:
+            raise AttnvizError(
+                f"{option('pairs', True)} measures every pair, each beside all others; leave {option('controls')} out"
+            )
 
-    def effects(self, texts: list[Any]) -> Effects:
+    def effects(self, texts: list[AblatedText]) -> Effects:
         """Returns the change of the metric on each text without each head or set of heads.
 
         The state of the model is the same before and after.
@@ -125,62 +152,101 @@ class Ablation:
         if not texts:
             raise AttnvizError("no inputs; give at least one text")
         with restore_afterwards(self.model):
-            if self.top is None:
-                runs = map(self.run, texts)
-                results = [_result(run, metric, self.head_sets(run)) for run, metric in runs]
-            else:
-                results = _greedy_results(self, texts, self.top)
+            means = None
+            if self.replace_by == "mean" and len(texts) > 1:
+                means = mean_rows(self._intact(text) for text in track(texts, "averaging the heads' outputs"))
+            runs = _Runs(self, texts, means)
+            sets = None if self.top is None else _greedy_sets(runs, self.top)
+            results = [self._result(run, metric, sets) for run, metric in runs]
+        first = results[0]
+
+        def effect(heads: HeadSet, controls: Sequence[HeadSet] = ()) -> Effect:
+            changes = np.array([result.values[heads] - result.baseline for result in results])
+            return Effect(heads, changes, tuple(map(effect, controls)))
+
         return Effects(
-            rows=tuple(
-                Effect(heads_of_row, np.array([result.values[row] - result.baseline for result in results]))
-                for row, heads_of_row in enumerate(results[0].sets)
-            ),
-            metric=results[0].metric,
-            by=self.by if isinstance(self.by, str) else "another text",
+            rows=tuple(effect(heads, first.controls.get(heads, ())) for heads in first.sets),
+            metric=first.metric,
+            by=self.replace_by if texts[0].corrupt is None else "another text",
             baseline=fmean(result.baseline for result in results),
             texts=len(texts),
             model=type(self.model).__name__,
+            token=_shared(text.token for text in texts),
+            versus=_shared(text.versus for text in texts),
+            controls=self._count_of_controls,
             pairs=self.pairs,
             greedy=self.top is not None,
-            remarks=tuple(results[0].silent_layers) if self.heads is None or self.heads == Selection() else (),
+            remarks=tuple(first.silent_layers) if self.heads is None or self.heads == Selection() else (),
         )
 
-    def run(self, inputs: Any) -> tuple[TextRun, str]:
+    @property
+    def _count_of_controls(self) -> int:
+        return CONTROLS if self.controls is None else self.controls
+
+    def _intact(self, text: AblatedText) -> tuple[CleanRun, Tensor | None]:
+        """Runs the model on a text with all heads; returns the run, and the mask of its tokens if some are padding."""
+        args, kwargs = arguments_of(text.inputs)
+        return clean_run(self.model, args, kwargs, self.attention, self.module), token_mask(kwargs)
+
+    def run(self, text: AblatedText, means: Mapping[Key, Tensor] | None = None) -> tuple[TextRun, str]:
         """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name.
 
-        If outputs on another text replace those of heads, the model also runs on that text.
+        If outputs on another text replace those of heads, the model also runs on that text. ``means`` are those over
+        all texts; ``None`` if this is the only one.
         """
-        args, kwargs = arguments_of(inputs)
-        intact_run = clean_run(self.model, args, kwargs, self.attention, self.module)
-        metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric
-        is_named_replacement = self.by in ("zero", "mean")
-        replacement = self.by
-        if not is_named_replacement:
-            replacement = clean_run(self.model, *arguments_of(self.by), self.attention, self.module)
+        args, kwargs = arguments_of(text.inputs)
+        intact_run, is_token = self._intact(text)
+        metric = self.metric
+        if metric is None:
+            metric = "logit" if text.token is not None else default_metric(intact_run.output, ids_of(args, kwargs))
+        by: Literal["zero"] | Mapping[Key, Tensor] | CleanRun = "zero"
+        if text.corrupt is not None:
+            by = clean_run(self.model, *arguments_of(text.corrupt), self.attention, self.module)
+        elif self.replace_by == "mean":
+            by = mean_rows([(intact_run, is_token)]) if means is None else means
         measure = find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
-        run = TextRun(self.model, args, kwargs, intact_run, measure, self.positions, replacement)
-        metric_name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-        return run, metric_name
+        run = TextRun(
+            self.model, args, kwargs, intact_run, measure, text.positions, by, token=text.token, versus=text.versus
+        )
+        return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
     def head_sets(self, run: TextRun) -> list[HeadSet]:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
         return chosen_sets(run.clean, self.heads, self.sets, self.pairs)
 
+    def _result(self, run: TextRun, metric: str, sets: list[HeadSet] | None) -> _TextResult:
+        """Returns the metric on one text with all heads, without each set, and without the controls of each."""
+        sets = self.head_sets(run) if sets is None else sets
+        known = [_name(head) for head in run.clean.heads]
+        compared = sets if self.controls is not None else [_heads_of_set(name, run.clean) for name in self.sets or ()]
+        controls = {heads: random_sets(heads, known, self._count_of_controls) for heads in compared}
+        all_sets = list(dict.fromkeys((*sets, *chain.from_iterable(controls.values()))))
+        values = dict(zip(all_sets, run.values(all_sets), strict=True))
+        silent_layers = silence_remarks(run.clean.silent_layers, (head.layer for head in run.clean.heads))
+        return _TextResult(sets, controls, values, run.baseline, metric, silent_layers)
 
-def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> _TextResult:
-    """Returns the metric on one text with all heads, and without each of these sets."""
-    silent_layers = silence_remarks(run.clean.silent_layers, (head.layer for head in run.clean.heads))
-    return _TextResult(sets, run.values(sets), run.baseline, metric, silent_layers)
+
+class _Runs:
+    """The runs of a model on texts: of a single one always the same, and of several a new one each time.
+
+    The outputs of modules are cached for one text only.
+    """
+
+    def __init__(self, ablation: Ablation, texts: list[AblatedText], means: Mapping[Key, Tensor] | None) -> None:
+        self.ablation, self.texts, self.means = ablation, texts, means
+        self.only_run = [ablation.run(texts[0], means)] if len(texts) == 1 else None
+
+    def __iter__(self) -> Iterator[tuple[TextRun, str]]:
+        return iter(self.only_run or (self.ablation.run(text, self.means) for text in self.texts))
 
 
-def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[_TextResult]:
-    """Returns a result per text for a set that grows by the heads whose ablation changes the metric most."""
-    first_run, metric_name = ablation.run(texts[0])
-    candidates = ablation.head_sets(first_run)
+def _greedy_sets(runs: _Runs, top: int) -> list[HeadSet]:
+    """Returns a set that grows by the heads whose ablation changes the metric most, in the mean over the texts."""
+    first_run, _ = next(iter(runs))
+    candidates = runs.ablation.head_sets(first_run)
     if not 1 <= top <= len(candidates):
         raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
     removed_sets: list[HeadSet] = []
-    values_of_steps: list[list[float]] = []  # of each step the metric on each text
     for _ in range(top):
         removed_set = removed_sets[-1] if removed_sets else ()
         candidate_sets = [
@@ -191,17 +257,6 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[_Tex
                 f"{option('top', top)} is out of range: after {len(removed_sets)} steps no head is left; "
                 f"give 1 to {len(removed_sets)}"
             )
-        # Several texts run anew in each step: the outputs of modules are cached for one text only.
-        runs = [(first_run, metric_name)] if len(texts) == 1 else map(ablation.run, texts)
-        results = [_result(run, metric, candidate_sets) for run, metric in runs]
-        mean_changes = [
-            abs(fmean(result.values[index] - result.baseline for result in results))
-            for index in range(len(candidate_sets))
-        ]
-        best_index = mean_changes.index(max(mean_changes))
-        removed_sets.append(candidate_sets[best_index])
-        values_of_steps.append([result.values[best_index] for result in results])
-    return [
-        replace(result, sets=removed_sets, values=[step_values[text_index] for step_values in values_of_steps])
-        for text_index, result in enumerate(results)
-    ]
+        changes = [np.array(run.values(candidate_sets)) - run.baseline for run, _ in runs]
+        removed_sets.append(candidate_sets[int(np.abs(np.mean(changes, axis=0)).argmax())])
+    return removed_sets

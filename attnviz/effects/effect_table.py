@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.kinds import OBJECT, TEXT, ValueKind, list_of, number, whole
 from attnviz.base.printable import printable
 from attnviz.base.reading import NotJsonError, read_json
+from attnviz.effects.controls import rank_p
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame, HeadRow, HeadSet, number_changes
 from attnviz.metrics.measure import Measure, Need, finite_number, margin_of_mean
 from attnviz.text.head_name import parse_head_name
@@ -22,7 +23,6 @@ from attnviz.text.head_name import parse_head_name
 FORMAT, VERSION = "attnviz effects", 1
 MAX_BYTES = 10**8  # of a file of effects
 MAX_TEXTS = 10**9
-LOGIT_PREFIX = "logit:"  # of a metric that is the logit of a token or label
 OUTPUTS = {
     measure.name: measure
     for measure in (
@@ -31,12 +31,24 @@ OUTPUTS = {
         Measure("accuracy", "accuracy", "share", "next tokens predicted correctly"),
         Measure("cosine", "cosine", "", "one minus the cosine between a token's features and those with all heads"),
         Measure("distance", "distance", "", "distance of a token's features from those with all heads"),
+        Measure("logit", "logit", "", "the logit of the answer"),
     )
 }
+ANSWERED = ("loss", "accuracy", "logit")  # the measures that read the answer at the last position
 NUMBER, TEXTS = number(-sys.float_info.max, sys.float_info.max), list_of(TEXT, MAX_TEXTS)
-KINDS = {"texts": whole(1, MAX_TEXTS), "baseline": NUMBER, "remarks": TEXTS, "effects": list_of(OBJECT, MAX_TEXTS)}
-KINDS |= dict.fromkeys(("metric", "by", "model", "title"), TEXT)
-KINDS_OF_ROW = {"heads": TEXTS, "texts": list_of(NUMBER, MAX_TEXTS)}
+KINDS = {
+    "texts": whole(1, MAX_TEXTS),
+    "controls": whole(0, MAX_TEXTS),
+    "baseline": NUMBER,
+    "remarks": TEXTS,
+    "effects": list_of(OBJECT, MAX_TEXTS),
+}
+KINDS |= dict.fromkeys(("metric", "by", "model", "title", "token", "versus"), TEXT)
+KINDS_OF_CONTROL = {"heads": TEXTS, "texts": list_of(NUMBER, MAX_TEXTS)}
+KINDS_OF_ROW = KINDS_OF_CONTROL | {"controls": list_of(OBJECT, MAX_TEXTS)}
+# what a file of another program may leave out
+OPTIONAL: dict[str, Any] = {"token": "", "versus": "", "controls": 0}
+OPTIONAL_OF_ROW: dict[str, Any] = {"controls": []}
 CHANGES_FORMAT, CHANGES_VERSION = "attnviz effect changes", 1
 
 
@@ -46,6 +58,7 @@ class Effect:
 
     heads: HeadSet  # the names of the heads
     values: Float64Array  # ``(texts,)``, the change of the metric without the heads
+    controls: tuple["Effect", ...] = ()  # those of as many other heads, beside which this one is judged
 
     @property
     def name(self) -> str:
@@ -62,6 +75,22 @@ class Effect:
         """Half of the 95 % interval of the mean over texts; NaN for one text."""
         return margin_of_mean(self.values)
 
+    @property
+    def range_of_controls(self) -> tuple[float, float]:
+        """The lowest and the highest mean change of the controls; NaN without any."""
+        means = [control.mean for control in self.controls] or [math.nan]
+        return min(means), max(means)
+
+    @property
+    def p(self) -> float:
+        """The share of the controls whose mean change is at least as large, with the effect itself (`rank_p`).
+
+        NaN without controls.
+        """
+        if not self.controls:
+            return math.nan
+        return rank_p(abs(self.mean), np.abs([control.mean for control in self.controls]))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Effects:
@@ -70,11 +99,14 @@ class Effects:
     Attributes:
         rows: one effect per set.
         metric: the name of the metric whose change is the effect.
-        by: the replacement of the heads' outputs: ``zero``, ``mean`` or another text.
+        by: the replacement of the heads' outputs: ``zero``, ``mean`` (over all texts) or another text.
         baseline: the metric with all heads, as a mean over the texts.
         texts: the number of texts.
         model: the name or path of the model.
         title: the title of the text or texts.
+        token: the label of the answer that the metric reads; empty if texts have different ones, or none.
+        versus: the label of the other token, whose logit is subtracted; empty likewise.
+        controls: the number of random sets that were asked for; rows have fewer if the model has no more.
         pairs: True if every pair of heads was ablated as well.
         greedy: True if each row adds to the previous row the heads whose ablation then changes the metric most.
         remarks: sentences about the effects for the reader.
@@ -87,6 +119,9 @@ class Effects:
     texts: int
     model: str
     title: str = ""
+    token: str = ""
+    versus: str = ""
+    controls: int = 0
     pairs: bool = False
     greedy: bool = False
     remarks: tuple[str, ...] = ()
@@ -94,9 +129,11 @@ class Effects:
     @property
     def output(self) -> Measure:
         """The measure of the output whose change is the effect; for a user's function, a measure without a unit."""
-        is_logit = self.metric.startswith(LOGIT_PREFIX)
-        meaning = f"the logit of {self.metric.removeprefix(LOGIT_PREFIX)!r}" if is_logit else "a number of the output"
-        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", meaning)
+        known = OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
+        if not self.token:
+            return known
+        subtracted = f" less that of {self.versus!r}" if self.versus else ""
+        return replace(known, meaning=f"{known.meaning}, {self.token!r}{subtracted}")
 
     def __getitem__(self, name: str) -> Effect:
         """Returns the effect of the heads with this name, such as ``0.1`` or ``0.1+1.0``; they must be in the table."""
@@ -138,15 +175,23 @@ class Effects:
             content = read_json(path, MAX_BYTES)
             if content["format"] != FORMAT or content["version"] != VERSION:
                 raise ValueError
+            content = OPTIONAL | content
             _refuse_other_kinds(content, KINDS)
-            rows = []
-            for row in content["effects"]:
-                _refuse_other_kinds(row, KINDS_OF_ROW)
+
+            def effect(row: Mapping[str, Any], controls: tuple[Effect, ...] = ()) -> Effect:
                 names = [parse_head_name(printable(name)) for name in row["heads"]]
                 heads = tuple(name for name in names if name is not None)
                 if not heads or len(heads) < len(names) or len(row["texts"]) != content["texts"]:
                     raise ValueError
-                rows.append(Effect(heads, np.array(row["texts"], dtype=np.float64)))
+                return Effect(heads, np.array(row["texts"], dtype=np.float64), controls)
+
+            rows = []
+            for given_row in content["effects"]:
+                row = OPTIONAL_OF_ROW | given_row
+                _refuse_other_kinds(row, KINDS_OF_ROW)
+                for control in row["controls"]:
+                    _refuse_other_kinds(control, KINDS_OF_CONTROL)
+                rows.append(effect(row, tuple(map(effect, row["controls"]))))
             if not rows or len({frozenset(row.heads) for row in rows}) < len(rows):
                 raise ValueError
             return cls(
@@ -158,6 +203,9 @@ class Effects:
                 by=printable(content["by"]),
                 model=printable(content["model"]),
                 title=printable(content["title"]),
+                token=printable(content["token"]),
+                versus=printable(content["versus"]),
+                controls=content["controls"],
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):
@@ -168,10 +216,16 @@ class Effects:
 
     def as_rows(self) -> list[list[Any]]:
         """Returns a header and a row per set, with unrounded numbers, in the order of `sorted`."""
-        rows = [
-            [row.name, self.baseline + row.mean, row.mean, row.margin, self.interaction(row)] for row in self.sorted()
+        header, rows = ["heads", self.metric, "effect", "margin", "beyond"], self.sorted()
+        cells: list[list[Any]] = [
+            [row.name, self.baseline + row.mean, row.mean, row.margin, self.interaction(row)] for row in rows
         ]
-        return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
+        if any(row.controls for row in rows):
+            header += ["lowest_control", "highest_control", "controls", "p"]
+            cells = [
+                [*cell, *row.range_of_controls, len(row.controls), row.p] for cell, row in zip(cells, rows, strict=True)
+            ]
+        return [header, *cells]
 
     def as_json(self) -> dict[str, Any]:
         """Returns as JSON values all fields that `load` reads but the title, with the margins and interactions.
@@ -183,8 +237,11 @@ class Effects:
             "version": VERSION,
             "model": self.model,
             "metric": self.metric,
+            "token": self.token,
+            "versus": self.versus,
             "by": self.by,
             "texts": self.texts,
+            "controls": self.controls,
             "baseline": self.baseline,
             "remarks": list(self.remarks),
             "effects": [
@@ -193,7 +250,12 @@ class Effects:
                     "effect": row.mean,
                     "margin": finite_number(row.margin),
                     "beyond": finite_number(self.interaction(row)),
-                    "texts": [float(value) for value in np.asarray(row.values)],
+                    "p": finite_number(row.p),
+                    "texts": row.values.tolist(),
+                    "controls": [
+                        {"heads": list(map(str, control.heads)), "texts": control.values.tolist()}
+                        for control in row.controls
+                    ],
                 }
                 for row in self.sorted()
             ],
@@ -211,9 +273,10 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
 
     Leaves out sets of heads that only one table has; a remark says so.
     """
-    if before.metric != after.metric:
+    if before.output.meaning != after.output.meaning or before.metric != after.metric:
+        metrics = [f"{each.metric} ({each.output.meaning})" if each.token else each.metric for each in (before, after)]
         raise AttnvizError(
-            f"the effects are of {before.metric} and of {after.metric}, which cannot be compared; use the same metric"
+            f"the effects are of {' and of '.join(metrics)}, which cannot be compared; use the same metric"
         )
     changes = number_changes(before.frame, after.frame)
     if not changes:

@@ -236,6 +236,12 @@ class HeadSite:
     # the results of the module calls that had returned before the product, by the keys of the calls
     cached_results: dict[Key, Any] = field(default_factory=dict)
 
+    def rows_of_texts(self, matrix: Tensor, texts: int) -> Tensor:
+        """Returns a view of such an operand, ``(rows, columns)``, as ``(texts, tokens, columns)``."""
+        if self.queries_first:
+            return matrix.view(-1, texts, matrix.shape[1]).transpose(0, 1)
+        return matrix.view(texts, -1, matrix.shape[1])
+
 
 @dataclass(frozen=True, eq=False)
 class CleanRun:

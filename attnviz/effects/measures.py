@@ -10,7 +10,6 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from attnviz.base.errors import AttnvizError, choices, option
-from attnviz.effects.effect_table import LOGIT_PREFIX
 
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
 ID_ARGUMENTS = ("input_ids", "ids", "labels", "idx", "tokens", "x")  # names of arguments that hold token ids
@@ -26,6 +25,8 @@ class MeasuredRun:
     positions: slice  # the tokens at which the output is measured
     # ``(batch, tokens)``, False for padding, which is never measured; ``None`` if no token is padding
     is_token: Tensor | None = None
+    token: int | None = None  # the id of the token, or label, that is the answer at the last of these tokens, if given
+    versus: int | None = None  # the id of another one, whose logit is subtracted
 
     def rows(self, numbers: Tensor) -> Tensor:
         """Returns the numbers of the measured tokens, ``(rows, ...)``, out of ``(batch, tokens, ...)``.
@@ -39,14 +40,14 @@ class MeasuredRun:
 
 
 def loss(run: MeasuredRun) -> float:
-    """Returns the cross-entropy of the next token in nats, as a mean over positions."""
+    """Returns the cross-entropy of the next token in nats, as a mean over positions; of an answer, at the last one."""
     logits, next_tokens = _logits_and_next_tokens(run)
     blocks = _row_blocks(logits, next_tokens)
     return sum(float(functional.cross_entropy(*block, reduction="sum")) for block in blocks) / len(next_tokens)
 
 
 def accuracy(run: MeasuredRun) -> float:
-    """Returns the share of positions at which the next token has the largest logit."""
+    """Returns the share of positions at which the next token, or the answer, has the largest logit."""
     logits, next_tokens = _logits_and_next_tokens(run)
     return float((logits.argmax(-1) == next_tokens).float().mean())
 
@@ -73,24 +74,30 @@ def distance(run: MeasuredRun) -> float:
     return float((changed_features - clean_features).norm(dim=-1).mean())
 
 
-def _logit_of(token: int) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures the logit of a token, or of a classifier's label, at the last position."""
+def logit(run: MeasuredRun) -> float:
+    """Returns the logit of the answer at the last position, less that of another token; as a mean over texts."""
+    if run.token is None:
+        raise AttnvizError(f"{option('metric', 'logit')} is that of a token; give {option('token')}")
+    rows = _last_logits(run)
+    unknown = next((token for token in (run.token, run.versus) if token is not None and token >= rows.shape[-1]), None)
+    if unknown is not None:
+        raise AttnvizError(f"no token id or label {unknown} in the logits; choose 0 to {rows.shape[-1] - 1}")
+    difference = rows[:, run.token] - (0 if run.versus is None else rows[:, run.versus])
+    return float(difference.mean())
 
-    def logit(run: MeasuredRun) -> float:
-        logits = _prediction_logits(run.output, run.positions)
-        if token >= logits.shape[-1]:
-            raise AttnvizError(f"no token id or label {token} in the logits; choose 0 to {logits.shape[-1] - 1}")
-        is_token = None if run.is_token is None else run.is_token[:, run.positions].to(logits.device)
-        if is_token is None or logits.shape[:2] != is_token.shape:
-            return float(logits[:, -1, token].float().mean())
-        places = torch.arange(is_token.shape[1], device=logits.device)
-        last_tokens = torch.where(is_token, places, -1).amax(-1)
-        has_token = last_tokens >= 0
-        if not has_token.any():
-            raise AttnvizError("all measured positions are padding; give others")
-        return float(logits[has_token, last_tokens[has_token], token].float().mean())
 
-    return logit
+def _last_logits(run: MeasuredRun) -> Tensor:
+    """Returns the logits at the last measured token of each text, ``(texts, vocabulary)``, in float32."""
+    logits = _prediction_logits(run.output, run.positions)
+    is_token = None if run.is_token is None else run.is_token[:, run.positions].to(logits.device)
+    if is_token is None or logits.shape[:2] != is_token.shape:
+        return logits[:, -1].float()
+    places = torch.arange(is_token.shape[1], device=logits.device)
+    last_tokens = torch.where(is_token, places, -1).amax(-1)
+    has_token = last_tokens >= 0
+    if not has_token.any():
+        raise AttnvizError("all measured positions are padding; give others")
+    return logits[has_token, last_tokens[has_token]].float()
 
 
 MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
@@ -99,16 +106,17 @@ MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
     "accuracy": accuracy,
     "cosine": cosine,
     "distance": distance,
+    "logit": logit,
 }
 
 
 def find_measure(name: str) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a run by this name; ``logit:7`` measures the logit of token 7."""
-    if name.startswith(LOGIT_PREFIX) and name.removeprefix(LOGIT_PREFIX).isdecimal():
-        return _logit_of(int(name.removeprefix(LOGIT_PREFIX)))
+    """Returns the function that measures a run by this name."""
     if name not in MEASURES:
-        names = (*MEASURES, f"{LOGIT_PREFIX}TOKEN")
-        raise AttnvizError(f"unknown {option('metric')} {name!r}; {choices(name, names)}")
+        metric, colon, token = name.partition(":")
+        advice = f"write {option('metric', 'logit')} and {option('token', token)}"
+        advice = advice if (metric, colon) == ("logit", ":") else choices(name, MEASURES)
+        raise AttnvizError(f"unknown {option('metric')} {name!r}; {advice}")
     return MEASURES[name]
 
 
@@ -203,7 +211,13 @@ def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]
 
 
 def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
-    """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``."""
+    """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
+
+    If the answer is given, they are those at the last position of each text, and the answer.
+    """
+    if run.token is not None:
+        logits = _last_logits(run)
+        return logits, torch.full((len(logits),), run.token, device=logits.device)
     if run.ids is None:
         raise AttnvizError(
             f"the model reads no token ids, which this {option('metric')} needs; "
@@ -212,7 +226,10 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     start, stop, _ = run.positions.indices(run.ids.shape[1])
     stop = min(stop, run.ids.shape[1] - 1)
     if start >= stop:
-        raise AttnvizError("no token follows the measured positions; give earlier positions, or a longer text")
+        raise AttnvizError(
+            f"no token follows the measured positions; give the answer there with {option('token')}, or earlier "
+            f"positions, or {option('metric', 'kl')}"
+        )
     logits, next_tokens = _logits_of(run.output)[:, start:stop], run.ids[:, start + 1 : stop + 1]
     if run.is_token is None or run.is_token.shape != run.ids.shape:
         return logits.flatten(0, 1).float(), next_tokens.flatten().to(logits.device)

@@ -4,10 +4,10 @@ Two shortcuts save time: modules that had returned before the first replaced hea
 of heads run together as a batch. The first set is checked against a run without shortcuts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,8 +37,10 @@ class TextRun:
     clean: CleanRun  # the run with all heads
     measure: Callable[[MeasuredRun], float]  # computes the metric of a run
     positions: slice  # the tokens at which the output is measured
-    # the replacement of a head's output: ``zero``, ``mean``, or a run on another text whose outputs are used
-    by: "str | CleanRun"
+    # the replacement of a head's output: zero, the mean rows of all products by key, or a run on another text
+    by: "Literal['zero'] | Mapping[Key, Tensor] | CleanRun" = "zero"
+    token: int | None = None  # the id of the token, or label, that is the answer at the last position
+    versus: int | None = None  # the id of another one, whose logit is subtracted
     # True if runs resume after the modules that come before the first replaced head; ``None`` until a run has been
     # checked
     resumes: bool | None = None
@@ -140,7 +142,9 @@ class TextRun:
     def _measure_output(self, output: Any) -> float:
         """Returns the metric of an output."""
         ids = ids_of(self.args, self.kwargs)
-        return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions, self.is_token))
+        return self.measure(
+            MeasuredRun(output, self.clean.output, ids, self.positions, self.is_token, self.token, self.versus)
+        )
 
     @cached_property
     def is_token(self) -> Tensor | None:
@@ -165,11 +169,7 @@ class TextRun:
             operand = product.left if site.is_left else product.right
             place = next(place for place in operand_places(name, args, kwargs) if place.operand is operand)
             matrix = place.matrix().clone()
-            text_count = site.batch * len(columns_of_sets)
-            if site.queries_first:
-                rows = matrix.view(-1, text_count, matrix.shape[1]).transpose(0, 1)
-            else:
-                rows = matrix.view(text_count, -1, matrix.shape[1])
+            rows = site.rows_of_texts(matrix, site.batch * len(columns_of_sets))
             for index, columns_of_heads in enumerate(columns_of_sets):
                 set_rows = rows[index * site.batch : (index + 1) * site.batch]
                 for columns in columns_of_heads:
@@ -180,26 +180,18 @@ class TextRun:
         return edit
 
     def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """Returns the replacement of a head's output: zeros, its mean over the tokens, or another text's output."""
+        """Returns the replacement of a head's output: zeros, its mean over tokens, or its output on another text."""
         if self.by == "zero":
             return torch.zeros_like(output)
-        if self.by == "mean":
-            is_token = self.is_token
-            if is_token is None or is_token.shape != output.shape[:2]:
-                return output.mean(dim=1, keepdim=True).expand_as(output)
-            shares = is_token.to(output) / is_token.sum(1, keepdim=True).clamp(min=1)
-            return (shares[:, None] @ output).expand_as(output)
-        assert isinstance(self.by, CleanRun)
+        if not isinstance(self.by, CleanRun):
+            return self.by[site.key][columns].to(output).expand_as(output)
         other_site = next((candidate for candidate in self.by.sites if candidate.key == site.key), None)
         if other_site is None or other_site.matrix.shape != site.matrix.shape:
             raise AttnvizError(
-                f"{option('by')} with a text replaces token by token, but that text has another number of tokens; "
-                "give a text with the same number of tokens, or zero or mean"
+                f"{option('replace_by')} with a text replaces token by token, but that text has another number of "
+                "tokens; give a text with the same number of tokens, or zero or mean"
             )
-        matrix = other_site.matrix[:, columns]
-        if site.queries_first:
-            return matrix.view(-1, site.batch, len(columns)).transpose(0, 1)
-        return matrix.view(site.batch, -1, len(columns))
+        return site.rows_of_texts(other_site.matrix[:, columns], site.batch)
 
     def _repeated(self, value: Any, count: int) -> Any:
         """Returns arguments or results of a run with each tensor repeated for a batch of ``count`` runs."""
@@ -215,6 +207,25 @@ class TextRun:
             return repeated_tensors[id(leaf)]
 
         return tree_map(copy_of, value)
+
+
+def mean_rows(runs: Iterable[tuple[CleanRun, Tensor | None]]) -> dict[Key, Tensor]:
+    """Returns the mean over all tokens of all runs of what enters each product, ``(columns,)``, by its key.
+
+    Each run comes with its mask, ``(texts, tokens)``, False for padding; ``None`` without padding.
+    """
+    sums: dict[Key, Tensor] = {}
+    counts: dict[Key, int] = {}
+    for clean, is_token in runs:
+        for site in clean.sites:
+            rows = site.rows_of_texts(site.matrix, site.batch)
+            if is_token is not None and is_token.shape == rows.shape[:2]:
+                tokens = rows[is_token.to(rows.device)]
+            else:
+                tokens = rows.flatten(0, 1)
+            sums[site.key] = sums.get(site.key, 0) + tokens.double().sum(0)
+            counts[site.key] = counts.get(site.key, 0) + len(tokens)
+    return {key: total / max(counts[key], 1) for key, total in sums.items()}
 
 
 def _has_axes(value: object) -> bool:

@@ -203,10 +203,10 @@ def build_model() -> "AttentionStack":
 
 def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
     """Returns the model's accuracy on held-out repeats with all heads, and its accuracy without each set of heads."""
-    from attnviz.effects.ablation import Ablation
+    from attnviz.effects.ablation import AblatedText, Ablation
 
     ids, positions = held_out_repeats()
-    effects = Ablation(load_model(), "accuracy", sets=list(sets), positions=positions).effects([ids])
+    effects = Ablation(load_model(), "accuracy", sets=list(sets), controls=0).effects([AblatedText(ids, positions)])
     return effects.baseline, [effects.baseline + row.mean for row in effects.rows]
 
 

@@ -119,7 +119,7 @@ class TrainedPictureReader(Reader):
             title=f"{example.text or 'all words'} ({image.title})",
             remarks=tuple(remarks),
             positions=slice(last_question, last_question + 1),
-            metric=None if ends_with_digit else f"logit:{answers[-1]}",
+            answer=None if ends_with_digit else self.find_token(answers[-1], tokens),
         )
 
     def built_in_example(self) -> Prepared:

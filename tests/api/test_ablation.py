@@ -52,15 +52,23 @@ def folder(classifier: Any, processor: Any, tmp_path_factory: pytest.TempPathFac
     return str(folder)
 
 
-@pytest.mark.parametrize("metric", [None, "logit:dog", "cosine", "kl"])
+@pytest.mark.parametrize(
+    ("metric", "token"), [(None, None), (None, "dog"), ("loss", "dog"), ("cosine", None), ("kl", None)]
+)
 def test_effects_over_a_reading_are_those_of_the_folder(
-    metric: str | None, classifier: Any, processor: Any, photos: list[str], folder: str, tmp_path: Path
+    metric: str | None,
+    token: str | None,
+    classifier: Any,
+    processor: Any,
+    photos: list[str],
+    folder: str,
+    tmp_path: Path,
 ) -> None:
     classifier.train()
     reading = attnviz.reading(classifier, processor, images=[photos[0]])
-    effects = attnviz.ablate(classifier, reading, metric)
+    effects = attnviz.ablate(classifier, reading, metric, token=token)
     file = tmp_path / "effects.json"
-    options = [] if metric is None else ["--metric", metric]
+    options = ([] if metric is None else ["--metric", metric]) + ([] if token is None else ["--token", token])
     assert main(["ablate", photos[0], "--model", folder, *options, "-o", str(file)]) == 0
     expected = json.loads(file.read_text())
     assert (effects.metric, list(effects.remarks)) == (expected["metric"], expected["remarks"])
@@ -75,13 +83,14 @@ def test_effects_over_readings_are_a_mean_and_another_reading_replaces_heads(
     classifier: Any, processor: Any, photos: list[str]
 ) -> None:
     readings = [attnviz.reading(classifier, processor, images=[photo]) for photo in photos]
-    effects = [attnviz.ablate(classifier, reading, "logit:2", heads=["0.1", "1.2"]) for reading in readings]
-    together = attnviz.ablate(classifier, readings, "logit:2", heads=["0.1", "1.2"])
+    effects = [attnviz.ablate(classifier, reading, token=2, heads=["0.1", "1.2"]) for reading in readings]
+    together = attnviz.ablate(classifier, readings, token="temple", heads=["0.1", "1.2"])
     assert together["1.2"].mean == pytest.approx(np.mean([single["1.2"].mean for single in effects]), abs=1e-6)
     assert (together.texts, together.title) == (3, "3 images")
-    swapped = attnviz.ablate(classifier, readings[0], "logit:2", sets=["0", "1"], by=readings[1])
+    swapped = attnviz.ablate(classifier, readings[0], token=2, sets=["0", "1"], replace_by=readings[1])
     assert swapped.by == "another text"
-    assert attnviz.ablate(classifier, readings[0], "logit:2", sets=["0"], by=readings[0])["0.0+0.1+0.2+0.3"].mean == 0
+    same = attnviz.ablate(classifier, readings[0], token=2, sets=["0"], replace_by=readings[0])
+    assert same["0.0+0.1+0.2+0.3"].mean == 0
 
 
 def test_an_explanation_of_a_reading_is_that_of_the_folder(
@@ -142,7 +151,7 @@ def test_a_generated_text_follows_and_the_settings_of_the_model_return() -> None
     ("options", "message"),
     [
         ({"attention": "encoder"}, "attention and module are chosen with the reading; give them to attnviz.reading"),
-        ({"metric": "logit:bird"}, "has no label 'bird'; use 'cat', 'dog' or 'temple'"),
+        ({"token": "bird"}, "has no label 'bird'; use 'cat', 'dog' or 'temple'"),
         ({"metric": "loss"}, "the model reads no token ids"),
         ({"heads": ["7.0"]}, "no head"),
     ],

@@ -1,5 +1,6 @@
 """A batch is a text on each line, or a table whose columns name the text and the token to explain."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.prompts import ANSWER_COLUMNS, BatchPrompt, read_prompts
+from tests.streams import Streams
 
 MARY, LIFE = "When Mary, “the cook”,\nand John", "Life is\u2028short"
 TABLES = {
@@ -82,3 +84,34 @@ def test_a_refusal_names_the_file_the_line_and_the_column(tmp_path: Path, name: 
     with pytest.raises(AttnvizError, match=re.escape(said)) as caught:
         read_prompts(path, ANSWER_COLUMNS)
     assert str(path) in str(caught.value)
+
+
+PAIRS = (("the cat sat. the cat", "sat", "the", "the dog ran. the dog"), ("a b c d a b c", "d", "a", "a b c e a b x"))
+
+
+def test_an_ablation_measures_each_prompt_of_a_table_by_its_own_tokens(tmp_path: Path, shell: Streams) -> None:
+    path, command = tmp_path / "p.csv", ("ablate", "--model", "trained", "--json")
+    path.write_text("text,token,versus,corrupt\n" + "".join(f"{','.join(pair)}\n" for pair in PAIRS))
+    batch = json.loads(shell.run(*command, "--batch", str(path), "--replace-by", "corrupt", "--queries=-1"))
+    changes = {tuple(row["heads"]): row["texts"] for row in batch["effects"]}
+    for index, (text, token, versus, corrupt) in enumerate(PAIRS):
+        options = ("--token", token, "--versus", versus, "--replace-by", corrupt)
+        alone = json.loads(shell.run(*command, text, *options))
+        for row in alone["effects"]:
+            assert changes[tuple(row["heads"])][index] == pytest.approx(row["effect"], abs=1e-4)
+    assert max(map(abs, changes["1.1",])) > 1
+    assert "Each text has its own answer, and a token of its own whose logit is subtracted." in batch["remarks"]
+
+    path.write_text("text,corrupt\na b c,a b\n")
+    assert f"{str(path)!r}, line 2: the text has 4 tokens and the corrupt one 3" in shell.refused(
+        *command, "--batch", str(path), "--replace-by", "corrupt"
+    )
+    path.write_text("text,token,corrupt\na b a,b,\na b a,,\n")
+    assert "line 2, column 'corrupt': there is no text" in shell.refused(
+        *command, "--batch", str(path), "--replace-by", "corrupt"
+    )
+    path.write_text("text,token\na b a,b\na b a,\n")
+    assert "text 2 of 2 has no answer, and others have one" in shell.refused(*command, "--batch", str(path))
+    assert "--replace-by corrupt is the column 'corrupt' of a table" in shell.refused(
+        *command, "a b a", "--replace-by", "corrupt"
+    )

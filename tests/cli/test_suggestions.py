@@ -460,9 +460,9 @@ ADVISED = {
         "did you mean loss?",
         "ablate 'a b a b' --model trained --metric loss --heads 0.0",
     ),
-    "ablate 'a b a b' --model trained --by men": (
+    "ablate 'a b a b' --model trained --replace-by men": (
         "or zero or mean",
-        "ablate 'a b a b' --model trained --by mean --heads 0.0",
+        "ablate 'a b a b' --model trained --replace-by mean --heads 0.0",
     ),
     "ablate 'a b a b' --model trained --top 0": (
         "--top 0 is out of range; give 1 to",
@@ -517,7 +517,7 @@ TOLD_BY_THE_RUN = {
     "show 'a b c d e f g h' --size 2in --set bare --style both -o x.svg",
     "survey notes.txt --model trained --column text -o s.safetensors",
     "survey empty.txt --model trained -o s.safetensors",
-    "ablate 'a b a b' --model trained --by men",
+    "ablate 'a b a b' --model trained --replace-by men",
     "ablate 'a b a b' --model trained --sets 0.0+9.9",
     "why 'a b a' --token zzz",
     "why 'a b a' --token b --versus b",

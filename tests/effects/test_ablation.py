@@ -191,7 +191,7 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
         outputs.append(first_tensor(output))
         return 0.0
 
-    attnviz.ablate(model, IDS[:1], keep, heads=["1.2"], by=IDS[1:])
+    attnviz.ablate(model, IDS[:1], keep, heads=["1.2"], replace_by=IDS[1:])
     caught: list[Tensor] = []
     projection = model.get_submodule("model.layers.1.self_attn.o_proj")
     handle = projection.register_forward_pre_hook(lambda module, given: caught.append(given[0]))
@@ -209,13 +209,88 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
         expected = first_tensor(model(IDS[:1]))
     assert min(float((each - expected).abs().max()) for each in outputs) < 1e-5
     model = model_of("LlamaForCausalLM")
-    zero, mean = (attnviz.ablate(model, IDS[:1], "kl", by=by)["1.2"].mean for by in ("zero", "mean"))
+    zero, mean = (attnviz.ablate(model, IDS[:1], "kl", replace_by=by)["1.2"].mean for by in ("zero", "mean"))
     assert zero != pytest.approx(mean, rel=1e-3)
+
+
+def test_a_mean_is_over_the_tokens_of_all_texts_without_padding() -> None:
+    """Against a hook that writes the mean of what entered the projection in plain runs."""
+    model: Any = model_of("LlamaForCausalLM")
+    padded = {"input_ids": IDS[1:], "attention_mask": (torch.arange(TOKENS) < TOKENS - 2).long()[None]}
+    texts: list[dict[str, Any]] = [{"input_ids": IDS[:1, :5]}, {"input_ids": IDS[:1]}, padded]
+    columns, projection = slice(2 * SIZE, 3 * SIZE), model.get_submodule("model.layers.1.self_attn.o_proj")
+    caught: list[Tensor] = []
+    handle = projection.register_forward_pre_hook(lambda module, given: caught.append(given[0][0, :, columns]))
+    with torch.no_grad():
+        logits = [model(**text).logits[0, -1, 7] for text in texts]
+    handle.remove()
+    mean = torch.cat(
+        [rows[: TOKENS - 2] if text is padded else rows for text, rows in zip(texts, caught, strict=True)]
+    ).mean(0)
+
+    def replaced(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor]:
+        changed = given[0].clone()
+        changed[..., columns] = mean
+        return (changed,)
+
+    handle = projection.register_forward_pre_hook(replaced)
+    with torch.no_grad():
+        changes = [float(model(**text).logits[0, -1, 7] - before) for text, before in zip(texts, logits, strict=True)]
+    handle.remove()
+
+    def last_logit(output: Any) -> float:
+        return float(output.logits[0, -1, 7])
+
+    effects = attnviz.ablate(model, texts, last_logit, heads=["1.2"], replace_by="mean")
+    assert effects["1.2"].values == pytest.approx(changes, abs=1e-5)
+    alone = attnviz.ablate(model, texts[:1], last_logit, heads=["1.2"], replace_by="mean")
+    assert alone["1.2"].mean != pytest.approx(changes[0], rel=1e-2)  # of one text the mean is another
+
+
+def test_each_text_may_have_its_own_answer_foil_and_corrupt_text() -> None:
+    model, texts = model_of("GPT2LMHeadModel"), [IDS[:1, :5], IDS[1:, :5], IDS[:1, 2:]]
+    corrupt = [IDS[1:, :5], IDS[:1, :5], IDS[1:, 2:]]
+    tokens, foils = [3, 4, 5], [7, 8, 9]
+    options: dict[str, Any] = {"heads": ["1.2"], "positions": slice(-1, None)}
+    effects = attnviz.ablate(model, texts, token=tokens, versus=foils, replace_by=corrupt, **options)
+    for index, text in enumerate(texts):
+        with torch.no_grad():
+            last = first_tensor(model(text))[0, -1]
+        alone = [
+            attnviz.ablate(model, text, token=token, replace_by=corrupt[index], **options)
+            for token in (tokens[index], foils[index])
+        ]
+        assert alone[0].baseline - alone[1].baseline == pytest.approx(float(last[tokens[index]] - last[foils[index]]))
+        assert effects["1.2"].values[index] == pytest.approx(alone[0]["1.2"].mean - alone[1]["1.2"].mean, abs=1e-5)
+        assert abs(effects["1.2"].values[index]) > 1e-3
+    assert (effects.metric, effects.token, effects.by) == ("logit", "", "another text")
+
+
+def test_sets_stand_beside_random_sets_whose_effects_are_those_measured_alone() -> None:
+    model, texts = model_of("GPT2LMHeadModel"), [IDS[:1], IDS[1:]]
+    effects = attnviz.ablate(model, texts, "loss", sets=["1.2", "0.1+1.3"], heads=["0.0"])
+    single, one, pair = (effects[name] for name in ("0.0", "1.2", "0.1+1.3"))
+    assert single.controls == ()
+    assert (len(one.controls), len(pair.controls)) == (7, 15)  # all other heads, and all pairs of the six others
+    names = [control.name for control in pair.controls]
+    alone = attnviz.ablate(model, texts, "loss", sets=names, controls=0)
+    for control in pair.controls:
+        assert control.values == pytest.approx(alone[control.name].values, abs=1e-5)
+    larger = sum(abs(alone[name].mean) >= abs(pair.mean) for name in names)
+    assert pair.p == pytest.approx((1 + larger) / (1 + len(names)))
+    assert [len(row.controls) for row in attnviz.ablate(model, texts, "loss", heads=["0.0"], controls=2).rows] == [2]
+    assert [len(row.controls) for row in attnviz.ablate(model, texts, "loss", top=2, controls=3).rows] == [3, 3]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"controls": 5, "pairs": True}, "measures every pair, each beside all others; leave controls out"),
+        ({"token": "cat"}, "a label of a token needs a tokenizer; give its id"),
+        ({"token": 3, "metric": "kl"}, "token is read by metric loss, accuracy or logit, and the metric is 'kl'"),
+        ({"token": 3, "versus": 4, "metric": "loss"}, "subtracts a logit; use metric='logit'"),
+        ({"token": 3, "versus": 3}, "'3' is compared with itself"),
+        ({"token": [3, 4]}, "token has 2 items for 1 texts; give one for each, or one for all"),
         ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3; choose one such as 1.3"),
         ({"metric": "los"}, "unknown metric 'los'; did you mean loss"),
         ({"metric": "loss"}, "the output has no logits of tokens"),
@@ -223,7 +298,7 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
         ({"top": 3, "pairs": True}, "top removes one head after another, not pairs; leave it or pairs=True out"),
         ({"top": 3, "sets": ["0", "1", "0+1.0"]}, "top=3 is out of range: after 2 steps no head is left"),
         ({"heads": ["9" * 5000 + ".0"]}, "no head '999"),
-        ({"by": IDS[:, :4]}, "that text has another number of tokens"),
+        ({"replace_by": IDS[:, :4]}, "that text has another number of tokens"),
     ],
 )
 def test_what_cannot_be_done_is_refused(options: dict[str, Any], message: str) -> None:

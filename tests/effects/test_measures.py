@@ -7,12 +7,15 @@ import torch
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
+from attnviz.effects.effect_table import ANSWERED
 from attnviz.effects.measures import (
+    MEASURES,
     MeasuredRun,
     accuracy,
     default_metric,
     divergence,
     find_measure,
+    logit,
     loss,
     token_mask,
 )
@@ -39,25 +42,39 @@ def test_loss_and_accuracy_are_of_the_next_token(run: MeasuredRun) -> None:
     assert accuracy(run) == pytest.approx(float((logits.argmax(-1) == following).float().mean()))
 
 
-@pytest.mark.parametrize("name", ["loss", "kl", "accuracy", "cosine", "distance", "logit:3"])
-def test_padding_is_not_measured(run: MeasuredRun, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "token"), [*((name, None) for name in MEASURES if name != "logit"), *((name, 3) for name in ANSWERED)]
+)
+def test_padding_is_not_measured(run: MeasuredRun, name: str, token: int | None) -> None:
+    run = replace(run, token=token, versus=None if token is None else 5)
     measure, lengths = find_measure(name), (TOKENS, TOKENS - 2)
     assert run.ids is not None
     sums, rows = 0.0, 0
     for text, length in enumerate(lengths):
         output, clean, ids = (tensor[text : text + 1, :length] for tensor in (run.output, run.clean, run.ids))
-        alone = MeasuredRun(output, clean, ids, slice(0, length))
-        count = {"loss": length - 1, "accuracy": length - 1, "logit:3": 1}.get(name, length)
+        alone = replace(run, output=output, clean=clean, ids=ids, positions=slice(0, length))
+        count = length - (name in ANSWERED) if token is None else 1
         sums, rows = sums + measure(alone) * count, rows + count
     is_token = token_mask({"attention_mask": torch.arange(TOKENS) < torch.tensor(lengths)[:, None]})
     assert measure(replace(run, is_token=is_token)) == pytest.approx(sums / rows, rel=1e-5)
     assert token_mask({"attention_mask": torch.ones(BATCH, TOKENS)}) is None
 
 
-def test_logit_is_named_with_the_number_of_its_token(run: MeasuredRun) -> None:
-    assert find_measure("logit:3")(run) == pytest.approx(float(run.output[:, -1, 3].mean()), rel=1e-5)
-    with pytest.raises(AttnvizError, match="no token id or label 7 in the logits; choose 0 to 6"):
-        find_measure("logit:7")(run)
+def test_an_answer_is_measured_at_the_last_position(run: MeasuredRun) -> None:
+    last = run.output[:, 3]
+    for positions in (slice(1, 4), slice(-2, -1)):
+        answered = replace(run, token=3, positions=positions)
+        assert logit(answered) == pytest.approx(float(last[:, 3].mean()), rel=1e-5)
+        assert logit(replace(answered, versus=5)) == pytest.approx(float((last[:, 3] - last[:, 5]).mean()), rel=1e-5)
+        assert loss(answered) == pytest.approx(float(-last.log_softmax(-1)[:, 3].mean()), rel=1e-5)
+        assert accuracy(answered) == pytest.approx(float((last.argmax(-1) == 3).float().mean()))
+    for unknown in (replace(run, token=7), replace(run, token=3, versus=7)):
+        with pytest.raises(AttnvizError, match="no token id or label 7 in the logits; choose 0 to 6"):
+            logit(unknown)
+    with pytest.raises(AttnvizError, match="metric='logit' is that of a token; give token"):
+        logit(run)
+    with pytest.raises(AttnvizError, match="no token follows the measured positions; give the answer there with token"):
+        loss(replace(run, positions=slice(-1, None)))
 
 
 @pytest.mark.parametrize("name", ["logit:", "logit:x", "7", "los"])

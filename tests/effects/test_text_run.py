@@ -47,7 +47,7 @@ class Layers(nn.Module):
 
 def effects(model: nn.Module, by: Tensor | str, *, pairs: bool = False) -> list[float]:
     tokens = torch.randn(TEXTS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
-    return [row.mean for row in attnviz.ablate(model.eval(), tokens, "distance", by=by, pairs=pairs).rows]
+    return [row.mean for row in attnviz.ablate(model.eval(), tokens, "distance", replace_by=by, pairs=pairs).rows]
 
 
 def other_texts() -> Tensor:

@@ -166,8 +166,8 @@ def test_the_capture_gives_the_same_weights_to_the_bit() -> None:
 
 
 def test_a_token_of_its_own_example_is_a_number(shell: Streams) -> None:
-    assert main(["ablate", "--model", "trained", "--metric", "logit:7", "--heads", "0.0"]) == 0
-    assert "no token 'cat' in the text" in shell.refused("ablate", "--model", "trained", "--metric", "logit:cat")
+    assert main(["ablate", "--model", "trained", "--token", "7", "--heads", "0.0"]) == 0
+    assert "no token 'cat' in the text" in shell.refused("ablate", "--model", "trained", "--token", "cat")
 
 
 def test_an_ablation_measures_a_text_where_an_earlier_copy_tells_the_next_token(

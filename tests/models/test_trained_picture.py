@@ -169,7 +169,7 @@ def test_ablation_of_a_picture_measures_the_answer_in_it(tmp_path: Path, shell: 
     command = ["ablate", str(tmp_path / "turned.png"), "--model", "trained-picture", "--sets", "0,1"]
     printed = shell.words(*command)
     assert "all words (turned.png)" in printed
-    assert "logit:" in printed
+    assert "logit of “" in printed
 
 
 def test_the_battery_finds_heads_that_look_where_the_word_points(shell: Streams) -> None:

@@ -224,7 +224,7 @@ class PictureTextReader(MediaReader):
         if self.use != "answers":
             return prepared_input
 
-        # The metric is the logit of the model's next token.
+        # Ablation measures the logit of the model's next token.
         with self.running(), torch.inference_mode():
             output = self.module(**prepared_input.inputs)
         parts = np.flatnonzero(prepared_input.tokens.ids < 0)
@@ -245,9 +245,7 @@ class PictureTextReader(MediaReader):
         token = int(probabilities.argmax())
         label = readable_label(str(self._tokenizer.decode([token])).strip()) or f"token {token}"
         remark = f"The model goes on with {label!r}, with a probability of {float(probabilities[token]):.0%}."
-        return replace(
-            measured_input, metric=f"logit:{label}", metric_token=token, remarks=(remark, *measured_input.remarks)
-        )
+        return replace(measured_input, answer=FoundToken(token, label), remarks=(remark, *measured_input.remarks))
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the decoder, or of the tower that reads pictures.

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from attnviz.base.arrays import IntArray
-    from attnviz.maps.recording import Recording
-    from attnviz.media.image import Image, ImageSource
+    from attnviz.media.image import ImageSource
     from attnviz.text.conversation import Conversation
     from attnviz.text.passages import Passage
     from attnviz.text.selection import RecordedAttention
@@ -185,14 +184,10 @@ class Prepared:
     # called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError if this
     # is not the model that the example was made with. ``None`` if the pass may end after the last map.
     check: Callable[[Any], tuple[str, ...]] | None = None
-    # measures the places of tokens in further runs after the one that was recorded, in which random numbers repeat and
-    # tokens stay in the order of their call; ``None`` if the tokens are known before
-    place: "Callable[[Recording], Recording] | None" = None
-    picture: "Image | None" = None  # what is read, of a reader that then measures places in it
-    # what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default
-    metric: str | None = None
-    # the id of the token or label that a metric ``logit:…`` names; ``None`` if the reader finds it by the name
-    metric_token: int | None = None
+    # true if places are measured in further runs: random numbers repeat, and tokens stay in the order of their call
+    is_measured: bool = False
+    # the answer of the model, whose logit ablation measures if the user names nothing; ``None`` for its own default
+    answer: "FoundToken | None" = None
     # the ids that the model generated, at the end of the tokens; empty if it generated none
     generated_ids: tuple[int, ...] = ()
 

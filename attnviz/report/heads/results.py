@@ -25,7 +25,7 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions, refuse_changed
 from attnviz.report.picture.panels import EFFECT, Panel, Quantity
 from attnviz.report.picture.report import Summary
-from attnviz.report.words.captions import source_of
+from attnviz.report.words.captions import quoted_token, source_of
 
 if TYPE_CHECKING:
     from attnviz.battery.head_types import HeadTypes
@@ -103,6 +103,12 @@ def _summary(effects: Effects) -> Summary:
     interactions = list(map(effects.interaction, rows))
     if not all(map(math.isnan, interactions)):
         columns.append(Column("interaction", number_texts(interactions, "+.4f")))
+    if any(row.controls for row in rows):
+        ranges = [" to ".join(dict.fromkeys(f"{end:+.4f}" for end in row.range_of_controls)) for row in rows]
+        columns.append(
+            Column("other heads", [text if row.controls else "" for row, text in zip(rows, ranges, strict=True)])
+        )
+        columns.append(Column("p", ["" if math.isnan(row.p) else f"{row.p:.2g}" for row in rows]))
     return listed(*columns)
 
 
@@ -119,13 +125,16 @@ def _caption(effects: Effects) -> str:
         worsening = effect.mean * IS_WORSE.get(effects.metric, 0)
         judgement = f" ({'worse' if worsening > 0 else 'better'})" if worsening else ""
         change = f"{'rises' if effect.mean > 0 else 'falls'} to {effects.baseline + effect.mean:.4f}{judgement}"
-    baseline = f"{effects.metric} is {effects.baseline:.4f} with all heads{texts}"
+    answer = f" of {quoted_token(effects.token)}" if effects.token else ""
+    answer += f" less that of {quoted_token(effects.versus)}" if effects.versus else ""
+    baseline = f"{effects.metric}{answer} is {effects.baseline:.4f} with all heads{texts}"
     return f"Effects of heads in {effects.model}: {baseline}; {condition} it {change}{rank}."
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
     """Returns remarks on the meaning of the numbers and their limits."""
-    replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
+    mean = "its mean over the positions" if effects.texts == 1 else "its mean over all positions of the texts"
+    replacement = {"zero": "zero", "mean": mean}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
     greedy_remark = "Each row removes one more head: the head whose removal then changes the result most."
     interval_remark = "± is half of the 95% interval of the mean over the texts."
@@ -133,9 +142,25 @@ def _remarks(effects: Effects) -> tuple[str, ...]:
         f"Change of {effects.metric}: {meaning}, when the output of a head is replaced by {replacement}.",
         *([interval_remark] if effects.texts > 1 else []),
         *([greedy_remark] if effects.greedy else []),
+        *_control_remarks(effects),
         NOT_A_CAUSE_ALONE,
         *effects.remarks,
     )
+
+
+def _control_remarks(effects: Effects) -> list[str]:
+    """Returns remarks on the sets of other heads that rows are compared with."""
+    counts = [len(row.controls) for row in effects.rows if row.controls]
+    if not counts:
+        return []
+    many = f"{effects.controls} random sets of as many other heads, of the same layers or the nearest"
+    few = "each other set of as many heads" if max(counts) > 1 else "as many other heads, the only ones"
+    drawn = many if min(counts) == effects.controls else few if max(counts) < effects.controls else f"{many}, or all"
+    chosen = " These heads were chosen by their effect on the same texts, so that p is too small." * effects.greedy
+    return [
+        f"Other heads: the change without {drawn}; p is (1 + those that change it as much or more) / (1 + all of "
+        f"them).{chosen}"
+    ]
 
 
 def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> HeadsReport:

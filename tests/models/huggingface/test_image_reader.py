@@ -223,7 +223,7 @@ def test_ablation_of_a_classifier_measures_the_logit_of_its_label(
     out = tmp_path / "effects.json"
     assert main(["ablate", str(photo), "--model", str(classifier), "-o", str(out)]) == 0
     effects = json.loads(out.read_text())
-    assert effects["metric"] == f"logit:{label}"
+    assert (effects["metric"], effects["token"]) == ("logit", label)
     assert effects["baseline"] == pytest.approx(float(logits[answer]), abs=1e-5)
     [row] = [row for row in effects["effects"] if row["heads"] == ["1.1"]]
     assert row["effect"] == pytest.approx(float(changes[answer]), abs=1e-5)
@@ -232,10 +232,7 @@ def test_ablation_of_a_classifier_measures_the_logit_of_its_label(
     reader = open_reader(ModelSettings(model=str(classifier)), "labels")
     assert [reader.find_token(name, Tokens.numbered(1)).id for name in ("Tabby cat", "DOG", "2")] == [0, 1, 2]
     capsys.readouterr()
-    assert (
-        main(["ablate", str(photo), "--model", str(classifier), "--metric", "logit:temple", "-o", str(out), "--force"])
-        == 0
-    )
+    assert main(["ablate", str(photo), "--model", str(classifier), "--token", "temple", "-o", str(out), "--force"]) == 0
     [row] = [row for row in json.loads(out.read_text())["effects"] if row["heads"] == ["1.1"]]
     assert row["effect"] == pytest.approx(float(changes[2]), abs=1e-5)
 
@@ -243,7 +240,17 @@ def test_ablation_of_a_classifier_measures_the_logit_of_its_label(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--metric", "logit:bird"], "has no label 'bird'; use 'tabby, tabby cat', 'dog' or 'temple'"),
+        (["--token", "bird"], "has no label 'bird'; use 'tabby, tabby cat', 'dog' or 'temple'"),
+        (["--metric", "logit:dog"], "--metric logit takes its token from --token; write --token dog"),
+        (
+            ["--metric", "kl", "--token", "dog"],
+            "--token is read by --metric loss, accuracy or logit, and the metric is 'kl'",
+        ),
+        (["--token", "dog", "--versus", "dog"], "'dog' is compared with itself"),
+        (
+            ["--metric", "accuracy", "--token", "dog", "--versus", "temple"],
+            "--versus temple subtracts a logit; use --metric",
+        ),
         (["--metric", "loss"], "the model reads no token ids"),
         (["--queries", "3:5"], "no tokens at --queries 3:5"),
     ],
@@ -258,6 +265,6 @@ def test_ablation_without_labels_measures_features(vit: Path, photo: Path, tmp_p
     out = tmp_path / "effects.json"
     assert main(["ablate", str(photo), "--model", str(vit), "-o", str(out)]) == 0
     assert json.loads(out.read_text())["metric"] == "cosine"
-    assert "--metric logit:dog needs an image classifier, which" in shell.refused(
-        "ablate", str(photo), "--model", str(vit), "--metric", "logit:dog"
+    assert "--token dog needs an image classifier, which" in shell.refused(
+        "ablate", str(photo), "--model", str(vit), "--token", "dog"
     )

@@ -610,5 +610,5 @@ def test_ablation_of_cross_attention_to_a_picture(mllama: Path, photo: Path) -> 
     prepared = reader.read(Example(QUESTION, images=(photo,)))
     assert (prepared.attention, reader.ablated_module) == ("cross", "model.language_model")
     options = {"attention": prepared.attention, "module": reader.ablated_module}
-    effects = attnviz.ablate(reader.module, prepared.inputs, f"logit:{prepared.metric_token}", **options)
+    effects = attnviz.ablate(reader.module, prepared.inputs, token=prepared.answer.id, **options)
     assert {row.heads[0][0] for row in effects.rows} == {1}  # the layer with cross-attention
