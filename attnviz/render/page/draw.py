@@ -175,7 +175,8 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "palettes": palettes_of(sequential),
         "sequential": sequential,
         "diverging": DIVERGING,
-        "high": max(side.look.top for side in sides) or 1.0,  # a colour scale needs an end above 0
+        "high": max(report.least_high, *(side.look.top for side in sides)) or 1.0,  # a scale needs an end above 0
+        "leastHigh": report.least_high,
         "reach": max(head.largest_change for head in heads) or 1.0,
         "liftQuantile": LIFT_QUANTILE,
         "minLiftReach": MIN_LIFT_REACH,

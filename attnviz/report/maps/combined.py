@@ -11,7 +11,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.heads.head_numbers import with_page_numbers
-from attnviz.report.maps.exact_numbers import with_lift_of_figure
+from attnviz.report.maps.exact_numbers import with_scales_of_figure
 from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks
 from attnviz.report.maps.heatmaps import shows_images
 from attnviz.report.picture.look import refuse_style
@@ -77,7 +77,7 @@ def combined_report(
             ),
             options,
         )
-        return with_lift_of_figure(report, [head], options, 1)
+        return with_scales_of_figure(report, [head], options, 1)
     if is_drawn_over_image:
         from attnviz.report.maps.rows import image_report
 

@@ -18,7 +18,7 @@ from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measured_heads import with_filtered_texts
 from attnviz.report.heads.head_numbers import with_page_numbers
-from attnviz.report.maps.exact_numbers import with_lift_of_figure
+from attnviz.report.maps.exact_numbers import with_scales_of_figure
 from attnviz.report.maps.head_panels import head_panels, map_remarks
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
@@ -229,7 +229,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
         comparison.options,
     )
     heads = [head for pair in comparison.pairs for head in pair]
-    return with_lift_of_figure(report, heads, comparison.options, 3 * len(comparison.pairs))
+    return with_scales_of_figure(report, heads, comparison.options, 3 * len(comparison.pairs))
 
 
 def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:

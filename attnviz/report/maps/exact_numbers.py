@@ -14,7 +14,7 @@ from attnviz.report.maps.heatmaps import MAX_PAGE_MAPS, are_adjacent, divide_pag
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Heading
 from attnviz.report.picture.report import ExactNumbers, HeadCells, View, origin
-from attnviz.report.picture.scales import MAX_ROW_RATIO, MAX_THUMBNAIL_RATIO, lift_reach, shows_lift
+from attnviz.report.picture.scales import MAX_ROW_RATIO, MAX_THUMBNAIL_RATIO, least_high, lift_reach, shows_lift
 from attnviz.report.picture.structure import first_sentence, left_out_keys, row_of_last_token, turns_sentence
 from attnviz.report.words.captions import heads_caption, recording_remarks, report_title
 from attnviz.text.named_groups import TURNS
@@ -71,7 +71,7 @@ def exact_numbers(recording: Recording, selected_heads: list[ChosenHead], option
             overview="lens" if are_over_images else "maps",
             by_turns=None if are_over_images else _by_turns(recording, report, heads, options),
         )
-    return with_lift_of_figure(report, heads, options, len(heads))
+    return with_scales_of_figure(report, heads, options, len(heads))
 
 
 def _by_turns(
@@ -101,13 +101,13 @@ def _by_turns(
         left_out=left_out_keys(heads_by_turns),
         first_sentence=() if recording.untrained else turns_sentence(heads_by_turns),
     )
-    return with_lift_of_figure(by_turns, heads_by_turns, options, len(heads))
+    return with_scales_of_figure(by_turns, heads_by_turns, options, len(heads))
 
 
-def with_lift_of_figure(
+def with_scales_of_figure(
     report: ExactNumbers, heads: Sequence[ChosenHead], options: ReportOptions, panel_count: int
 ) -> ExactNumbers:
-    """Returns a page's report that lifts weak colours as a figure of these heads does, which has so many panels.
+    """Returns a page's report with the limits of a figure of these heads, which has so many panels.
 
     So a page and a figure show the same number in the same colour. Returns the report unchanged for other media.
     """
@@ -124,4 +124,9 @@ def with_lift_of_figure(
         as_figure = divide_page(as_figure, panel_count)
     panels = [panel for head in heads for panel in head_panels(head, [PERCENT], as_figure, Heading(head.name))]
     max_ratio = MAX_THUMBNAIL_RATIO if are_thumbnails else MAX_ROW_RATIO
-    return replace(report, shows_lift=shows_lift(panels, options.look, max_ratio), lift_reach=lift_reach(panels))
+    return replace(
+        report,
+        shows_lift=shows_lift(panels, options.look, max_ratio),
+        lift_reach=lift_reach(panels),
+        least_high=least_high(panels),
+    )

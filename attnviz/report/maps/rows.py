@@ -119,8 +119,8 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
     ]
     if look.limits != "shared" or len(visible_counts) < len(panels):
         return panels
-    low, high = 1 / float(max(visible_counts)), panels[0].scale.high
-    if high < MIN_PREFERENCE * low:
+    low = 1 / float(max(visible_counts))
+    if max(panel.peak for panel in panels) < MIN_PREFERENCE * low:
         return panels
     return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
 
@@ -180,7 +180,6 @@ def image_report(
     labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
     kind = panel_image(panels[0]).kind
     layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
-    # Steps of the square root make nearly even weights dark.
     counts = [panel.visible_key_counts.max() for panel in panels if panel.visible_key_counts is not None]
     highest_lift = max((panel.peak for panel in panels), default=0.0) * float(max(counts, default=math.inf))
     even_remark = (

@@ -239,6 +239,7 @@ class ExactNumbers(_Described):
     # True if the colours of a page show lift at first, as those of a figure of the same heads do
     shows_lift: bool = False
     lift_reach: float = MIN_LIFT_REACH  # the lift at which the colours of a page end, as those of that figure do
+    least_high: float = 0.0  # where a page's scale of weights ends at the earliest, as that of the figure does
     answer: str = ""  # the sentence that answers what the last unit looked at, which a page shows first; "" without one
     left_out: LeftOutKeys | None = None  # the keys that the small maps of a page leave out at first
     first_sentence: tuple[Phrase, ...] = ()  # what stands out among the heads, which a page says first

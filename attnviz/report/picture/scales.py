@@ -16,7 +16,8 @@ MIN_PALE_SHARE = 0.95  # share of pale cells from which on a remark says so
 MIN_REMARKED_CELLS = 100  # smaller pictures get no remark on pale cells
 MAX_ROW_RATIO = 32  # largest ratio of keys visible to two queries at which one scale of weights still shows all rows
 MAX_THUMBNAIL_RATIO = 8  # the same ratio in an overview, where heads are told apart by their patterns alone
-MIN_LIFT_REACH = 1.05  # lift colours reach at least this far from 1
+EVEN_REACH = 8.0  # times an even share, at which the colours of weights end at the earliest
+MIN_LIFT_REACH = 2.0  # lift colours reach at least this far from 1
 MIN_EXCESS = 1.005  # values above the scale's end by a smaller factor are not called clipped: nobody can see it
 LIFT_QUANTILE = 0.999  # share of the cells that the colours of lift cover; outliers are clipped
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
@@ -80,7 +81,8 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
     if quantity == LIFT:
         return _scale_of_lifts(panels, cmap)
     # the largest of weights that are not 1 by definition
-    high = max(0.0, *(_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
+    largest = (_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels))
+    high = max(least_high(panels), *largest)
     if steps != "log":
         return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=are_clipped(panels, high))
     high = high or 1.0
@@ -88,6 +90,16 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
     positive_levels = levels[levels > 0]
     low = max(float(positive_levels.min()) if positive_levels.size else 0.0, high * LOG_RANGE)
     return ColorScale(min(low, high / 2), high, cmap, "log", clipped=are_clipped(panels, high))
+
+
+def least_high(panels: Sequence[Panel]) -> float:
+    """Returns the least end of a scale of weights: `EVEN_REACH` times an even share, at most 1; 0 for other quantities.
+
+    Without it, colours would stretch what hardly differs to full ink, and a head that prefers nothing would look like
+    one that looks at some keys. The share is that of the query that sees most keys.
+    """
+    counts = [float(panel.key_counts.max(initial=1.0)) for panel in panels if panel.quantity.is_weight]
+    return min(1.0, EVEN_REACH / max(counts)) if counts else 0.0
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:

@@ -382,7 +382,7 @@ def test_a_column_has_whole_layers_in_a_row_over_its_colour_bar() -> None:
 
 @pytest.mark.parametrize("look", [{}, {"size": "column"}], ids=["bar beside", "bar below"])
 def test_bar_of_heads_with_their_own_scales_names_no_limits_of_one_head(look: dict[str, Any]) -> None:
-    report = report_of(recorded(6, 6, 5, 5), limits="head", **look)
+    report = report_of(recorded(6, 6, 16, 16, causal=True), limits="head", **look)
     assert len({panel.scale for panel in report.panels}) == 36
     assert [panel.title for panel in report.panels[:2]] == ["0.0", "0.1"]
     texts = [mark.text for mark in sheet_of(report).texts]

@@ -33,6 +33,7 @@ from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look, parse_bytes
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Report
+from attnviz.report.picture.scales import EVEN_REACH
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
@@ -325,7 +326,8 @@ def test_colours_are_those_of_every_other_picture(recording: Recording) -> None:
     data = page_of(recording).data
     for name in ("ink", "change", "ink-dark", "change-dark"):
         assert unwritten(data["palettes"][name]) == colormap(name).tobytes()
-    assert data["high"] == max(dense(recording, layer).weights.max() for layer in range(LAYERS))
+    assert data["leastHigh"] == min(1.0, EVEN_REACH / KEYS)
+    assert data["high"] == max(data["leastHigh"], *(dense(recording, layer).weights.max() for layer in range(LAYERS)))
 
 
 def test_selection_of_queries_and_keys_is_kept(recording: Recording) -> None:
@@ -437,9 +439,10 @@ def test_page_and_figure_show_a_number_in_the_same_colour(tokens: int, heads: in
 
 
 def test_rows_that_see_one_key_set_no_limit() -> None:
-    data = page_of(large(6)).data
+    data = page_of(large(12)).data
     assert data["seen"] == [{"first": 1.0, "step": 1.0}]
-    assert data["high"] == pytest.approx(dense(large(6)).weights[:, 1:].max())
+    assert data["high"] == pytest.approx(dense(large(12)).weights[:, 1:].max())
+    assert data["high"] < 1
     assert data["heads"][0]["peaks"][0][2] == 1
 
 

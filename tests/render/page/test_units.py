@@ -41,7 +41,8 @@ def test_words_are_sums_over_keys_and_means_over_queries(show: Opener, causal: b
 def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Opener) -> None:
     known = recording_of_words()
     opened = show(report_of(known))
-    opened.evaluate("location.hash = 'head=0.1&query=cats'")
+    assert opened.evaluate("page.leastHigh") == 1  # of 7 keys
+    opened.evaluate("page.leastHigh = 0.2; location.hash = 'head=0.1&query=cats'")
     opened.until("scene.current?.stage && state.pin")
     opened.press("t")
     opened.until("scene.current?.stage?.picture.shown.source")

@@ -22,7 +22,7 @@ from attnviz.report.picture.panels import (
     Panel,
     Quantity,
 )
-from attnviz.report.picture.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales, shared_scale
+from attnviz.report.picture.scales import EVEN_REACH, MAX_THUMBNAIL_RATIO, scale_remarks, share_scales, shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
 from tests.report.examples import report_of
@@ -31,7 +31,7 @@ from tests.report.examples import report_of
 def test_all_panels_share_one_scale_from_zero_to_the_largest_weight(recording: Recording) -> None:
     scales = {panel.scale for panel in report_of(recording).panels}
     largest = max(float(dense(recording, layer).weights.max()) for layer in (0, 1))
-    assert [(scale.low, scale.high) for scale in scales] == [(0.0, largest)]
+    assert [(scale.low, scale.high) for scale in scales] == [(0.0, max(largest, min(1.0, EVEN_REACH / 7)))]
 
 
 def test_masked_cells_never_set_the_scale(causal_recording: Recording) -> None:
@@ -89,9 +89,29 @@ def uniform(tokens: int) -> FloatArray:
     return np.tril(np.ones((tokens, tokens), dtype=np.float32)) / np.arange(1, tokens + 1, dtype=np.float32)[:, None]
 
 
+@pytest.mark.parametrize("limits", ["shared", "head"])
+@pytest.mark.parametrize(
+    ("keys", "largest", "high"),
+    [
+        (3, 1 / 3, 1.0),  # even: of few keys the scale goes to 100 %
+        (10, 0.1, EVEN_REACH / 10),  # even: so the colours are pale
+        (100, 0.01, EVEN_REACH / 100),
+        (10, 0.9, 0.9),  # a head that looks at a key sets the scale as ever
+        (100, 0.5, 0.5),
+    ],
+)
+def test_even_weights_do_not_stretch_the_colours(keys: int, largest: float, high: float, limits: str) -> None:
+    weights = np.full((2, keys), (1 - largest) / (keys - 1), dtype=np.float32)
+    weights[0, 1] = largest
+    [panel] = share_scales([panel_of(weights)], Look(limits=limits))
+    assert panel.scale.high == pytest.approx(high)
+    [contribution] = share_scales([replace(panel_of(weights), quantity=CHANGE)])
+    assert contribution.scale.high == pytest.approx(largest)
+
+
 def test_query_that_sees_one_key_does_not_set_the_colours() -> None:
     weights = np.array([[1, 0, 0], [0.4, 0.6, 0], [0.2, 0.3, 0.5]], dtype=np.float32)
-    [panel] = share_scales([panel_of(weights)])
+    [panel] = share_scales([panel_of(weights, [1, 2, 30])])
     assert panel.scale.high == pytest.approx(0.6)
     assert panel.scale.clipped
     assert panel.quantity.ticks(panel.scale)[-1][1] == "≥60%"

@@ -7,7 +7,7 @@ import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
 import { askLines } from "./numbers.js";
 import { weightText } from "./quantities.js";
-import { scaleOf, unitsNow } from "./shown.js";
+import { leastHigh, scaleOf, unitsNow } from "./shown.js";
 import { sideNumber, state } from "./state.js";
 import { ABSENT, changeOf, kept, largestOf, strongestOf } from "./values.js";
 
@@ -102,7 +102,7 @@ export class TokenLens {
     if (scale.steps === "lift" || page.fixed || this.columns < 2) return scale;
     let high = 0;
     for (const row of this.heads.keys()) high = Math.max(high, largestOf(this.lineOf(row) ?? []));
-    return high ? { ...scale, high: Math.min(high, scale.change ? page.reach : 1) } : scale;
+    return high ? { ...scale, high: scale.change ? Math.min(high, page.reach) : Math.min(Math.max(high, leastHigh()), 1) } : scale;
   }
 
   /** The line of a row by what the columns stand for; nothing before it is known. @param {number} row */

@@ -78,7 +78,7 @@ function inUnits(grid) {
   const { scale } = grid;
   if (!hidesSpecial() || state.together || scale.scores || scale.steps === "lift" || page.fixed) return units;
   // Without special tokens, which take most, the colours of a single head end at what is left.
-  return { ...units, scale: { ...scale, high: Math.min(scale.high, largestOf(units.values ?? [])) || scale.high } };
+  return { ...units, scale: { ...scale, high: Math.min(scale.high, Math.max(largestOf(units.values ?? []), leastHigh())) || scale.high } };
 }
 
 /** @typedef {{ shown: Shown, drawnParts: PaintedPart[], pooled: boolean }} Drawn a map, and what is drawn of it */
@@ -118,7 +118,7 @@ function scaleOfThumbnails(numbers) {
   if (state.side !== "change" && (state.steps === "lift" || (page.fixed && state.limits === "shared"))) return scaleOf(0);
   let high = 0;
   for (const number of numbers) high = Math.max(high, largestDrawn(number));
-  return scaleUpTo(high);
+  return scaleUpTo(state.side === "change" ? high : Math.max(high, leastHigh()));
 }
 
 /** The scale of all thumbnails. */
@@ -194,9 +194,14 @@ export function highOfAll() {
   return showsMoved() && page.moved ? page.moved.high : page.high;
 }
 
-/** The largest number of a head. @param {number} number @param {number} side */
+/** Where a scale of weights ends at the earliest, so that what is even looks even. */
+export function leastHigh() {
+  return showsMoved() ? 0 : page.leastHigh;
+}
+
+/** Where the own scale of a head ends. @param {number} number @param {number} side */
 export function topOf(number, side) {
-  return showsMoved() && page.moved ? page.moved.tops[number] : page.heads[number].tops[side];
+  return showsMoved() && page.moved ? page.moved.tops[number] : Math.max(page.heads[number].tops[side], page.leastHigh);
 }
 
 /** Returns the row, the column and the value of a head's largest weight or contribution. @param {number} number */

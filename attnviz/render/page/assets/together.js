@@ -6,7 +6,7 @@ import { openHeight } from "./elements.js";
 import { combined, heldGrid } from "./grids.js";
 import { askMap } from "./numbers.js";
 import { captionOf, cellNumber, titleOfHeads } from "./quantities.js";
-import { highOfAll, scaleOf } from "./shown.js";
+import { highOfAll, leastHigh, scaleOf } from "./shown.js";
 import { PictureStage } from "./stage.js";
 import { showsMoved, sideNumber } from "./state.js";
 import { elementOf, h } from "./tree.js";
@@ -52,7 +52,7 @@ function scaleOfCombined(number, how, values) {
   });
   if (!change && scale.steps === "lift") return scale;
   const steps = change && scale.steps === "lift" ? /** @type {const} */ ("sqrt") : scale.steps;
-  return { ...scale, low: 0, high: high || (change ? highOfAll() : scale.high), steps, change, palette: change ? page.diverging : page.sequential };
+  return { ...scale, low: 0, high: change ? high || highOfAll() : Math.max(high, leastHigh()) || scale.high, steps, change, palette: change ? page.diverging : page.sequential };
 }
 
 /** Stages side by side that scroll, zoom and point together. @implements {View} */

@@ -47,6 +47,7 @@
  * @property {Text[]} texts
  * @property {Head[]} heads
  * @property {number} thumbnailLargest
+ * @property {number} leastHigh where a scale of weights ends at the earliest
  * @property {number[]} liftHighs where the colours of lift end for all heads, of each side
  * @property {number} liftQuantile the part of the cells that the colours of lift of a head cover
  * @property {number} minLiftReach
