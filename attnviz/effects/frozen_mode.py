@@ -7,6 +7,7 @@ linear, such as an MLP's output, has no gradient of its own and enters the strea
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ from attnviz.capture.flow.products import PRODUCTS, contraction
 from attnviz.capture.flow.sites import ModuleIndex
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
 from attnviz.effects.head_sites import Edit, EditingMode, Key, ModuleCalls
-from attnviz.effects.logit_attribution import LAYER, MIXER_NAMES
 from attnviz.effects.text_run import replaced
 
 # Functions whose result is linear in their inputs, apart from products, sums, norms, and multiplications
@@ -39,8 +39,12 @@ LINEAR_NAMES = "mean sum view_as_complex view_as_real index_select index_copy in
 LINEAR = COPYING | MOVING | frozenset((*NEGATIONS, *LINEAR_NAMES))
 WIDE = 16  # outputs for each input of an unembedding
 PUTTING = frozenset(["where", "masked_fill", "masked_fill_", "masked_scatter", "masked_scatter_"])
+RESHAPING = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
+ALLOCATING_PREFIX = "new_"  # of functions whose results hold no numbers of their arguments, as those in "_like"
 WRITING = frozenset(["__setitem__"])
 NORMS = frozenset(["layer_norm", "rms_norm"])
+SCALING = MULTIPLICATIONS | DIVISIONS
+SHAPING = LINEAR | SCALING | NORMS
 ADDING = frozenset([*PRODUCTS, *ADDITION_SIGNS, *NORMS, *PUTTING])
 
 
@@ -114,15 +118,9 @@ class Constant:
 
     place: str  # the path of the module that computed it, or of the parameter
     depends_on_input: bool
+    rows: int = 1  # the number of its rows; a bias has one for all tokens
+    is_parameter: bool = False  # True if `place` is the path of a parameter or buffer
     adds: Tensor | None = None  # ``(tokens,)``; ``None`` if the logit does not depend on it
-
-    @property
-    def kind(self) -> str:
-        """The kind of source in a layer."""
-        match = LAYER.search(self.place)
-        if not self.depends_on_input:
-            return "bias"
-        return "other" if match is None or MIXER_NAMES.search(match[2] or "") else "mlp"
 
     def amounts(self, tokens: int, position: int) -> Float64Array:
         """Returns what it adds at each token, ``(tokens,)``; a single number belongs to the predicting token."""
@@ -144,7 +142,10 @@ class FrozenMode(EditingMode):
         self.origins = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
         self.constants: list[Constant] = []
         self.is_silent = False  # True while gradients are not what something adds
-        self.is_direct = False  # True while gradients are followed no further than to the heads' outputs
+        self.is_direct = False  # True while gradients are followed no further than to what attention gives
+        self.modules_of_heads: set[str] = set()  # the paths of modules whose heads have edits
+        self.obstacle = ""  # the path of the module that last computed something not linear from the stream
+        self.reached: dict[str, None] = {}  # the paths of modules with frozen scales that the last gradients reached
         # tensors that depend on the text and are not followed, with the path of the module that computed each
         self.places: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.attended: WeakIdKeyDictionary = WeakIdKeyDictionary()  # outputs of attention, before their projection
@@ -155,55 +156,92 @@ class FrozenMode(EditingMode):
 
     def compute(self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Calls a function and returns its result, followed if it is linear in what is followed."""
-        tensors = tensors_in((args, tuple(kwargs.values())))
-        followed = [tensor for tensor in tensors if tensor.requires_grad]
-        # with gradients enabled also where none are needed, as views made without may not be written into with them
-        if not followed:
-            with torch.enable_grad():
-                result = func(*args, **kwargs)
-            if name == "embedding" and self._embeds_text(args, kwargs):
-                return self._begin(result)
-            if any(tensor in self.places for tensor in tensors):
-                self._mark_dependent(args[0] if result is None else result)  # a function that writes returns nothing
-            return result
-
+        if name.startswith(ALLOCATING_PREFIX) or name.endswith("_like"):
+            return func(*args, **kwargs)
+        tensors = tensors_in(args[:1] if name in RESHAPING else (args, tuple(kwargs.values())))
+        if not any(tensor.requires_grad for tensor in tensors):
+            return self._compute_apart(name, func, args, kwargs, tensors)
         if name == DOT_PRODUCT or name in PRODUCTS:
             self._keep_scores(name, func, args, kwargs)
         arguments = self._linear_arguments(name, args, kwargs)
-        if arguments is None:
-            with torch.enable_grad():
-                result = func(*_detached(tuple(args)), **{key: _detached(value) for key, value in kwargs.items()})
-            if name == "tanh":
-                self.tanh_input = followed[0]
-            self._mark_dependent(result)
-            return result
+        if arguments is not None:
+            return self._compute_followed(name, func, arguments, args, kwargs, tensors)
+        with torch.enable_grad():
+            result = func(*_detached(tuple(args)), **{key: _detached(value) for key, value in kwargs.items()})
+        if name == "tanh":
+            self.tanh_input = next(tensor for tensor in tensors if tensor.requires_grad)
+        if any(tensor.is_floating_point() for tensor in tensors_in((result,))):
+            self.obstacle = self.running_module
+        self._mark_dependent(result, self.running_module)
+        return result
+
+    def _compute_apart(
+        self, name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[Tensor]
+    ) -> Any:
+        """Calls a function of tensors that are not followed; the embedding of the text is the first that is."""
+        # with gradients enabled also where none are needed, as views made without may not be written into with them
+        with torch.enable_grad():
+            result = func(*args, **kwargs)
+        if name == "embedding" and self._embeds_text(args, kwargs):
+            return self._begin(result)
+        dependent = [tensor for tensor in tensors if tensor in self.places]
+        if dependent:  # a part that is scaled or normed is still that of its module
+            place = self.places[max(dependent, key=Tensor.numel)] if name in SHAPING else self.running_module
+            self._mark_dependent(args[0] if result is None else result, place)  # what writes returns nothing
+        return result
+
+    def _compute_followed(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        arguments: Sequence[Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        tensors: list[Tensor],
+    ) -> Any:
+        """Calls a function that is linear in what is followed, and notes what it adds and what it freezes."""
         constants = [] if name not in ADDING else list(self._added_constants(name, func, args, kwargs))
         with torch.enable_grad():
             if _is_unembedding(name, args, kwargs):
                 result = _FewRows.apply(*args[:2])  # type: ignore[no-untyped-call]
             else:
                 result = _frozen_norm(name, func, args, kwargs) if name in NORMS else func(*arguments, **kwargs)
-        self._mark_dependent(result)
-        mixes_tokens = name == DOT_PRODUCT or (name in PRODUCTS and any(tensor in self.places for tensor in tensors))
-        if mixes_tokens or (name not in PRODUCTS and any(tensor in self.attended for tensor in followed)):
+        self._mark_dependent(result, self.running_module)
+        dependent = [tensor for tensor in tensors if tensor.requires_grad or tensor in self.places]
+        mixes_tokens = name == DOT_PRODUCT or (name in PRODUCTS and len(dependent) > 1)
+        is_attended = any(tensor in self.attended for tensor in tensors if tensor.requires_grad)
+        if mixes_tokens or (name not in PRODUCTS and is_attended):
             self.attended.update((tensor, True) for tensor in tensors_in((result,)))
         if isinstance(result, Tensor):
             for constant in constants:
                 self.note(result, constant)
+            if mixes_tokens and self.running_module not in self.modules_of_heads:
+                self.note(result, result, is_mixed=True)
+            if name in NORMS or (name in SCALING and len(dependent) > 1):
+                result.register_hook(partial(self._note_frozen, self.running_module))  # type: ignore[no-untyped-call]
         return result
 
-    def note(self, result: Tensor, constant: Tensor) -> None:
-        """Notes a constant that is added to a followed tensor; gradients later give what it adds."""
+    def _note_frozen(self, place: str, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            self.reached.setdefault(place)
+
+    def note(self, result: Tensor, constant: Tensor, is_mixed: bool = False) -> None:
+        """Notes a constant that is added to a followed tensor; gradients later give what it adds.
+
+        With ``is_mixed``, the result of attention without known heads is a constant on direct paths.
+        """
         origin = self.origins.get(id(constant), "")
         depends_on_input = constant in self.places
         place = self.places[constant] if depends_on_input else origin or self.running_module
-        entry = Constant(place, depends_on_input)
+        rows = constant[..., :1].numel() if constant.dim() else 1
+        entry = Constant(place, depends_on_input or is_mixed, rows, bool(origin))
         self.constants.append(entry)
         constant = constant.detach().clone() if not origin else constant  # later functions may write into its memory
 
-        def receive(gradient: Tensor | None) -> None:
-            if gradient is None or self.is_silent:  # the path from the number to this constant was cut
-                return
+        def receive(gradient: Tensor | None) -> Tensor | None:
+            # ``None``: the path from the number to this constant was cut
+            if gradient is None or self.is_silent or (is_mixed and not self.is_direct):
+                return None
             rows = (gradient * constant.to(gradient)).sum(-1).double()
             is_token_axis = [size == self.tokens for size in rows.shape]
             if any(is_token_axis):
@@ -211,6 +249,7 @@ class FrozenMode(EditingMode):
             else:  # a single row, that of the predicted token
                 rows = rows.sum().reshape(1)
             entry.adds = rows if entry.adds is None else entry.adds + rows
+            return torch.zeros_like(gradient) if is_mixed else None
 
         result.register_hook(receive)  # type: ignore[no-untyped-call]
 
@@ -261,20 +300,22 @@ class FrozenMode(EditingMode):
         """Returns the embedding as a followed tensor, which a model may write into."""
         with torch.enable_grad():
             stream = embedding.detach().requires_grad_().clone()
-        self._mark_dependent(embedding)
+        self._mark_dependent(embedding, self.running_module)
         self.note(stream, embedding)
         return stream
 
-    def _mark_dependent(self, result: Any) -> None:
+    def _mark_dependent(self, result: Any, place: str) -> None:
         """Notes that the tensors of a result that are not followed depend on the text."""
         for tensor in tensors_in((result,)):
-            if not tensor.requires_grad and tensor.is_floating_point():
-                self.places[tensor] = self.running_module
+            if not tensor.requires_grad and (tensor.is_floating_point() or tensor.dtype == torch.bool):
+                self.places[tensor] = place
 
     def _linear_arguments(self, name: str, args: Any, kwargs: dict[str, Any]) -> Sequence[Any] | None:
         """Returns the arguments of a function with frozen factors detached; ``None`` if it is not linear in others."""
-        if name in LINEAR or name in WRITING or name in PUTTING or name in ADDITION_SIGNS:
-            return list(args)
+        if name in LINEAR or name in WRITING or name in ADDITION_SIGNS or name in PUTTING:
+            # where numbers of the stream choose, as in an activation function, nothing is linear
+            chosen_by = args[0 if name == "where" else 1] if name in PUTTING else None
+            return None if isinstance(chosen_by, Tensor) and chosen_by in self.places else list(args)
         if name in NORMS:
             return list(args) if args and args[0].requires_grad else None
         if name == DOT_PRODUCT:
@@ -326,7 +367,7 @@ class FrozenMode(EditingMode):
             without = [torch.zeros_like(each) if _is_followed(each) else each for each in args]
             constant = func(*without, **kwargs)
             if constant.any():
-                self._mark_dependent(constant)
+                self._mark_dependent(constant, self.running_module)
                 yield constant
 
 
@@ -362,5 +403,5 @@ def _frozen_norm(name: str, func: Callable[..., Any], args: Any, kwargs: dict[st
     rows = features.reshape(*norm.scale.shape[:-1], norm.width)
     rows = (rows - rows.mean(-1, keepdim=True) if norm.centres else rows) * norm.scale.to(rows)
     rows = rows if norm.weight is None else rows * norm.weight
-    result: Tensor = (rows if norm.bias is None else rows + norm.bias.flatten()).reshape(features.shape)
-    return result
+    result: Tensor = rows if norm.bias is None else rows + norm.bias.flatten()
+    return result if result.shape == features.shape else result.reshape(features.shape)  # no view, which loses hooks

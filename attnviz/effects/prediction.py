@@ -19,7 +19,7 @@ from attnviz.capture.calls.arguments import bind_dot_product
 from attnviz.capture.flow.products import contraction
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
 from attnviz.effects.controls import SEED, random_sets
-from attnviz.effects.frozen_run import SHARE, FrozenRun
+from attnviz.effects.frozen_run import FrozenRun
 from attnviz.effects.head_sites import (
     CleanRun,
     Edit,
@@ -30,9 +30,11 @@ from attnviz.effects.head_sites import (
     record_calls,
     restore_afterwards,
 )
-from attnviz.effects.logit_attribution import AttentionPlace, AttributedRun, attributed_run
+from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitPart
 from attnviz.effects.measures import logits_in
+from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, observed_run
+from attnviz.effects.route_search import find_routes
 from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun, replaced
 from attnviz.effects.why import Candidate, Check, Source, Why
 from attnviz.media.text import Text
@@ -76,21 +78,23 @@ class Prediction:
         leading one and ``controls`` others, by default `CONTROLS`. Its state is the same before and after.
         """
         with restore_afterwards(self.model):
-            run = attributed_run(self.model, self.args, dict(self.kwargs), self.position, self.part)
-            logits = run.logits.double()
+            finder, output = observed_run(self.model, self.args, self.kwargs, self.position, self.part)
+            observed = observed_logits(self.model, output, finder)
+            del output  # of all tokens, before the next run has its own
+            logits = observed.double()
             if not logits.isfinite().any():
                 raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
             tokens, context = self.tokens, self.context_tokens
             if tokens is None:
-                tokens = Tokens.numbered(run.finder.path.tokens)
-                cross_keys = [place.keys for place in run.finder.attention if place.site.kind == "cross"]
+                tokens = Tokens.numbered(finder.tokens)
+                cross_keys = [place.keys for place in finder.attention if place.site.kind == "cross"]
                 context = Tokens.numbered(cross_keys[0]) if cross_keys else None
             token = int(logits.argmax()) if self.token is None else self.token
             if token == self.versus:
                 raise AttnvizError(f"{self.label(token)!r} is compared with itself; give another token to compare with")
-            target = run.parts(token, self.versus)
+            frozen_run = FrozenRun.of(finder, self.args, self.kwargs)
             target = replace(
-                target,
+                logit_parts(frozen_run, observed, token, self.versus),
                 label=self.label(token),
                 versus_label="" if self.versus is None else self.label(self.versus),
                 key_labels=tokens.labels,
@@ -107,15 +111,14 @@ class Prediction:
                 probability=float(probabilities[token]),
                 target=target,
                 context_tokens=context,
-                model=run.name,
+                model=type(self.model).__name__,
             )
             try:
-                frozen_run = FrozenRun.of(run.finder, self.args, self.kwargs)
-                why = replace(why, routes=frozen_run.routes(target, SHARE))
-                del frozen_run  # which holds all gradients
+                why = replace(why, routes=find_routes(frozen_run, target))
             except AttnvizError as error:
                 why = replace(why, remarks=(*why.remarks, f"No routes: {error}."))
-            return _checked(self, run, why, CONTROLS if controls is None else controls) if checks else why
+            del frozen_run  # which holds all gradients
+            return _checked(self, finder, observed, why, CONTROLS if controls is None else controls) if checks else why
 
     def measured(self, logits: Tensor, token: int) -> float:
         """Returns the log-probability of a token in nats, less that of the token it is compared with.
@@ -127,22 +130,21 @@ class Prediction:
         return float(log_probabilities[token] - (0 if self.versus is None else log_probabilities[self.versus]))
 
 
-def _checked(prediction: Prediction, run: AttributedRun, why: Why, controls: int) -> Why:
+def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: Why, controls: int) -> Why:
     """Returns the answer with its checks; a remark says what could not be checked, and why."""
     remarks: list[str] = []
     checks: list[Check] = []
     token, source = why.target.token, next(iter(why.leading_sources), None)
-    intact = prediction.measured(run.logits, token)
+    intact = prediction.measured(observed, token)
 
     def lost(output: Any) -> float:
         logits = logits_in(output)
         assert logits is not None
-        rows = logits.reshape(-1, logits.shape[-1])
-        return intact - prediction.measured(rows[run.finder.path.position if len(rows) > 1 else 0], token)
+        return intact - prediction.measured(finder.at_position(logits), token)
 
     if why.leading_heads:
         try:
-            clean = named_sites(run.finder, output=run.logits)
+            clean = named_sites(finder, output=observed)
         except AttnvizError as error:
             remarks.append(f"Not checked without heads: {error}.")
         else:
@@ -154,7 +156,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why, controls: int
                 measure=lambda measured: lost(measured.output),
                 positions=slice(None),
                 by="zero",
-                resumes=None if run.finder.path.tokens <= MAX_RUN_TOKENS // 2 else False,  # of long texts one at a time
+                resumes=None if finder.tokens <= MAX_RUN_TOKENS // 2 else False,  # of long texts one at a time
             )
             names = {_name_of(part, clean): part.name for part in why.target.heads}
             leading = {part.name for part in why.leading_heads}
@@ -179,7 +181,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why, controls: int
         sets_of_keys = [hidden, *(other_keys[index] for index in drawn_keys)]
         try:
             losses = [
-                lost(output_hiding(prediction, run, keys, source.is_context))
+                lost(output_hiding(prediction, finder, keys, source.is_context))
                 for keys in track(sets_of_keys, "hiding tokens")
             ]
         except _CannotHide as error:
@@ -199,7 +201,7 @@ def _checked(prediction: Prediction, run: AttributedRun, why: Why, controls: int
                     is_exhaustive=len(drawn_keys) == len(other_keys),
                 )
             )
-            silent_layers = run.finder.silent_layers
+            silent_layers = finder.silent_layers
             if silent_layers:
                 layers, contents = number_ranges(silent_layers), ", ".join(dict.fromkeys(silent_layers.values()))
                 remarks.append(
@@ -257,19 +259,18 @@ class _CannotHide(Exception):
     """A token cannot be hidden from another in this model; the message is a sentence that says why."""
 
 
-def output_hiding(prediction: Prediction, run: AttributedRun, keys: Sequence[int], is_context: bool = False) -> Any:
+def output_hiding(prediction: Prediction, finder: HeadFinder, keys: Sequence[int], is_context: bool = False) -> Any:
     """Returns the model's output if the predicting token sees some keys in no layer."""
-    finder = run.finder
     # of the layers whose heads add to the logit, not of an encoder or a tower for pictures
-    stacks = {heads.site.stack for calls in finder.heads.values() for heads in calls}
+    stacks = {heads.site.stack for heads in finder.heads}
     places = [
         place for place in finder.attention if place.site.stack in stacks and (place.site.kind == "cross") == is_context
     ]
     hidden: set[Key] = set()
     edits = {
-        place.key: _hiding_edit(place, finder.path.position, list(keys), hidden)
+        place.key: _hiding_edit(place, finder.position, list(keys), hidden)
         for place in places
-        if place.queries == finder.path.tokens and place.keys > max(keys)
+        if place.queries == finder.tokens and place.keys > max(keys)
     }
     calls = ModuleCalls()
     with record_calls(calls), EditingMode(calls, edits):

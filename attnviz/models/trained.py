@@ -142,7 +142,7 @@ class TrainedReader(StackReader):
 
     def _computation(self, runs: "list[LayerRun]", batch: PaddedBatch) -> "Computation":
         """Returns every number of a layer; from the second one on, also what its scores are sums of."""
-        from attnviz.effects.frozen_run import score_parts
+        from attnviz.effects.score_attribution import composition
         from attnviz.models.attention_stack import value_norms
 
         run = runs[-1]
@@ -160,7 +160,7 @@ class TrainedReader(StackReader):
             dropout=0.0,
             seed=None,
             positions=True,
-            score_parts=partial(score_parts, self.module, inputs, run.layer) if run.layer else None,
+            score_parts=partial(composition, self.module, inputs, run.layer) if run.layer else None,
             value_norms=value_norms(run.module, run.attention.values, range(NUM_HEADS)),
         )
 

@@ -7,10 +7,12 @@ import transformers
 from torch import Tensor, nn
 
 from attnviz.capture.model_calls import arguments_of
-from attnviz.effects.frozen_run import SHARE, FrozenRun
+from attnviz.effects.frozen_run import FrozenRun
 from attnviz.effects.head_sites import restore_afterwards
-from attnviz.effects.logit_attribution import attributed_run
+from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitParts
+from attnviz.effects.observed_heads import observed_run
+from attnviz.effects.route_search import SHARE, find_routes
 from attnviz.effects.routes import Routes
 from tests.small_models import GROUPED, SMALL
 
@@ -89,19 +91,27 @@ class States(nn.Embedding):
         return features + states * features.sigmoid()
 
 
+def frozen_run(
+    model: nn.Module, inputs: Any, token: int, versus: int | None, position: int
+) -> tuple[FrozenRun, LogitParts]:
+    args, kwargs = arguments_of(inputs)
+    finder, output = observed_run(model, args, kwargs, position)
+    logits = observed_logits(model, output, finder)
+    run = FrozenRun.of(finder, args, kwargs)
+    return run, logit_parts(run, logits, token, versus)
+
+
 def logit_attribution(
     model: nn.Module, inputs: Any, token: int, position: int = -1, versus: int | None = None
 ) -> LogitParts:
     """The parts of the logit of a token after a position, or of the difference of two logits."""
     with restore_afterwards(model):
-        return attributed_run(model, *arguments_of(inputs), position).parts(token, versus)
+        return frozen_run(model, inputs, token, versus, position)[1]
 
 
 def routes(
     model: nn.Module, inputs: Any, token: int, versus: int | None = None, position: int = -1, share: float = SHARE
 ) -> Routes:
     """The routes to the logit of a token after a position, or to the difference of two logits."""
-    args, kwargs = arguments_of(inputs)
     with restore_afterwards(model):
-        run = attributed_run(model, args, kwargs, position)
-        return FrozenRun.of(run.finder, args, kwargs).routes(run.parts(token, versus), share)
+        return find_routes(*frozen_run(model, inputs, token, versus, position), share)

@@ -11,8 +11,8 @@ from torch.nn import functional
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.frozen_run import score_parts
 from attnviz.effects.routes import Routes
+from attnviz.effects.score_attribution import composition
 from attnviz.models.trained import load_model, start_tokens
 from tests.capture.small_architectures import build, candidates
 from tests.effects.examples import (
@@ -201,7 +201,7 @@ def test_scores_are_sums_over_embedding_heads_mlps_and_biases_of_what_plain_tens
         writes = (second.out.weight * gate)[:, head * SIZE : (head + 1) * SIZE]
         matrices = {"QK": query_rows.T @ key_rows * SIZE**-0.5, "OV": writes @ value_rows}
         in_all = (second.key(normed)[:, (head // 2) * SIZE :][:, :SIZE]) @ vector
-    found = score_parts(model, IDS, 1, head, query)
+    found = composition(model, IDS, 1, head, query)
     parts = dict(zip(found.names, found.parts, strict=True))
     for name, part in expected.items():
         np.testing.assert_allclose(parts[name], part, atol=1e-5, err_msg=name)
@@ -231,10 +231,10 @@ def test_the_induction_circuit_of_the_trained_model_appears_by_itself() -> None:
         ("1.1", 3, "0.0", "cat"),
     ]
     for read in found.reads:
-        composition = score_parts(load_model(), torch.tensor(tokens.ids[None]), 1, int(read.name[-1]))
-        part = composition.parts[composition.names.index("0.0")]
+        found_scores = composition(load_model(), torch.tensor(tokens.ids[None]), 1, int(read.name[-1]))
+        part = found_scores.parts[found_scores.names.index("0.0")]
         assert read.earlier.adds == pytest.approx(part[3], abs=1e-5)
-        assert read.score == pytest.approx(composition.scores[3], abs=1e-5)
+        assert read.score == pytest.approx(found_scores.scores[3], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -340,7 +340,7 @@ def test_scores_of_any_layout_are_the_sum_of_their_parts(kind: str) -> None:
     model = build(kind, "narrow", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).eval()
     [inputs, *_] = (inputs for inputs in candidates(model, kind) if runs(model, inputs))
     inputs = {name: each[:1] if isinstance(each, Tensor) and each.dim() else each for name, each in inputs.items()}
-    found = score_parts(model, inputs, 1, 3)
+    found = composition(model, inputs, 1, 3)
     assert found.difference < 1e-5
     assert {"embedding", "0.mlp", "0.0", "0.3"} <= set(found.names)
     assert set(found.singular_values) == {"QK", "OV"}
@@ -351,9 +351,9 @@ def test_composition_is_refused_with_a_reason_where_scores_are_no_sum() -> None:
     [inputs, *_] = (inputs for inputs in candidates(model, "xlnet") if runs(model, inputs))
     inputs = {name: each[:1] if isinstance(each, Tensor) and each.dim() else each for name, each in inputs.items()}
     with pytest.raises(AttnvizError, match=r"scores of head 1\.0 are not products of queries .* use attnviz explain"):
-        score_parts(model, inputs, 1, 0)
+        composition(model, inputs, 1, 0)
     with pytest.raises(AttnvizError, match=r"no output projection of head 1\.9 was found"):
-        score_parts(model, inputs, 1, 9)
+        composition(model, inputs, 1, 9)
 
 
 def runs(model: Any, inputs: dict[str, Any]) -> bool:

@@ -71,10 +71,10 @@ def gpt2_parts(model: Any) -> dict[str, Tensor]:
             mixed = mixed + moved.sum(1)
         inner = functional.layer_norm(mixed, (WIDTH,), own["ln_2.weight"], own["ln_2.bias"])
         inner = inner @ own["mlp.c_fc.weight"] + own["mlp.c_fc.bias"]
-        after = functional.gelu(inner, approximate="tanh") @ own["mlp.c_proj.weight"]
+        after = functional.gelu(inner, approximate="tanh") @ own["mlp.c_proj.weight"] + own["mlp.c_proj.bias"]
         parts[f"{layer}.mlp"] = after[POSITION]
-        parts[f"{layer}.bias"] = own["attn.c_proj.bias"] + own["mlp.c_proj.bias"]
-        features = mixed + after + own["mlp.c_proj.bias"]
+        parts[f"{layer}.bias"] = own["attn.c_proj.bias"]
+        features = mixed + after
     last = features[POSITION]
     scale = (last.var(correction=0) + 1e-5).rsqrt()
     direction = weights[f"{stem}.ln_f.weight"] * weights["transformer.wte.weight"][TOKEN]

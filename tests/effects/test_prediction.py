@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.head_sites import restore_afterwards
-from attnviz.effects.logit_attribution import attributed_run
+from attnviz.effects.observed_heads import observed_run
 from attnviz.effects.prediction import CONTROLS, Prediction, output_hiding
 from attnviz.models.trained import VOCABULARY_SIZE, load_model
 from tests.effects.examples import GPT2, HEADS, IDS, MIXTRAL, TOKENS, WIDTH, model_of
@@ -53,7 +53,7 @@ def test_a_key_hidden_from_one_query_is_masked_there_in_every_layer(name: str) -
     prediction = Prediction(model, (), {"input_ids": IDS, "use_cache": False})
     key = LAST - 2  # inside of every window
     with restore_afterwards(model):
-        output = output_hiding(prediction, attributed_run(model, (), dict(prediction.kwargs)), [key])
+        output = output_hiding(prediction, observed_run(model, (), prediction.kwargs)[0], [key])
         expected = model(IDS, attention_mask=hidden_masks(model, LAST, key), use_cache=False).logits
         intact = model(IDS, use_cache=False).logits
     torch.testing.assert_close(output.logits, expected, atol=2e-5, rtol=0)

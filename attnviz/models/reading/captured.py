@@ -200,7 +200,7 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
     import torch
 
     from attnviz.capture.calls.attention_call import pick_heads
-    from attnviz.effects.frozen_run import score_parts
+    from attnviz.effects.score_attribution import composition
 
     context, attention = prepared_input.context, prepared_input.attention
     queries = keys = prepared_input.tokens
@@ -258,7 +258,7 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
         temperature=1.0,
         dropout=0.0,
         seed=None,
-        score_parts=partial(score_parts, model, prepared_input.inputs, layer),
+        score_parts=partial(composition, model, prepared_input.inputs, layer),
         value_norms=layer_calls.value_norms,
         model_name=name,
         score_additions=_score_additions(factors),
