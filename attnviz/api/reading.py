@@ -127,8 +127,9 @@ def reading(
         model: a model of transformers, which reads texts, pictures, both or sounds; or any module.
         processor: its processor; a tokenizer is enough for a text, an image processor for a picture. For any module a
             function that turns a PIL image, or the samples of a sound, into its input: a tensor or an array, a tuple of
-            arguments, or a mapping with their names, with or without an axis of texts. With several images it gets a
-            list. Samples are an array at the function's ``sampling_rate`` or ``sample_rate``, else at the file's.
+            arguments, or a mapping, nested or not: of arguments by name, or for a ``forward(batch)`` the batch itself;
+            each with or without an axis of texts. With several images it gets a list. Samples are an array at the
+            function's ``sampling_rate`` or ``sample_rate``, else at the file's.
         text: the text; ``None`` for a picture or sound alone.
         images: paths of PNG, JPEG or WebP files, PIL images, or numpy arrays of bytes (uint8) with red, green and blue,
             ``(rows, columns, 3)``; or ``sample:digits.png``, which comes with the package. Several need a text, or a
@@ -145,7 +146,7 @@ def reading(
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
         values: if true, value norms are kept, from which contributions are computed.
         generate: the number of tokens that the model generates after the text; they are recorded with it. 0 for none.
-        name: the model's name in pictures and on slides; ``None`` for the name of its class.
+        name: the model's name in pictures and on slides; ``None`` as in `attnviz.record`.
 
     Returns:
         A recording whose ``weights`` are ``(heads, queries, keys)``. The places of patches, ``(tokens, 4)``, are left,

@@ -13,12 +13,14 @@ from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.labels import LabelsOfIds, TokenLabels
+from attnviz.capture.model_calls import name_of
 from attnviz.capture.options import CaptureOptions
 from attnviz.maps.layer_maps import LayerMaps, known_cells
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import RecordedAttention, Selection
 
 MIN_PATCHES_A_SIDE = 7  # as ViTs of 224 pixels have at least
+MOST_EXTRA = 5  # tokens beside the patches: [CLS] and four registers
 
 
 @runtime_checkable
@@ -32,8 +34,8 @@ class Tokenizer(Protocol):
 class _LiveRecording(DrawableRecording):
     """A recording whose ``with`` block still runs: it has no maps, and becomes a `DrawableRecording` at the end."""
 
-    def __init__(self, model: nn.Module) -> None:
-        vars(self).update(model=type(model).__name__, failed=False)  # a frozen dataclass takes no assignment
+    def __init__(self, name: str) -> None:
+        vars(self).update(model=name, failed=False)  # a frozen dataclass takes no assignment
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raises AttnvizError for an attribute that exists only after the block, AttributeError for any other."""
@@ -74,6 +76,7 @@ def record(
     stop: bool = False,
     dense: bool | None = None,
     values: bool = False,
+    name: str | None = None,
 ) -> AbstractContextManager[DrawableRecording]:
     """Records the attention of all forward passes of a model in a ``with`` block.
 
@@ -106,6 +109,8 @@ def record(
             Without factors, a map of more than 2,048 tokens is pooled unless this is true.
         values: if true, value norms ‖v·W_O‖ of each head and key are kept, from which contributions are computed.
             The block then disables the fused kernels of torch's own layers, whose results may differ by rounding.
+        name: the model's name in pictures and on slides; ``None`` for its attribute ``name`` if that is a text, else
+            the name of its class.
 
     Raises:
         AttnvizError: if ``model`` is no module, or is compiled, scripted or exported to one graph; if ``attention`` is
@@ -132,7 +137,7 @@ def record(
         dense=dense,
         values=values,
     )
-    return _RecordBlock(CaptureBlock(model, options))
+    return _RecordBlock(CaptureBlock(model, options), name or name_of(model))
 
 
 def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
@@ -145,18 +150,20 @@ def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
 
 
 def _remarks_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
-    """Returns how to label tokens if they may be a square of patches and one before them; empty if none may be."""
+    """Returns how to place tokens if they may be a square of patches and some more; empty if none may be."""
     for maps in all_maps:
         count, side = len(maps.key_tokens), math.isqrt(len(maps.key_tokens) - 1)
-        is_square = side >= MIN_PATCHES_A_SIDE and side**2 + 1 == count == len(maps.query_tokens)
+        is_square = side >= MIN_PATCHES_A_SIDE and count - side**2 <= MOST_EXTRA and count == len(maps.query_tokens)
         # The queries of a causal text are no patches.
         cells = known_cells(maps)
         if is_square and cells is not None:
             first_row = cells.window(maps.heads[:1], slice(0, 1), slice(0, count))
             if first_row.visible.all():
                 return (
-                    f"If the {count} tokens are [CLS] and {side} x {side} patches, record with "
-                    f"tokens=attnviz.patches(image, grid=({side}, {side}), extra=1) to draw heads over the picture.",
+                    f"If the {count} tokens are patches of a picture and some more, "
+                    "attnviz.reading(model, function, images=[picture]) finds their places and draws heads over it, "
+                    "for a function from a PIL image to the model's input; or say them by "
+                    "tokens=attnviz.patches(picture, grid=(rows, columns), extra=1).",
                 )
     return ()
 
@@ -164,8 +171,8 @@ def _remarks_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
 class _RecordBlock(AbstractContextManager[DrawableRecording]):
     """The context manager that ``record`` returns: it enters its block once, and yields the recording."""
 
-    def __init__(self, block: CaptureBlock) -> None:
-        self.block, self.recording = block, _LiveRecording(block.model)
+    def __init__(self, block: CaptureBlock, name: str) -> None:
+        self.block, self.name, self.recording = block, name, _LiveRecording(name)
 
     def __enter__(self) -> DrawableRecording:
         self.block.__enter__()
@@ -179,5 +186,5 @@ class _RecordBlock(AbstractContextManager[DrawableRecording]):
             recording = self.block.recording()
             are_unlabelled = self.block.options.tokens is None and self.block.options.context is None
             remarks = _remarks_on_patches(recording.maps) if are_unlabelled else ()
-            self.recording.finish(replace(recording, remarks=(*recording.remarks, *remarks)))
+            self.recording.finish(replace(recording, model=self.name, remarks=(*recording.remarks, *remarks)))
         return was_stopped

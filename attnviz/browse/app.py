@@ -39,8 +39,9 @@ from attnviz.browse.view.parts import words
 from attnviz.browse.view.screen import described, whole
 from attnviz.maps.heads import head_name
 from attnviz.render.terminal.lines import Line, wrap
-from attnviz.report.picture.structure import Phrase, first_sentence
+from attnviz.report.picture.structure import Phrase, first_sentence, turns_sentence
 from attnviz.report.words.notes import read_names, write_name
+from attnviz.text.named_groups import TURNS
 
 Save = Callable[[Screen, State, Path, str | None], None]  # to a file, in a size of `SIZES`
 SECONDS_A_STEP = 0.5  # for which a written token is shown while steps are played
@@ -246,7 +247,7 @@ class Browser(Application[int], inherit_bindings=False):
             text = state.view.filter
         elif asked == "save":
             name_in_file = session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
-            text = f"head-{name_in_file}.svg" if state.has_open_head else "heads.svg"
+            text = f"head-{name_in_file}.svg" if state.has_open_head and not state.heads_beside else "heads.svg"
         elif asked == "name" and (is_combination or not session.names_file):
             no_file = "names are kept in a file; start browse with --names heads.txt"
             no_head = "several heads together have no name; Esc goes back to one"
@@ -404,8 +405,13 @@ class Browser(Application[int], inherit_bindings=False):
 
     def find_sentence(self) -> None:
         """Finds the sentence on what stands out, and on layers without attention if it fits; runs in a thread."""
-        session, recording = self.session, self.session.recording
-        phrases = first_sentence(session.chosen_heads, session.ranking.frame, session.left_out)
+        session, recording, heads = self.session, self.session.recording, self.session.chosen_heads
+        phrases: tuple[Phrase, ...] = ()
+        if session.unit_name == TURNS and session.begins_joined:
+            from attnviz.report.maps.exact_numbers import turns_of
+
+            phrases = turns_sentence(turns_of(recording, heads)[1])
+        phrases = phrases or first_sentence(heads, session.ranking.frame, session.left_out)
         for remark in recording.silence_remarks:
             longer = (*phrases, Phrase(f" {remark}" if phrases else remark))
             message = "".join(phrase.text for phrase in longer)

@@ -17,6 +17,7 @@ from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED, OtherResult
 from attnviz.capture.key_remarks import remarks_on_keys
 from attnviz.capture.labels import GivenLabels
+from attnviz.capture.model_calls import name_of
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
 from attnviz.maps.layer_maps import LayerMaps
@@ -109,7 +110,7 @@ class RecordingBuilder:
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
             maps=tuple(maps),
-            model=self._name,
+            model=name_of(self.model),
             settings={"dtype": dtype},
             version=__version__,
             silent_layers=self.silent_layers if chosen_layers is None else {},

@@ -410,7 +410,8 @@ def record_models(
     other_model = on_base(model, settings.model) if row_of(settings.model) is PRETRAINED else model
     other_settings = replace(settings, model=other_model)
     recording_b = record(text if other is None else other, other_settings, selection, values=values)
-    change = f"the change to {recording_b.model}"
+    are_namesakes = recording_b.model == recording_a.model  # as two functions may build models of one class
+    change = f"the change to {other_model if are_namesakes else recording_b.model}"
     if other is not None:
         change += " and another text"
     return recording_a, recording_b, change

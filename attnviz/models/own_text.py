@@ -52,8 +52,10 @@ class OwnTextReader(Reader):
 
     @property
     def name(self) -> str:
-        """The name that the settings give the model."""
-        return self.settings.model
+        """What the model is called, by its attribute ``name`` or its class."""
+        from attnviz.capture.model_calls import name_of
+
+        return name_of(self.module)
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -86,8 +88,8 @@ class OwnTextReader(Reader):
         ids = np.asarray(getattr(encoded, "ids", encoded)).squeeze()
         if ids.ndim > 1 or not ids.size or ids.dtype.kind not in "iu":
             raise AttnvizError(
-                f"the tokenizer of {self.name} returned {type(encoded).__name__} of the shape {ids.shape}; it should "
-                "return the ids of a text, whole numbers of the shape (tokens,)"
+                f"the tokenizer of {self.settings.model} returned {type(encoded).__name__} of the shape {ids.shape}; "
+                "it should return the ids of a text, whole numbers of the shape (tokens,)"
             )
         return [int(number) for number in np.atleast_1d(ids)]
 

@@ -240,8 +240,10 @@ class LiveModel:
 
     @property
     def name(self) -> str:
-        """The name of the model's class."""
-        return type(self.model).__name__
+        """What the model is called, by its attribute ``name`` or its class."""
+        from attnviz.capture.model_calls import name_of
+
+        return name_of(self.model)
 
     @property
     def is_own(self) -> bool:
@@ -290,7 +292,7 @@ class LiveModel:
 
             # A classifier's output has no features of single tokens; its part without the head has them.
             heads = IMAGE_CLASSIFIERS if use == "labels" else tuple(OBJECT_HEADS)
-            needs_labels = self.name.endswith(heads)
+            needs_labels = type(self.model).__name__.endswith(heads)
             base_model = getattr(model, "base_model", model)
             # ``base_model`` may be only some of the layers.
             reads_input = model.main_input_name in signature(base_model.forward).parameters

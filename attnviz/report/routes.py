@@ -15,7 +15,7 @@ from attnviz.report.words.captions import quoted_token
 from attnviz.text.tokens import first_words
 
 LEAST_SHARE = 0.02  # of the logit: smaller edges are not drawn
-MAX_EDGES = 20
+MAX_EDGES, MAX_LINES = 20, 12  # in the table of a screen, and in a figure, which is read from afar
 MAX_TOKENS = 6  # columns of a graph
 MAX_LAYERS = 8  # with edges; others are joined in rows between
 MAX_LABEL = 9  # characters of a token's label in the table
@@ -38,7 +38,7 @@ class _RouteRow(NamedTuple):
         return not self.edges
 
 
-def route_graph(routes: Routes) -> RouteGraph | None:
+def route_graph(routes: Routes, max_edges: int = MAX_EDGES) -> RouteGraph | None:
     """Returns the graph of the largest routes; ``None`` if no head moves enough.
 
     Edges are taken from the largest on, as long as they touch at most `MAX_TOKENS` tokens and `MAX_LAYERS` layers. What
@@ -49,7 +49,7 @@ def route_graph(routes: Routes) -> RouteGraph | None:
     for edge in own_edges:
         is_large = abs(edge.adds) >= LEAST_SHARE * abs(routes.logit)
         is_fitting = len(tokens | {edge.query, edge.key}) <= MAX_TOKENS and len(layers | {edge.layer}) <= MAX_LAYERS
-        if is_large and is_fitting and len(drawn) < MAX_EDGES:
+        if is_large and is_fitting and len(drawn) < max_edges:
             drawn.append(edge)
             tokens |= {edge.query, edge.key}
             layers.add(edge.layer)
@@ -99,8 +99,8 @@ def route_graph(routes: Routes) -> RouteGraph | None:
     count = "1 edge carries" if len(drawn) == 1 else f"{len(drawn)} edges carry"
     header = ("layer", *labels.values(), "what enters there")
     return RouteGraph(
-        title="routes: what a token's stream carries to the logit after a layer, and what enters there; "
-        f"{count} {held:.0%} of all that heads move",
+        title="routes: what a token's stream carries to the logit after a layer, and what enters there",
+        share=f"{count} {held:.0%} of all that heads move",
         columns=tuple(labels.values()),
         rows=tuple(number_ranges(routes.layers[row.layers]) for row in rows),
         lines=tuple(sorted(lines, key=lambda line: abs(line.strength))),

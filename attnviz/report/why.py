@@ -4,6 +4,7 @@ Sentences name contributions and, beside them, what is lost without these parts.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Axis, Heading, Panel, token_axis
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Summary, WhyAnswer
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.routes import route_graph
+from attnviz.report.picture.structure import quoted
+from attnviz.report.routes import MAX_EDGES, MAX_LINES, route_graph
 from attnviz.report.words.captions import quoted_token, source_of
 from attnviz.text.tokens import Tokens
 
@@ -34,6 +36,7 @@ MAX_SHADED_KEYS = 4  # of a longer text, around which its tokens are shaded
 LEAST_PROBABILITY = 0.005  # of a candidate that a sentence names after the first
 EXACT_SUM = 1e-4  # the largest residue that needs no explanation
 KIND_WORDS = {"head": "heads", "mlp": "MLPs", "embedding": "the embedding", "bias": "biases"}
+KIND_ROWS = {"mlp": "MLPs", "embedding": "embedding", "bias": "biases", "other": "not attributed"}
 
 
 def why_report(
@@ -52,15 +55,18 @@ def why_report(
     if not options.medium.draws_maps:
         return HeadList(title=title, caption=caption, remarks=remarks, results=why, summary=summary, look=options.look)
     is_screen = options.medium.lists_heads
-    routes = None if why.routes is None else route_graph(why.routes)
+    routes = None if why.routes is None else route_graph(why.routes, MAX_EDGES if is_screen else MAX_LINES)
+    route_words = () if is_screen or routes is None else routes.sentences
     return DrawnReport(
         kind="text",
         title=title,
-        caption=caption,
-        answer="\n".join(sentences) if is_screen else "",
-        remarks=remarks if is_screen else (*sentences, *(() if routes is None else routes.sentences), *remarks),
+        caption=" ".join((caption, *route_words)),
+        # A figure draws what the other sentences say.
+        answer="\n".join(sentences if is_screen else sentences[: len(_doubts(why)) + 1]),
+        remarks=remarks,
         panels=share_scales(source_panels(why), options.look),
         summary=summary if is_screen else None,
+        charts=() if is_screen else (_sum_chart(why), *([_loss_chart(why)] if why.checks else [])),
         routes=routes,
         look=options.look,
         about={"why": why.as_json(), **source_of(why.model, why.title)},
@@ -155,21 +161,28 @@ def _check_sentence(why: Why, check: Check) -> str:
     measured = measured if check is why.checks[0] else "it"
     verb = "falls" if check.lost >= 0 else "rises"
     sentence = f"{_removed(why, check)}, {measured} {verb} by {_nats(abs(check.lost))} nats{change}"
+    if len(check.controls):
+        others, losses, draws = _controls(check)
+        return f"{sentence}; with {others} by {losses}{f' ({draws})' if draws else ''}."
+    noun, size = "token" if check.kind == "source" else "head", len(check.names)
+    others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
+    return f"{sentence}; the model has not {others} to compare with."
+
+
+def _controls(check: Check) -> tuple[str, str, str]:
+    """Returns what was removed for comparison, the range of its losses, and the draws unless these were all sets."""
     count, size = len(check.controls), len(check.names)
     noun, removed = ("token", "hidden") if check.kind == "source" else ("head", "removed")
-    if not count:
-        others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
-        return f"{sentence}; the model has not {others} to compare with."
     low, high = _nats(check.controls.min()), _nats(check.controls.max())
-    by = f"by {low if low == high else f'{low} to {high}'}"
-    if check.is_exhaustive:
-        others = f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
-        if count == 1:
-            others = f"the only other {noun}" if size == 1 else f"the only {size} other {noun}s"
-        return f"{sentence}; with {others} {removed} {by}."
-    others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
-    draws = f"{count} draw{'s' if count > 1 else ''}, p = {check.p:.2g}"
-    return f"{sentence}; with {others} {removed} at random {by} ({draws})."
+    losses = low if low == high else f"{low} to {high}"
+    if not check.is_exhaustive:
+        others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
+        draws = f"{count} draw{'s' if count > 1 else ''}, p = {check.p:.2g}"
+        return f"{others} {removed} at random", losses, draws
+    others = f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
+    if count == 1:
+        others = f"the only other {noun}" if size == 1 else f"the only {size} other {noun}s"
+    return f"{others} {removed}", losses, ""
 
 
 def _percent(probability: float) -> str:
@@ -268,6 +281,60 @@ def _part_list(why: Why, options: ReportOptions) -> Summary:
         Column("adds", [f"{adds:+.2f}" for _, adds, _ in rows], [*bars, *[None] * (len(rows) - len(bars))]),
         Column("mostly from", [origin for _, _, origin in rows], align="<"),
     )
+
+
+def sum_rows(why: Why, heads: Sequence[LogitPart]) -> list[tuple[str, float]]:
+    """Returns what the logit is the sum of beside some heads: the other heads, and each other kind of parts."""
+    count = len(why.target.heads) - len(heads)
+    others = why.sums.get("head", 0.0) - sum(part.adds for part in heads)
+    rows = [(f"{count} other head{'s' if count > 1 else ''}", others)] if count else []
+    rows += [(name, why.sums[kind]) for kind, name in KIND_ROWS.items() if kind in why.sums]
+    return [*rows, ("rounding", why.residue)]
+
+
+def _sum_chart(why: Why) -> Summary:
+    """Returns the sum of the logit, with a row for each leading head."""
+    target, heads = why.target, why.leading_heads
+    subject = f"the logit of {quoted_token(target.label)}"
+    if target.versus is not None:
+        subject = f"the lead of {quoted_token(target.label)} over {quoted_token(target.versus_label)}"
+    rows = [(f"head {part.name}", part.adds, _largest_origin(why, part)) for part in heads]
+    rows += [(name, adds, "") for name, adds in sum_rows(why, heads) if name != "rounding" or abs(adds) > EXACT_SUM]
+    bars = [*bar_lengths([adds for _, adds, _ in rows]), None]
+    rows.append(("sum", target.logit, ""))
+    table = listed(
+        Column("part", [name for name, _, _ in rows], align="<"),
+        Column("adds", [f"{adds:+.2f}" for _, adds, _ in rows], bars),
+        Column("mostly from", [origin for _, _, origin in rows], align="<"),
+    )
+    return replace(table, title=f"what adds to {subject}")
+
+
+def _loss_chart(why: Why) -> Summary:
+    """Returns what is lost without the checked parts, and in a row below each what is lost without its controls."""
+    rows: list[tuple[str, str, float | None, str, tuple[float, ...]]] = []
+    largest = max(float(np.abs([check.lost, *check.controls]).max()) for check in why.checks) or 1.0
+    for check in why.checks:
+        more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
+        hidden = f"{quoted_token(check.names[0])}{more} hidden"
+        name = hidden if check.kind == "source" else f"without {_listed_heads(check.names)}"
+        rows.append((name, _nats(check.lost), check.lost / largest, "", ()))
+        if len(check.controls):
+            others, losses, draws = _controls(check)
+            rows.append((others, losses, None, draws, tuple((check.controls / largest).tolist())))
+    names, losses_of_rows, bars, notes, dots = zip(*rows, strict=True)
+    table = listed(
+        Column("removed", names, align="<"), Column("nats", losses_of_rows, bars), Column("control", notes, align="<")
+    )
+    measured = "log-probability" if why.target.versus is None else "lead"
+    return replace(table, title=f"what the {measured} loses, in nats", dots=dots)
+
+
+def _largest_origin(why: Why, part: LogitPart) -> str:
+    if part.keys is None:
+        return ""
+    key = int(np.abs(part.keys).argmax())
+    return f"{part.keys[key]:+.2f} from {quoted(why.target.labels_of(part)[key])}"
 
 
 def _mostly_from(why: Why, part: LogitPart) -> str:

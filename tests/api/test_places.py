@@ -114,11 +114,9 @@ def test_the_sample_picture_needs_no_path_and_another_name_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tokens", "causal", "said"),
     [
-        (
-            50,
-            False,
-            "If the 50 tokens are [CLS] and 7 x 7 patches, record with tokens=attnviz.patches(image, grid=(7, 7), ",
-        ),
+        (50, False, "If the 50 tokens are patches of a picture and some more, attnviz.reading(model, function, images"),
+        (54, False, "If the 54 tokens are patches of a picture and some more, attnviz.reading(model, function, images"),
+        (55, False, ""),
         (50, True, ""),
         (49, False, ""),
         (37, False, ""),

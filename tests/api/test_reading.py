@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_refused(vit: Any, processor: Any, arguments: Any
     [
         (torch.nn.Linear(2, 2), None, None, r"Linear needs a function that .*, not NoneType"),
         (torch.nn.Linear(2, 2), lambda image: {"pixels": 1}, None, r"returns dict without a tensor that Linear takes"),
-        (torch.nn.Linear(2, 2), lambda image: (torch.ones(2), 3), None, r"Linear does not take 2 arguments by name"),
+        (torch.nn.Linear(2, 2), lambda image: (torch.ones(2), 3), None, r"Linear takes input, and not 2 arguments by"),
         (torch.nn.Linear(2, 2), lambda image: torch.ones(1, 3), None, r"Linear fails on .*, input \(1, 3\): mat1"),
         (torch.nn.Linear(2, 2), lambda image: torch.ones(2), "a text", r"Linear does not read text; give image"),
     ],

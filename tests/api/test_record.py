@@ -420,6 +420,23 @@ def test_maps_are_doubted_only_beyond_the_precision_that_their_call_ran_in(
     assert remark().startswith("Warning: in layer 0 weights @ values differ by")
 
 
+@pytest.mark.parametrize(
+    ("attribute", "name", "expected"),
+    [(None, None, "Nano"), ("Acme", None, "Acme"), (len, None, "Nano"), ("A", "B", "B")],
+)
+def test_a_model_has_the_name_that_is_given_else_its_own_else_that_of_its_class(
+    attribute: Any, name: str | None, expected: str
+) -> None:
+    model = Nano()
+    if attribute is not None:
+        model.name = attribute
+    with attnviz.record(model, name=name) as recording:
+        assert repr(recording).startswith(f"Recording of {expected}, still running")
+        model(torch.randn(1, 5, WIDTH))
+    assert recording.model == expected
+    assert f" in {expected}, " in drawn(attnviz.build_report(recording, attnviz.ReportOptions())).caption
+
+
 def test_recording_is_one_that_everything_else_takes() -> None:
     model = Nano()
     recording = recorded(model, torch.randn(1, 5, WIDTH), tokens=["it", "was", "hungry", "\x1b[31m", "x"])

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from textual.pilot import Pilot
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
+from attnviz.browse.app import Browser
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.visited import start_state
@@ -23,9 +25,11 @@ from attnviz.text.groups import Groups
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import after, shown_text
+from tests.browse.player import after_play, no_save, until
 from tests.conftest import dense_maps
 from tests.metrics.examples import maps_of
 from tests.streams import Streams
+from tests.text.examples import labelled_tokens
 
 
 def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,13 +142,32 @@ def test_title_of_an_open_head_names_the_turns_and_their_key() -> None:
     assert press(screen, by_tokens, "w").view == state.view
 
 
-def test_chat_opens_at_its_last_turn_and_no_sign_of_the_template_is_an_answer() -> None:
+@pytest.fixture
+def chat() -> Recording:
+    """Three turns after a sign of the template, at which the last one looks most."""
     weights = np.tri(6) / 6
     weights[4:] = [[0.5, 0.1, 0.05, 0.05, 0.3, 0], [0.5, 0.1, 0.05, 0.05, 0.2, 0.1]]  # most on the sign at 0
     turns = Groups(np.array([-1, 0, 0, 1, 2, 2]), ("1 user", "2 model", "3 user"))
-    tokens = replace(Tokens.numbered(6, "t"), groups={"turns": turns})
-    recording = Recording(maps=(maps_of(weights[None], tokens, np.tri(6, dtype=bool)),), model="m")
-    screen = Screen(Session(recording, unit_name="turns", begins_joined=True), Size(80, 24, text_lines=2), 0)
+    words = labelled_tokens(["<s>", "t1", "t2", "t3", "t4", "t5"], "------")
+    tokens = replace(words, groups={"turns": turns}, special=np.arange(6) == 0)
+    return Recording(maps=(maps_of(weights[None], tokens, np.tri(6, dtype=bool)),), model="m")
+
+
+def test_sentence_of_a_chat_is_of_its_turns_and_leads_to_them(chat: Recording) -> None:
+    async def play(pilot: Pilot[int], browser: Browser) -> None:
+        await until(pilot, lambda: bool(browser.state.message))
+        assert browser.state.message == (
+            "“3 user” looks 30% at itself, 15% at “1 user”, 5% at “2 model” on average; head 0.0 looks 15% at “1 user”."
+        )
+        browser.go_to(next(phrase.address for phrase in browser.session.phrases if phrase.text.startswith("0.0")))
+        rows, keys = (units.labels for units in browser.session.units(0, browser.state.view))
+        assert (rows[browser.state.query], keys[browser.state.key]) == ("3 user", "1 user")
+
+    after_play(Browser(Session(chat, unit_name="turns", begins_joined=True), no_save), play, (120, 24))
+
+
+def test_chat_opens_at_its_last_turn_and_no_sign_of_the_template_is_an_answer(chat: Recording) -> None:
+    screen = Screen(Session(chat, unit_name="turns", begins_joined=True), Size(80, 24, text_lines=2), 0)
     state = start_state(screen)
     shown = shown_text(screen, state)
     assert "shades: what 3 user looks at in head 0.0, 0% to 50%: 3 user 30.0%, 1 user 15.0%" in shown

@@ -132,9 +132,10 @@ class Ear(nn.Module):
     def __init__(self):
         super().__init__()
         self.frames, self.attention = nn.Conv1d(1, 16, 100, 100), nn.MultiheadAttention(16, 2, batch_first=True)
+        self.name = "an ear"
 
-    def forward(self, samples):
-        frames = self.frames(samples[:, None]).mT
+    def forward(self, batch):
+        frames = self.frames(batch["samples"][:, None]).mT
         return frames + self.attention(frames, frames, frames)[0]
 
 
@@ -142,7 +143,7 @@ class Frontend:
     sampling_rate = 8000
 
     def __call__(self, samples):
-        return torch.as_tensor(samples, dtype=torch.float32)[None]
+        return {"samples": torch.as_tensor(samples, dtype=torch.float32)[None]}
 
 
 def ear():
@@ -175,23 +176,23 @@ def runs() -> int:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (("show", TEXT, "--heads", "1.1"), "head 1.1 in mine.py:build"),
+        (("show", TEXT, "--heads", "1.1"), "head 1.1 in Model"),
         (("show", TEXT, "-o", "run.html"), "run.html"),
-        (("heads", TEXT), "8 heads in mine.py:build"),
+        (("heads", TEXT), "8 heads in Model"),
         (("ablate", TEXT), "loss"),
         (("ablate", TEXT, "--token", "e"), "logit of “e”"),  # no letter of the text
-        (("why", TEXT), "mine.py:build predicts “"),
+        (("why", TEXT), "Model predicts “"),
         (("explain", TEXT, "--head", "1.1"), "C = P V"),
-        (("compare", TEXT, "--with", "it snows"), "in mine.py:build: head"),
+        (("compare", TEXT, "--with", "it snows"), "in Model: head"),
         (("compare", TEXT, "--with-model", "mine.py:other"), "the change to mine.py:other"),
         (("survey", "texts.txt", "-o", "all.safetensors"), "all.safetensors"),
         (("heads", "--types"), "induction"),
-        (("show", TEXT, "--json"), '"model": "mine.py:build"'),
-        (("show", "picture.png", "--heads", "0.1"), "in head 0.1 of mine.py:vision"),
-        (("heads", "picture.png"), "2 heads in mine.py:vision"),
+        (("show", TEXT, "--json"), '"model": "Model"'),
+        (("show", "picture.png", "--heads", "0.1"), "in head 0.1 of Vision"),
+        (("heads", "picture.png"), "2 heads in Vision"),
         (("ablate", "picture.png"), "cosine"),
         (("survey", "pictures", "-o", "all.safetensors"), "all.safetensors"),
-        (("heads", "sound.wav"), "2 heads in mine.py:ear"),
+        (("heads", "sound.wav"), "2 heads in an ear"),
     ],
 )
 def test_every_command_runs_the_model_once(attnviz: Streams, words: tuple[str, ...], shown: str) -> None:
@@ -330,9 +331,9 @@ def test_recordings_and_surveys_open_without_their_file_and_folders_name_none(
     Path("mine.py").write_text('open("runs.txt", "a").write("x")\n' + SOURCE)
     monkeypatch.setattr("attnviz.base.own_file._modules", {})
 
-    assert "mine.py:build" in attnviz.run("show", "run.safetensors")
+    assert "in Model" in attnviz.run("show", "run.safetensors")
     attnviz.run("show", "run.safetensors", "-o", "run.html")
-    assert "mine.py:build" in attnviz.run("heads", "all.safetensors")
+    assert "Model over texts.txt" in attnviz.run("heads", "all.safetensors")
     for file in ("all.html", "all.png"):
         attnviz.run("show", "all.safetensors", "--heads", "0.1", "-o", file)
     line = attnviz.refused("show", "run.safetensors", *MODEL)
@@ -359,7 +360,7 @@ def test_other_settings_are_refused_where_they_do_nothing(attnviz: Streams) -> N
         ("--set", "num-heads=3"): "num-heads does not apply to --model mine.py:build",
         ("--generate", "3"): "--generate needs a model of transformers; leave it out",
         ("--attention", "cross"): "--attention cross is a part of models of transformers; leave it out",
-        ("--pair", "x"): "mine.py:build does not read --pair; give text",
+        ("--pair", "x"): "Model does not read --pair; give text",
     }.items():
         attnviz.run("show", TEXT, *MODEL, *words, code=1)
         assert expected in attnviz.err.splitlines()[-1], words

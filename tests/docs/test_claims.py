@@ -173,6 +173,14 @@ def test_an_output_has_the_number_that_its_page_says(page: str, command: str, li
     assert any(re.search(line, output) for output in outputs)
 
 
+def test_the_word_of_readme_rests_on_what_it_says(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["why", "the cat sat. the cat", "--model", "trained"]) == 0
+    printed = " ".join(capsysbinary.readouterr().out.decode().split())
+    assert "The logit of “sat” is 19.05" in printed
+    assert "Heads 1.0 and 1.1 copy “sat” (3): +10.67, +9.50 of 19.05" in printed
+    assert "Without heads 1.0 and 1.1, the log-probability of “sat” falls by 6.91 nats (100% → 0.1%)" in printed
+
+
 @pytest.mark.parametrize("name", ["Quill", "Rufus", "Milo", "Coco", "Oscar", "Polly"])
 def test_two_heads_of_gemma_copy_any_name_and_two_speak_against_it(name: str, why: Any) -> None:
     answer = why(PARROT.replace("Quill", name), checks=False)

@@ -1,7 +1,13 @@
 """README is short, and a clean checkout is set up as it says; the rest is tested with the other documents."""
 
 import re
+import textwrap
 from pathlib import Path
+
+import pytest
+
+from attnviz.metrics import metrics
+from tests.streams import Streams
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,3 +24,22 @@ def test_two_commands_set_everything_up_and_the_clean_checkout_runs_them() -> No
 
 def test_it_is_read_in_a_minute() -> None:
     assert len(README.splitlines()) <= 150
+
+
+def test_contributing_names_files_that_are_here_and_a_metric_that_works(
+    monkeypatch: pytest.MonkeyPatch, shell: Streams
+) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(
+        r"`((?:cli|models|report|render|attnviz|tests|docs|fuzzing|tools)/[\w./-]+\.(?:py|md|json))", text
+    )
+    paths += re.findall(r"pytest (tests/\S+?)[`\s]", text)
+    assert [path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "attnviz"))] == []
+    assert len(paths) > 15
+    [function, line] = textwrap.dedent(re.findall(r" ```python\n(.*?) ```", text, re.DOTALL)[0]).split("\n\n\n")
+    names = dict(vars(metrics))
+    exec(function, names)
+    monkeypatch.setitem(metrics.METRICS, "second", eval(line, names))
+    found = shell.json("heads", "the cat sat. the cat sat", "--model", "trained", "--sort", "second")
+    first = found["heads"][0]
+    assert (first["head"], round(first["values"]["second"], 2)) == ("1.0", 0.55)

@@ -85,7 +85,10 @@ def test_the_largest_edges_are_drawn_and_what_enters_besides_is_as_large() -> No
     texts = " ".join(row[-1] for row in graph.table.rows)
     assert texts.count("3.") == MAX_EDGES
     assert [source.text for source in graph.sources] == ["MLP +14.9"]  # of layers 0-2 together
-    assert "20 edges carry 83% of all that heads move" in graph.title
+    assert graph.share == "20 edges carry 83% of all that heads move"
+    few = route_graph(found, max_edges=4)
+    assert few is not None
+    assert few.share == "4 edges carry 18% of all that heads move"
 
 
 def test_no_graph_is_drawn_if_no_edge_is_large() -> None:

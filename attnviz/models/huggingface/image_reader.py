@@ -20,7 +20,7 @@ from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, NUMBERED, OVERLAP, image_tokens
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.head_name import PICTURE_TOWER
-from attnviz.text.selection import ATTENTION_PARTS, Selection
+from attnviz.text.selection import ATTENTION_PARTS
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class ImageReader(MediaReader):
 
     reads: ClassVar[tuple[str, ...]] = ("image",)
     noun = "image"
+    has_words: ClassVar[bool] = False  # true if the tokens that it prepares are those of a decoder of text
 
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
@@ -52,8 +53,6 @@ class ImageReader(MediaReader):
         super().__init__(settings, built_in, use, loaded)
         self._measured_pixels: dict[tuple[int, ...], PixelTokens] = {}  # by shape of the pixels
         self._places_of_size: dict[tuple[int, int], IntArray] = {}  # by width and height of the image
-        self._prepared: Prepared  # what the module read last
-        self._objects: tuple[Tokens, str] | None = None  # of its output, with a remark on those that it found
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
@@ -87,11 +86,6 @@ class ImageReader(MediaReader):
         model: Any = self.loaded[0]
         is_classifier = self.use == "labels" and type(model).__name__.endswith(IMAGE_CLASSIFIERS)
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
-
-    @property
-    def words(self) -> Tokens | None:
-        """The tokens that a decoder of text read last; ``None`` for a model without one."""
-        return None
 
     def find_token(self, label: str, tokens: Tokens) -> FoundToken:
         """Returns the number of a label in upper or lower case: a whole name, a part between commas, or the number."""
@@ -161,6 +155,7 @@ class ImageReader(MediaReader):
                     attention=attention,
                     title=image.title,
                     remarks=(f"{NUMBERED} {error}.",),
+                    picture=image,
                 )
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
@@ -176,6 +171,7 @@ class ImageReader(MediaReader):
             title=image.title,
             positions=positions,
             positions_remark=positions_remark,
+            picture=image,
             remarks=(OVERLAP,) if self._measured_pixels[tuple(inputs["pixel_values"].shape)].overlap else (),
         )
 
@@ -187,47 +183,41 @@ class ImageReader(MediaReader):
         return PartChoice(self.settings.attention, self.name, self.is_live, self.module)
 
     def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
-        """Returns the module, with inputs whose output is read for objects; tokens are found after the run."""
-        from attnviz.models.places.picture_axes import found_objects
+        """Returns the module, with inputs whose output is read for objects; tokens are found after the run.
 
-        self._prepared, self._objects = prepared_input, None
+        The learned query of an attention pooling is labelled ``[probe]``. Of a model in which objects or a prompt look
+        at the picture, the maps are those that the settings choose, or else how these look at it. If the places of
+        patches are unknown, tokens are numbered, as a remark says.
+        """
+        from attnviz.models.places.image_places import measured_coordinates
+        from attnviz.models.places.picture_axes import PictureAxes, found_objects, prompt_tokens, with_objects
+
+        image, found = prepared_input.picture, list[Tokens]()
+        assert image is not None
 
         def read_objects(output: Any) -> tuple[str, ...]:
-            self._objects = found_objects(output, getattr(self.loaded[0].config, "id2label", {}))
-            return () if self._objects is None else (self._objects[1],)
-
-        without_tokens = replace(prepared_input, tokens=Tokens.numbered(0), context=None, attention=None)
-        return self.module, replace(without_tokens, check=read_objects, is_measured=True)
-
-    def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one image; the learned query of an attention pooling is labelled ``[probe]``.
-
-        Of a model in which objects or a prompt look at the picture, the maps are those that the settings choose, or
-        else how these look at it. If the places of patches are unknown, tokens are numbered, as a remark says.
-        """
-        from attnviz.media.image import image_of, open_image
-        from attnviz.models.places.image_places import measured_coordinates
-        from attnviz.models.places.picture_axes import PictureAxes, prompt_tokens, with_objects
-
-        recording = super().record(example, selection, values)
-        assert example.image is not None
-        prepared, picture = self._prepared, open_image(example.image)
-        output = prepared.tokens if isinstance(prepared.tokens.canvas, Image) else None
-        objects = None if self._objects is None else self._objects[0]
-        if output is not None and objects is not None:
-            output = with_objects(output, objects)
-        prompt = prompt_tokens(self.module, 1)
-        others = tuple(tokens for tokens in (objects, prompt, self.words) if tokens is not None)
-        image = image_of(picture, example.image.name) if output is None else output.canvas
-        assert isinstance(image, Image)
+            objects = found_objects(output, getattr(self.loaded[0].config, "id2label", {}))
+            if objects is None:
+                return ()
+            found.append(objects[0])
+            return (objects[1],)
 
         def measure() -> "dict[str, Coordinates]":
             sizes = [(image.width, image.height)]
             return measured_coordinates(lambda pictures: {"pixel_values": self._pixels_of(pictures[0])}, sizes)
 
-        axes = PictureAxes(self.module, prepared.inputs, measure, (image,), output, others, self.words)
-        with self.reading(READ_TASK):
-            return self._choice.placed(recording, axes, (PROMPT,) if prompt else ())
+        def place(recording: "Recording") -> "Recording":
+            output = prepared_input.tokens if isinstance(prepared_input.tokens.canvas, Image) else None
+            if output is not None and found:
+                output = with_objects(output, found[0])
+            prompt, words = prompt_tokens(self.module, 1), prepared_input.tokens if self.has_words else None
+            others = (*found, *(tokens for tokens in (prompt, words) if tokens is not None))
+            axes = PictureAxes(self.module, prepared_input.inputs, measure, (image,), output, others, words)
+            with self.reading(READ_TASK):
+                return self._choice.placed(recording, axes, (PROMPT,) if prompt else ())
+
+        without_tokens = replace(prepared_input, tokens=Tokens.numbered(0), context=None, attention=None)
+        return self.module, replace(without_tokens, check=read_objects, place=place)
 
     def _inputs_of(self, image: "PillowImage") -> "dict[str, torch.Tensor]":
         """Returns the module's keyword arguments for an image; a prompt is one point in the middle of the picture."""

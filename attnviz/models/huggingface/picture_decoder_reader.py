@@ -4,7 +4,6 @@ Unlike in a vision-language model, no token of the text stands for a part of the
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,14 +14,11 @@ from attnviz.models.huggingface.loading import LANGUAGE_HEADS, load_model, load_
 from attnviz.models.huggingface.reader import PLACEHOLDERS, FolderReader, greedy_ids
 from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, written_tokens
 from attnviz.models.reading.example import Example, Prepared
-from attnviz.text.selection import ATTENTION_PARTS, Selection
-from attnviz.text.tokens import Tokens
+from attnviz.text.selection import ATTENTION_PARTS
 
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
-
-    from attnviz.maps.recording import Recording
 
 
 def has_own_decoder(reader: FolderReader) -> bool:
@@ -40,6 +36,7 @@ class PictureDecoderReader(ImageReader):
 
     reads = ("image", "images", "text")
     noun = "picture"
+    has_words = True
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
@@ -64,16 +61,11 @@ class PictureDecoderReader(ImageReader):
         """No tower: the parts are encoder, decoder and cross."""
         return ""
 
-    @property
-    def words(self) -> Tokens:
-        """The tokens that the decoder read last."""
-        return self._prepared.tokens
-
     def read(self, example: Example) -> Prepared:
         """Prepares a picture, and the tokens of the decoder: those of the text, or what the model writes."""
         import torch
 
-        from attnviz.media.image import open_image
+        from attnviz.media.image import image_of, open_image
 
         self.refuse_parts(example)
         if self.use not in ("images", "pictures"):
@@ -85,7 +77,8 @@ class PictureDecoderReader(ImageReader):
             raise self._choice.refusal(ATTENTION_PARTS)
         picture = self._picture_of(example)
         with self.reading(READ_TASK):
-            inputs = self._inputs_of(open_image(picture))
+            picture_file = open_image(picture)
+            inputs = self._inputs_of(picture_file)
             count = 1 if example.text else self.settings.generate or WRITTEN_TOKENS
             with torch.inference_mode():
                 written = greedy_ids(self.module, inputs, count)
@@ -104,12 +97,9 @@ class PictureDecoderReader(ImageReader):
             {**inputs, **ids, "use_cache": False},
             tokens,
             title=example.text or picture.name,
+            picture=image_of(picture_file, picture.name),
             remarks=(f"The model writes {written_text!r}.",) if written_text else (),
         )
-
-    def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one picture and the text about it: by default, what the text looks at in the picture."""
-        return super().record(replace(example, image=self._picture_of(example)), selection, values)
 
     def _picture_of(self, example: Example) -> Any:
         """Returns the only picture of an example."""

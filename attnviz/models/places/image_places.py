@@ -18,6 +18,7 @@ import torch
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.model_calls import tensors_in
 from attnviz.models.places.token_inputs import (
     NO_TOKEN,
     FeaturesOf,
@@ -98,7 +99,7 @@ def measured_coordinates(
     from PIL import Image as Pillow
 
     def numbers(pictures: "Sequence[PillowImage]") -> dict[str, Float64Array]:
-        tensors = {name: value for name, value in process(pictures).items() if isinstance(value, torch.Tensor)}
+        tensors = tensors_in(process(pictures))
         return {name: tensor.detach().double().cpu().numpy() for name, tensor in tensors.items()}
 
     black_pictures = [Pillow.new("RGB", size) for size in sizes]

@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, argument, flag, option, or_list
-from attnviz.capture.model_calls import same_draws
+from attnviz.capture.model_calls import same_draws, tensors_in, with_tensor
 from attnviz.media.image import Image
 from attnviz.models.places.image_places import SAME_NUMBERS, Coordinates, token_of_pixel, token_places
 from attnviz.models.places.token_inputs import Axis, MixedTokensError, UnknownPlacesError, features_at
@@ -126,12 +126,12 @@ class PictureAxes:
 
         def features_of(pixels: "Tensor") -> "Tensor":
             with same_draws():
-                features = features_at(self.module, paths, {**self.inputs, name: pixels}, side, shape, texts)
+                features = features_at(self.module, paths, with_tensor(self.inputs, name, pixels), side, shape, texts)
             if features is None:
                 raise UnknownPlacesError(f"the {side} of {paths[0] or 'the module'} were not found among its tensors")
             return features
 
-        found = token_of_pixel(self.module, self.inputs[name], features_of)
+        found = token_of_pixel(self.module, tensors_in(self.inputs)[name], features_of)
         owners, places = token_places(found, self.coordinates[name].of_shape(found.numbers.shape))
         if not (owners >= 0).any():
             raise UnknownPlacesError(f"no token among the {side} of {paths[0]} belongs to a part of the picture alone")

@@ -24,7 +24,7 @@ import torch
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.model_calls import same_draws
+from attnviz.capture.model_calls import same_draws, with_tensor
 from attnviz.media.image import image_of
 from attnviz.media.sound import Sound
 from attnviz.models.places.image_places import lattice_boxes
@@ -169,7 +169,8 @@ class SoundAxes:
 
         def features_of(leaf: "Tensor") -> "Tensor":
             with same_draws(), OwnFrameConvolution():
-                features = features_at(self.module, [path], {**self.inputs, self.argument: leaf}, side, shape)
+                inputs = with_tensor(self.inputs, self.argument, leaf)
+                features = features_at(self.module, [path], inputs, side, shape)
             if features is None:
                 raise UnevenFramesError
             return features

@@ -62,14 +62,14 @@ def record_module(
         dense=dense,
         factors=factors,
         values=values,
-        in_call_order=prepared.is_measured,
+        in_call_order=prepared.place is not None,
     )
     block = CaptureBlock(module, options)
     with (
         working("running the model"),
         refusals_of_broken(module, prepared.inputs, failure),
         torch.no_grad(),
-        same_draws() if prepared.is_measured else nullcontext(),
+        nullcontext() if prepared.place is None else same_draws(),
         block,
     ):
         output = module(**prepared.inputs)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from attnviz.base.arrays import IntArray
-    from attnviz.media.image import ImageSource
+    from attnviz.maps.recording import Recording
+    from attnviz.media.image import Image, ImageSource
     from attnviz.text.conversation import Conversation
     from attnviz.text.passages import Passage
     from attnviz.text.selection import RecordedAttention
@@ -184,8 +185,10 @@ class Prepared:
     # called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError if this
     # is not the model that the example was made with. ``None`` if the pass may end after the last map.
     check: Callable[[Any], tuple[str, ...]] | None = None
-    # true if places are measured in further runs: random numbers repeat, and tokens stay in the order of their call
-    is_measured: bool = False
+    # measures the places of tokens in further runs after the one that was recorded, in which random numbers repeat and
+    # tokens stay in the order of their call; ``None`` if the tokens are known before
+    place: "Callable[[Recording], Recording] | None" = None
+    picture: "Image | None" = None  # what is read, of a reader that then measures places in it
     # the answer of the model, whose logit ablation measures if the user names nothing; ``None`` for its own default
     answer: "FoundToken | None" = None
     # the ids that the model generated, at the end of the tokens; empty if it generated none

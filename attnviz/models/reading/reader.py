@@ -208,8 +208,13 @@ class Reader(ABC):
         self.refuse_absent(selection)
         with self.running():
             prepared_input = self.read(example)
-            from attnviz.models.reading.captured import record_module
+        return self.recorded(prepared_input, selection, values)
 
+    def recorded(self, prepared_input: "Prepared", selection: "Selection", values: bool = False) -> "Recording":
+        """Returns the recording of an example that was read, with the places that are measured after the run."""
+        from attnviz.models.reading.captured import record_module
+
+        with self.running():
             module, prepared_input = self.recorded_part(prepared_input)
             recording = record_module(
                 module,
@@ -222,7 +227,7 @@ class Reader(ABC):
             )
             doubts = self.doubts(prepared_input.tokens)
         tower_setting = {"tower": self.tower} if self.tower else {}  # absent in files of models with one tower
-        return replace(
+        recording = replace(
             recording,
             model=self.name,
             untrained=not self.is_trained,
@@ -230,6 +235,7 @@ class Reader(ABC):
             version=__version__,
             remarks=(*prepared_input.remarks, *doubts, *recording.remarks),
         )
+        return recording if prepared_input.place is None else prepared_input.place(recording)
 
     def compute(self, example: "Example", layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer; arrays not captured are empty."""

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from attnviz.base.arrays import ByteArray
+from attnviz.render.figure.answer import answer_content
 from attnviz.render.figure.page import Box, Content, Page, Strokes, TextLine, Word, arrange_tokens
 from attnviz.render.figure.picture import PageSize
-from attnviz.render.figure.route_graph import graph_content
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Heading, Panel
@@ -48,6 +49,8 @@ def arrange_text(picture: DrawnReport, ruler: Ruler) -> Page:
     """Returns the page of a text for each head, or of one for all heads if the look overlays them."""
     if picture.look.overlaid:
         return arrange_tokens(picture, _overlaid_text, ruler, legend=())
+    if picture.charts:
+        return arrange_tokens(picture, partial(answer_content, _text_content), ruler, legend=())
     return arrange_tokens(picture, _text_content, ruler)
 
 
@@ -215,18 +218,7 @@ def _text_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ru
         y = paragraph[-1].y - row_height * PARAGRAPH_STEP
     right = max(word.box.x + word.box.width for word in words if word.box)
     content_width = max((right, *(ruler.width(line.text, line.points) for line in lines)))
-    content = Content(content_width, -y, points, words=tuple(words), lines=tuple(lines))
-    if picture.routes is None:
-        return content
-    graph = graph_content(picture.routes, picture.panels[0].scale, points, area.width, ruler).moved(0, y)
-    return replace(
-        content,
-        width=max(content.width, graph.width),
-        height=content.height + graph.height,
-        words=content.words + graph.words,
-        lines=content.lines + graph.lines,
-        strokes=graph.strokes,
-    )
+    return Content(content_width, -y, points, words=tuple(words), lines=tuple(lines))
 
 
 def _paragraph(

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal, assert_never
 
 import numpy as np
@@ -13,6 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
+from attnviz.render.figure.answer import answer_content
 from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.maps import arrange_maps, strip_height
@@ -44,7 +46,6 @@ MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
 OUTLINE_POINTS = 1.2  # width of the line around marked cells
 BELOW_BOXES = 0.5  # the order of lines, which words with a box cover
-MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8  # of a line between tokens of `UNSCALED_TOKEN_POINTS`
 TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
 PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of 6 for photographs, and no larger
 
@@ -174,9 +175,11 @@ def _figure(picture: DrawnReport, is_vector: bool) -> "OwnFigure":
                         return _draw_page(arrange_text(picture, ruler), look)
                     case Image():
                         draw_panel = draw_image
-                        page = arrange_tokens(picture, images_content, ruler, token_sizes=IMAGE_SIZES)
+                        images = partial(answer_content, images_content) if picture.charts else images_content
+                        page = arrange_tokens(picture, images, ruler, token_sizes=IMAGE_SIZES)
                     case Sound():
-                        page, draw_panel = arrange_tokens(picture, sounds_content, ruler), draw_sound
+                        sounds = partial(answer_content, sounds_content) if picture.charts else sounds_content
+                        page, draw_panel = arrange_tokens(picture, sounds, ruler), draw_sound
                     case unknown:
                         assert_never(unknown)
 
@@ -205,7 +208,8 @@ def _draw_page(page: Page, look: Look, draw_places: "Callable[[OwnFigure], None]
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
         size_factor = body.points / UNSCALED_TOKEN_POINTS
-        widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * size_factor
+        least_width, added_width = strokes.widths
+        widths = (least_width + added_width * strokes.strengths) * size_factor
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
         lines.set_zorder(BELOW_BOXES)
         lines.set_transform(matplotlib_figure.dpi_scale_trans)

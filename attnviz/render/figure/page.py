@@ -101,6 +101,8 @@ class Strokes:
     ends: Float64Array
     strengths: Float64Array
     hue: tuple[int, int, int] | None = None
+    # the width of a line without strength, and what is added at strength 1, in points if tokens have 14
+    widths: tuple[float, float] = (0.6, 1.8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,9 +241,9 @@ def arrange_page(
         content_height = max(content.height + legend_height, min_height)
         height = content_height + title_height + foot_height + 2 * margin
     free_height = height - 2 * margin - title_height - foot_height - legend_height - content.height
-    is_text = content.words and not content.strokes  # which begins where its title does
+    is_text = content.words and (not content.strokes or picture.charts)  # which begins where its title does
     left = margin + (0.0 if is_text else max(width - 2 * margin - content.width - legend_width, 0) / 2)
-    top = height - margin - title_height - max(free_height, 0) / 2
+    top = height - margin - title_height - (0.0 if picture.answer else max(free_height, 0) / 2)
     placed_content = content.moved(left, top)
     panels = [replace(placed, box=placed.box.on_pixels(dpi)) for placed in placed_content.panels]  # for sharp edges
     placed_content = replace(placed_content, panels=tuple(panels))

@@ -51,6 +51,7 @@ def picture_of(report: DrawnReport) -> DrawnReport:
         source="" if is_bare else source_line(report),
         caption=" ".join((report.title, report.caption, *report.remarks)) if is_bare else report.caption,
         remarks=() if is_bare else report.remarks,
+        answer="" if is_bare else report.answer,
         summary=None if is_bare or report.kind == "thumbnails" else report.summary,
         numbers=report.look.annotate if has_maps else report.kind == "tables",
     )

@@ -14,6 +14,7 @@ MIN_ROW_LINES = 2.2  # least height of a row of layers, in lines of words
 SOURCE_PADDING = 0.3  # beside the words of a source, in lines
 COLUMN_GAP = 1.5  # between names of layers, tokens and the words at the right, in lines
 SIGN_SHIFT = 0.3  # of lines of negative amounts, to the right and downwards, in lines of words
+LINE_POINTS = (0.8, 4.2)  # width of the weakest line, and what the strongest has more, where tokens have 14 points
 MAX_STEP = 9.0  # largest distance of two tokens, in lines
 
 
@@ -27,8 +28,8 @@ def graph_content(graph: RouteGraph, scale: ColorScale, points: float, width: fl
     """
     small, line = points * WORD_SIZE, points * WORD_SIZE * LINE_ROWS / POINTS_PER_INCH
     title_points, y, lines = points * TITLE_SIZE, 0.0, list[TextLine]()
-    for text in ruler.wrap(graph.title, title_points, width):
-        lines.append(TextLine(0, y, text, title_points))
+    for text in ruler.wrap(f"routes: {graph.share}", title_points, width, bold=True):
+        lines.append(TextLine(0, y, text, title_points, bold=True, faint=False))
         y -= title_points * LINE_HEIGHT / POINTS_PER_INCH
 
     # Each row of layers is as high as the words of its moves; tokens share the width that the words leave.
@@ -56,7 +57,7 @@ def graph_content(graph: RouteGraph, scale: ColorScale, points: float, width: fl
     for source in graph.sources:
         source_width = ruler.width(source.text, small) + 2 * SOURCE_PADDING * line
         x, middle = middles[source.column] - source_width / 2, float(levels[source.row] + heights[source.row] / 2)
-        fill = _color(scale, source.strength)
+        fill = scale_color(scale, source.strength)
         box = Box(x, middle - line / 2, source_width, line)
         words.append(Word(x + SOURCE_PADDING * line, middle, source.text, box=box, fill=fill, points=small))
 
@@ -69,9 +70,9 @@ def graph_content(graph: RouteGraph, scale: ColorScale, points: float, width: fl
         if sign < 0:  # so that two lines of one way are both seen
             ends += np.array([SIGN_SHIFT * line, -SIGN_SHIFT * line])
         strengths = np.array([abs(each.strength) for each in signed])
-        strokes.append(Strokes(ends, strengths, hue=_color(scale, sign)))
+        strokes.append(Strokes(ends, strengths, hue=scale_color(scale, sign), widths=LINE_POINTS))
     return Content(
-        width=max(right + longest, *(ruler.width(each.text, each.points) for each in lines)),
+        width=max(right + longest, *(ruler.width(each.text, each.points, bold=True) for each in lines)),
         height=-(bottom - 2 * line),
         points=points,
         words=tuple(words),
@@ -85,7 +86,7 @@ def _move_text(graph: RouteGraph, move: RouteLine) -> str:
     return f"{start if start == end else f'{start} → {end}'}: {move.text}"
 
 
-def _color(scale: ColorScale, strength: float) -> tuple[int, int, int]:
+def scale_color(scale: ColorScale, strength: float) -> tuple[int, int, int]:
     """Returns the colour of a strength, -1 to 1, on a scale around zero."""
     color: ByteArray = scale.rgb(scale.value((1 + strength) / 2))
     red, green, blue = color.tolist()

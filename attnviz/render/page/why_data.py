@@ -14,6 +14,7 @@ from attnviz.effects.unit_effects import UnitEffects
 from attnviz.effects.why import Check, Why
 from attnviz.render.page.packing import PagePlan, axis_edges
 from attnviz.report.picture.report import HeadCells, WhyAnswer
+from attnviz.report.why import sum_rows
 from attnviz.report.words.choices import CHOICES
 from attnviz.text.named_groups import REMAINDER_LABELS
 from attnviz.text.tokens import Tokens
@@ -26,7 +27,6 @@ MAX_HEADS_OF_TOKEN = 6  # heads that bring a token, which are told apart
 MAX_READ = 30  # routes with which a graph begins; the buttons show more
 MAX_NAMED = 3  # heads or tokens whose removal is checked that a label names
 DIGITS = 6  # of a number, significant ones
-KINDS = {"mlp": "MLPs", "embedding": "embedding", "bias": "biases", "other": "not attributed"}
 
 
 Numbers = Mapping[tuple[str, int, int], int]  # of the page's heads, by module, layer and head
@@ -128,11 +128,7 @@ def _cell_of(token: int, tokens: Tokens, plan: PagePlan) -> int:
 def _bars(why: Why, parts: Sequence[LogitPart]) -> list[list[Any]]:
     """Returns the label, the amount and the place among ``parts`` of each bar; together they are the logit."""
     bars: list[list[Any]] = [[part.name, _short(part.adds), place] for place, part in enumerate(parts[:MAX_BARS])]
-    others = parts[MAX_BARS:]
-    if others:
-        bars.append([f"{len(others)} other heads", _short(sum(part.adds for part in others)), -1])
-    bars += [[name, _short(why.sums[kind]), -1] for kind, name in KINDS.items() if kind in why.sums]
-    return [*bars, ["rounding", _short(why.residue), -1]]
+    return bars + [[name, _short(adds), -1] for name, adds in sum_rows(why, parts[:MAX_BARS])]
 
 
 def _about_sources(

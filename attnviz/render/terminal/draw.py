@@ -129,7 +129,7 @@ def _route_lines(graph: RouteGraph | None, look: Look) -> list[Line]:
     if graph is None:
         return []
     in_characters = to_ascii if look.ascii else str
-    title = [[Span(line, style="bold")] for line in wrap(in_characters(graph.title), look.width)]
+    title = [[Span(line, style="bold")] for line in wrap(in_characters(f"{graph.title}; {graph.share}"), look.width)]
     sentences = [[Span(line)] for text in graph.sentences for line in wrap(in_characters(text), look.width)]
     return [*title, *table_lines(graph.table, look), *sentences, *[[]] * bool(sentences)]
 

@@ -78,22 +78,14 @@ def _by_turns(
     recording: Recording, report: ExactNumbers, heads: list[ChosenHead], options: ReportOptions
 ) -> ExactNumbers | None:
     """Returns the report of the same heads over the turns of a chat; ``None`` without turns, or with too many."""
-    maps_by_id = {id(head.maps): head.maps for head in heads}
     are_whole = all(
         (head.queries, head.keys) == (head.maps.query_tokens.unpadded, head.maps.key_tokens.unpadded) for head in heads
     )
     has_cells = len(heads_with_cells(heads)) == len(heads)
     is_plain = options.grouping.keeps_tokens and options.of == "weights" and are_whole and has_cells
-    if not is_plain or options.grouping.by is not None or not has_few_turns(maps_by_id.values()):
+    if not is_plain or options.grouping.by is not None or not has_few_turns(head.maps for head in heads):
         return None
-    grouping = Grouping(by=TURNS)
-    grouped = regroup(replace(recording, maps=tuple(maps_by_id.values())), Selection(), grouping)
-    grouped_by_id = dict(zip(maps_by_id, grouped.maps, strict=True))
-    maps_and_heads = [(grouped_by_id[id(head.maps)], head.head) for head in heads]
-    heads_by_turns = [
-        ChosenHead(maps, head, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
-        for maps, head in maps_and_heads
-    ]
+    grouped, heads_by_turns = turns_of(recording, heads)
     by_turns = replace(
         report,
         heads=tuple(HeadCells.of({"": head}) for head in heads_by_turns),
@@ -102,6 +94,18 @@ def _by_turns(
         first_sentence=() if recording.untrained else turns_sentence(heads_by_turns),
     )
     return with_scales_of_figure(by_turns, heads_by_turns, options, len(heads))
+
+
+def turns_of(recording: Recording, heads: Sequence[ChosenHead]) -> tuple[Recording, list[ChosenHead]]:
+    """Returns a chat's recording by turns, and the whole maps of its chosen heads, whose rows and columns are turns."""
+    maps_by_id = {id(head.maps): head.maps for head in heads}
+    grouped = regroup(replace(recording, maps=tuple(maps_by_id.values())), Selection(), Grouping(by=TURNS))
+    grouped_by_id = dict(zip(maps_by_id, grouped.maps, strict=True))
+    maps_and_heads = [(grouped_by_id[id(head.maps)], head.head) for head in heads]
+    return grouped, [
+        ChosenHead(maps, head, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+        for maps, head in maps_and_heads
+    ]
 
 
 def with_scales_of_figure(

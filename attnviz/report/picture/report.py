@@ -105,6 +105,8 @@ class Summary:
     rows: tuple[tuple[str, ...], ...]  # the cells of each row, one per column
     # the length of each cell's bar, -1 to 1, or ``None`` for no bar; empty if no cell has one
     bars: tuple[tuple[float | None, ...], ...] = ()
+    # the positions of dots beside each row's bar, on the bars' scale, to compare it with; empty if no row has any
+    dots: tuple[tuple[float, ...], ...] = ()
     align: str = ""  # ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned
     title: str = ""  # its heading, if it is one of several tables
 
@@ -158,6 +160,7 @@ class RouteGraph:
     """The routes to a prediction: tokens across, layers upwards, lines for what heads move and for what stays."""
 
     title: str
+    share: str  # how much of all that heads move its lines carry
     columns: tuple[str, ...]  # the tokens
     rows: tuple[str, ...]  # layers, or runs of layers, from below
     lines: tuple[RouteLine, ...]  # the weakest first
@@ -190,6 +193,7 @@ class DrawnReport(_Described):
     results: "HeadFrame | None" = None  # the table of numbers behind an atlas
     source: str = ""  # in a figure, the line under the title that names the model
     routes: RouteGraph | None = None  # a graph under the panels of an answer, or ``None``
+    charts: tuple[Summary, ...] = ()  # in a figure, tables whose numbers are drawn as bars, under the panels
     checks: tuple[str, ...] = ()  # those remarks that say how exact the numbers are, which a slide leaves to its notes
     overview: "DrawnReport | None" = None  # all heads at once, before slides that have a few each
 

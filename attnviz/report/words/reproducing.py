@@ -64,5 +64,5 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
             continue
         if isinstance(value, (str, int, float)):
             is_absolute_path = name == "model" and PurePath(str(value)).is_absolute()  # of this machine alone
-            words += flag(name, str(recording["model"]) if is_absolute_path else value).split(" ", 1)
+            words += flag(name, PurePath(str(value)).name if is_absolute_path else value).split(" ", 1)
     return words

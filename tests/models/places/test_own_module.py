@@ -1,6 +1,6 @@
 """`attnviz.reading` of any module with a function from picture to input: places are measured, or said to be unknown."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from tests.models.places.vision_modules import (
     UNKNOWN,
     Axis,
     MaskedAutoencoder,
+    OfBatch,
     Patches,
     batch_of,
     stack,
@@ -125,6 +126,34 @@ def test_a_function_may_return_any_form_of_the_input(form: Any) -> None:
         module(batch_of(Pillow.fromarray(PHOTO)))
     for maps, expected in zip(recording.maps, recorded.maps, strict=True):
         np.testing.assert_allclose(weights_of(maps), weights_of(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("read", "form"),
+    [
+        (lambda batch: batch["pixels"], lambda pixels: {"pixels": pixels, "label": "cat"}),
+        (lambda batch: batch["pixels"], lambda pixels: {"batch": {"pixels": pixels[0].numpy()}}),
+        (lambda batch: batch["pixels"], lambda pixels: ({"pixels": pixels},)),
+        (lambda batch: batch["views"][1]["pixels"], lambda pixels: {"views": [None, {"pixels": pixels}]}),
+        (lambda batch: batch[0].pixels, lambda pixels: {"batch": (Views(pixels, "left"),)}),
+        (lambda batch: batch.pixel_values, lambda pixels: transformers.BatchFeature({"pixel_values": pixels})),
+        (torch.stack, lambda pixels: [pixels[0]]),
+    ],
+    ids=["mapping", "by its name", "tuple", "deeper", "named tuple", "of transformers", "list"],
+)
+def test_a_module_may_take_what_the_function_returns_as_one_argument(read: Any, form: Any) -> None:
+    torch.manual_seed(0)
+    module = MODULES["timm ViT"].build()
+    whole = attnviz.reading(module, batch_of, images=[PHOTO])
+    recording = attnviz.reading(OfBatch(module, read), lambda image: form(batch_of(image)), images=[PHOTO])
+    for maps, expected in zip(recording.maps, whole.maps, strict=True):
+        np.testing.assert_array_equal(maps.key_tokens.places, expected.key_tokens.places)
+        np.testing.assert_array_equal(weights_of(maps), weights_of(expected))
+
+
+class Views(NamedTuple):
+    pixels: Tensor
+    side: str
 
 
 class Halves(nn.Module):

@@ -12,6 +12,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.media.sound import Sound
+from tests.models.places.vision_modules import OfBatch
 
 WIDTH, BANDS, RATE, SECONDS = 16, 40, 16_000, 2
 
@@ -96,10 +97,11 @@ class Spectrogram(nn.Module):
     [
         (OfSamples, lambda samples: samples, 0.02, 0.0117, 0),
         (lambda: OfSamples(1), lambda samples: {"wave": torch.from_numpy(samples)[None], "x": 3}, 0.02, 0.0117, 1),
+        (lambda: OfBatch(OfSamples(), lambda batch: batch["wave"]), lambda samples: {"wave": samples}, 0.02, 0.0117, 0),
         (OfBands, Spectrogram(), 0.04, 0.0, 0),
         (Conformer, Spectrogram(), 0.08, 0.06, 0),
     ],
-    ids=["wav2vec 2", "[CLS] first", "Whisper", "Conformer"],
+    ids=["wav2vec 2", "[CLS] first", "batch whole", "Whisper", "Conformer"],
 )
 def test_frames_have_the_seconds_of_their_strides(
     speech: Path, build: Any, make: Any, step: float, first: float, before: int

@@ -41,6 +41,17 @@ def batch_of(image: Any) -> Tensor:
     return tensor_of(image)[None]
 
 
+class OfBatch(nn.Module):
+    """Takes a batch whole, as training code passes it on."""
+
+    def __init__(self, module: nn.Module, read: Any) -> None:
+        super().__init__()
+        self.module, self.read = module, read
+
+    def forward(self, batch: Any, scale: float = 1.0, **options: Any) -> Any:
+        return self.module(scale * self.read(batch))
+
+
 class QkvAttention(nn.Module):
     """timm's attention: one projection of queries, keys and values, and a fused kernel."""
 

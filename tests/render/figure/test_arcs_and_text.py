@@ -12,9 +12,6 @@ from PIL import Image
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.trained import TrainedReader
 from attnviz.render.figure.arcs_and_text import arrange_arcs, arrange_text
 from attnviz.render.figure.draw import figure
 from attnviz.render.figure.picture import picture_of
@@ -26,7 +23,6 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.report import DrawnReport, Report
-from attnviz.report.why import why_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import cells, random_maps
@@ -241,21 +237,3 @@ def test_hues_are_told_apart_by_a_reader_who_sees_no_red_or_no_green() -> None:
     seen = [(0.21 * red + 0.72 * green + 0.07 * blue, (red + green) / 2 - blue) for red, green, blue in HUES]
     distances = [max(abs(one[0] - other[0]), abs(one[1] - other[1])) for one, other in combinations(seen, 2)]
     assert min(distances) > 20, "of 255"
-
-
-def test_routes_stand_under_the_text_with_the_strongest_line_between_the_tokens_that_it_joins() -> None:
-    reader = TrainedReader(ModelSettings(model="trained", device="cpu"))
-    answer = reader.why(Example("the cat sat. the cat"), checks=False)
-    report = drawn(why_report(answer, options_for_medium(ReportOptions(), ".svg")))
-    content = arrange_text(picture_of(report), RULER).content
-    places = {word.text: (word.x, word.y) for word in content.words if word.y < content.words[0].y}
-    _, positive = content.strokes
-    start, end = positive.ends[int(positive.strengths.argmax())]
-    assert positive.strengths.max() <= 1
-    for place, label in ((start, "sat"), (end, "cat (6)")):
-        x, y = places[label]
-        assert x < place[0] < x + RULER.width(label, content.points)
-        assert y < place[1]
-    assert start[1] < end[1]
-    assert "sat → cat (6): 1.0, 1.1 +20.2" in places
-    assert "Head 1.0 looks from “cat” (6) at “sat” (3)" in " ".join(report.remarks)

@@ -1,0 +1,150 @@
+"""Lays out an answer of `why`: sentences, the shaded text, picture or sound, routes, and tables drawn as bars."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.render.figure.page import Box, Content, Strokes, TextLine, Word
+from attnviz.render.figure.picture import THEME_COLORS, PageSize, Theme, rgb
+from attnviz.render.figure.route_graph import TITLE_SIZE, WORD_SIZE, graph_content, scale_color
+from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.report import DrawnReport, Summary
+
+TABLE_SIZE = 0.8  # font size of tables, relative to that of tokens
+LEGEND_SIZE = WORD_SIZE / TITLE_SIZE  # font size of the scale's numbers, relative to that of the title beside them
+GAP = 1.2  # between the parts of an answer, in lines of tokens
+ROW_LINES = 1.55  # height of a row of a table, in font sizes
+CELL_GAP = 0.9  # between the columns of a table, in font sizes
+LEAST_BAR, LARGEST_BAR = 7.0, 16.0  # space for the bars of a table, in font sizes
+BAR_HEIGHT, DOT_POINTS = 0.68, 6.0  # of a bar, in rows, and of a dot where tokens have 14 points
+DOT_LENGTH = 0.002  # inches to the right and up, since a line without length, or on one pixel's line, is not drawn
+DOT_OPACITY = 0.6  # so that dots at one place are seen
+MIDDLE = 0.55  # from the upper edge of a title to the middle of its letters, in font sizes
+AXIS_POINTS = 0.8  # width of the line at which bars begin
+
+ContentOf = Callable[[DrawnReport, float, PageSize, Ruler], Content]
+
+
+def answer_content(body_of: ContentOf, picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
+    """Returns the first sentences, below them what ``body_of`` lays out, and below that routes and tables.
+
+    Routes and tables stand side by side where the width allows it.
+    """
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
+    gap, scale = GAP * line_height, picture.panels[0].scale
+    wrapped = [text for sentence in picture.answer.splitlines() for text in ruler.wrap(sentence, points, area.width)]
+    lines = [TextLine(0, -row * line_height, text, points, faint=False) for row, text in enumerate(wrapped)]
+    sentences = Content(ruler.longest_width(wrapped, points), len(lines) * line_height, points, lines=tuple(lines))
+    body = body_of(picture, points, area, ruler)
+    if body.words:
+        titles = tuple(replace(line, bold=True, faint=False) for line in body.lines)
+        body = replace(body, words=(*body.words, *_legend(picture, titles[0], ruler)), lines=titles)
+    theme = THEME_COLORS[picture.look.drawn_theme]
+
+    def tables(width: float) -> list[Content]:
+        return [_table(chart, points * TABLE_SIZE, width, scale, theme, ruler) for chart in picture.charts]
+
+    graph, narrowest = picture.routes, tables(0.0)
+    table_width = max((table.width for table in narrowest), default=0.0)
+    if graph is None:
+        columns = [[table] for table in tables(area.width / max(len(narrowest), 1) - gap)]
+    else:
+        routes = graph_content(graph, scale, points, area.width - table_width - gap, ruler)
+        columns = [[routes], tables(area.width - routes.width - gap)]
+    if sum(_column_width(column) for column in columns) + gap * (len(columns) - 1) > area.width:
+        below = [] if graph is None else [graph_content(graph, scale, points, area.width, ruler)]
+        columns = [[*tables(area.width), *below]]
+
+    parts, top = [sentences], -sentences.height - gap / 2 * bool(lines)
+    parts.append(body.moved(0, top))
+    top, left, lowest = top - body.height - gap / 2, 0.0, top - body.height
+    for column in columns:
+        y = top
+        for part in column:
+            parts.append(part.moved(left, y))
+            lowest = min(lowest, y - part.height)
+            y -= part.height + gap
+        left += _column_width(column) + gap
+    return replace(
+        body,
+        width=max(part.x + part.width for part in parts),
+        height=-lowest,
+        panels=tuple(panel for part in parts for panel in part.panels),
+        words=tuple(word for part in parts for word in part.words),
+        strokes=tuple(strokes for part in parts for strokes in part.strokes),
+        lines=tuple(line for part in parts for line in part.lines),
+    )
+
+
+def _column_width(column: Sequence[Content]) -> float:
+    return max((part.width for part in column), default=0.0)
+
+
+def _legend(picture: DrawnReport, title: TextLine, ruler: Ruler) -> list[Word]:
+    """Returns the ticks of the scale in their colours, at the right of the first title of a text."""
+    panel, height, points = picture.panels[0], title.points * ROW_LINES / POINTS_PER_INCH, title.points * LEGEND_SIZE
+    x = title.x + ruler.width(title.text, title.points, bold=True) + height
+    y = title.y - title.points * MIDDLE / POINTS_PER_INCH
+    words = []
+    for value, text in panel.color_quantity.ticks(panel.scale):
+        width = ruler.width(text, points) + height / 2
+        red, green, blue = panel.scale.rgb(value).tolist()
+        box = Box(x, y - height * BAR_HEIGHT / 2, width, height * BAR_HEIGHT)
+        words.append(Word(x + height / 4, y, text, box=box, fill=(red, green, blue), points=points))
+        x += width
+    return words
+
+
+def _table(table: Summary, points: float, width: float, scale: ColorScale, theme: Theme, ruler: Ruler) -> Content:
+    """Returns a table without its header, whose bars and dots take what texts leave of a width."""
+    em, title_points = points / POINTS_PER_INCH, points * TITLE_SIZE / TABLE_SIZE
+    row, gap, line_height = ROW_LINES * em, CELL_GAP * em, title_points * LINE_HEIGHT / POINTS_PER_INCH
+    bars = [next((length for length in lengths if length is not None), None) for lengths in table.bars]
+    dots = table.dots or ((),) * len(table.rows)
+    lowest = min(0.0, *(length for length in bars if length is not None), *(dot for row in dots for dot in row))
+
+    # Columns of text, and beside the one with bars the space for them: from the lowest number to 1.
+    widths = [ruler.longest_width(texts, points) + gap for texts in zip(*table.rows, strict=True)]
+    bar_space = min(max(width - sum(widths) - gap, LEAST_BAR * em), LARGEST_BAR * em)
+    unit, lefts, axis, right = bar_space / (1 - lowest), list[float](), 0.0, 0.0
+    for cell_width, lengths in zip(widths, zip(*table.bars, strict=True), strict=True):
+        lefts.append(right)
+        right += cell_width
+        if any(length is not None for length in lengths):
+            axis = right + gap / 2 - lowest * unit
+            right += bar_space + 2 * gap
+    titles = ruler.wrap(table.title, title_points, max(right - gap, width), bold=True)
+    lines = [
+        TextLine(0, -number * line_height, text, title_points, bold=True, faint=False)
+        for number, text in enumerate(titles)
+    ]
+    top = -len(lines) * line_height
+    words, marks = list[Word](), list[tuple[float, float]]()
+    for number, texts in enumerate(table.rows):
+        y = top - (number + 0.5) * row
+        for column, text in enumerate(texts):
+            is_right = (table.align or ">" * len(texts))[column] == ">"
+            place = lefts[column] + (widths[column] - gap if is_right else 0.0)
+            words.append(Word(place, y, text, "right" if is_right else "left", points=points))
+        length = bars[number]
+        if length is not None:
+            start, end = sorted((axis, axis + length * unit))
+            box = Box(start, y - BAR_HEIGHT * row / 2, end - start, BAR_HEIGHT * row)
+            words.append(Word(start, y, "", box=box, fill=scale_color(scale, float(np.sign(length)))))
+        marks += [(axis + dot * unit, y) for dot in dots[number]]
+    bottom = top - len(table.rows) * row
+    ends = np.array([[[axis, top], [axis, bottom]]])
+    strokes = [Strokes(ends, np.ones(1), rgb(theme["faint"]), (AXIS_POINTS, 0.0))]
+    if marks:
+        places = np.array(marks)[:, None] + np.array([[0, 0], [DOT_LENGTH, DOT_LENGTH]])
+        strokes.append(Strokes(places, np.full(len(marks), DOT_OPACITY), rgb(theme["ink"]), (DOT_POINTS, 0.0)))
+    return Content(
+        max(right - gap, *(ruler.width(line.text, title_points, bold=True) for line in lines)),
+        -bottom,
+        points,
+        words=tuple(words),
+        strokes=tuple(strokes),
+        lines=tuple(lines),
+    )
