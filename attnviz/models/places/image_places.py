@@ -381,7 +381,8 @@ def grey_ramp(size: tuple[int, int], direction: Literal["across", "down"]) -> "P
 def lattice_boxes(numbers: IntArray, count: int) -> Float64Array:
     """Returns left, top, right and bottom of each token on a lattice, ``(tokens, 4)``; all 0 for no place.
 
-    Neighbours meet in the middle of a gap between them: a number there belongs to no token alone, or has no gradient.
+    Neighbours meet in the middle of a gap between them in which no patch was left out: a number there belongs to no
+    token alone, or has no gradient.
 
     Args:
         numbers: ``(…, rows, columns)``, the token of each place of the lattice; -1 for none.
@@ -396,8 +397,9 @@ def lattice_boxes(numbers: IntArray, count: int) -> Float64Array:
     boxes, has_place = extents.astype(np.float64), extents[:, RIGHT] > 0
     for low, high in ((LEFT, RIGHT), (TOP, BOTTOM)):
         starts, stops = (np.unique(extents[has_place, side]) for side in (low, high))
+        least_side = (extents[has_place, high] - extents[has_place, low]).min(initial=max(numbers.shape))
         for stop, start in zip(stops, np.append(starts, -1)[np.searchsorted(starts, stops)], strict=True):
-            if start > stop:
+            if stop < start < stop + least_side:
                 boxes[has_place & (extents[:, high] == stop), high] = (stop + start) / 2
                 boxes[has_place & (extents[:, low] == start), low] = (stop + start) / 2
     return boxes

@@ -42,9 +42,9 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "I
         widths = boxes[parts, 2] - boxes[parts, 0]
         is_narrow = widths <= MAX_SIZE_RATIO * widths.min(initial=np.iinfo(np.int32).max)  # no minimum without parts
         for size, similar_parts in (("", parts[is_narrow]), ("whole ", parts[~is_narrow])):
-            lefts, tops = (np.unique(boxes[similar_parts, side]).tolist() for side in (0, 1))
-            for token in similar_parts.tolist():
-                labels[token] = f"{prefix}{size}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
+            columns, rows = (_lattice_numbers(boxes[similar_parts], side) for side in (0, 1))
+            for token, row, column in zip(similar_parts.tolist(), rows, columns, strict=True):
+                labels[token] = f"{prefix}{size}r{row}c{column}"
     return replace(
         tokens,
         labels=tuple(labels),
@@ -54,6 +54,19 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "I
         medium=medium,
         places=boxes,
     )
+
+
+def _lattice_numbers(boxes: "IntArray", side: int) -> list[int]:
+    """Returns the column of each box, or its row on the other side, also counting those that were left out between."""
+    if not len(boxes):
+        return []
+    starts, places = np.unique(boxes[:, side], return_inverse=True)
+    stops = np.full(len(starts), np.iinfo(np.int64).max)
+    np.minimum.at(stops, places, boxes[:, side + 2])
+    steps = np.diff(starts)
+    counts = np.where(starts[1:] > stops[:-1], np.rint(steps / steps.min(initial=stops.max())), 1)
+    numbers: list[int] = np.cumsum([0, *counts])[places].astype(int).tolist()
+    return numbers
 
 
 def extra_labels(count: int, has_class_token: bool) -> list[str]:
@@ -71,12 +84,11 @@ def image_tokens(image: "Image", places: "IntArray") -> Tokens:
         places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
     """
     has_place = places[:, 2] > 0
-    lefts, tops = (np.unique(places[has_place, edge]).tolist() for edge in (0, 1))
+    columns, rows = (_lattice_numbers(places[has_place], side) for side in (0, 1))
     names = iter(extra_labels(int((~has_place).sum()), has_class_token=not has_place[:1].all()))
     labels = ["" if is_placed else next(names) for is_placed in has_place.tolist()]
-    for token in np.flatnonzero(has_place).tolist():
-        left, top = places[token, :2].tolist()
-        labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"
+    for token, row, column in zip(np.flatnonzero(has_place).tolist(), rows, columns, strict=True):
+        labels[token] = f"r{row}c{column}"
     return replace(
         Tokens.numbered(len(labels)),
         labels=tuple(labels),

@@ -105,6 +105,17 @@ def test_patches_in_a_random_order_have_the_places_of_the_recorded_order() -> No
     assert labels == ("[CLS]", *(f"r{place // 6}c{place % 6}" for place in module.order.tolist()))
 
 
+def test_patches_beside_dropped_ones_keep_their_own_labels_and_places() -> None:
+    kept = [place for place in range(24) if place % 6 not in (2, 4) and place // 6 != 1]
+    whole, part = (
+        attnviz.reading(MaskedAutoencoder(patches), batch_of, images=[PHOTO]).maps[0].key_tokens
+        for patches in (list(range(24)), kept)
+    )
+    order = [0, *(1 + place for place in kept)]
+    assert part.labels == tuple(whole.labels[place] for place in order)
+    np.testing.assert_array_equal(part.places, whole.places[order])
+
+
 @pytest.mark.parametrize(
     "form",
     [

@@ -161,17 +161,18 @@ class OpenClip(nn.Module):
 
 
 class MaskedAutoencoder(nn.Module):
-    """MAE: patches are shuffled at random, and half of them are dropped."""
+    """MAE: patches are shuffled at random, and half of them are dropped; or given ones are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: list[int] | None = None) -> None:
         super().__init__()
+        self.kept = kept
         self.embed, self.cls_token = Patches(), nn.Parameter(torch.randn(1, 1, WIDTH))
         self.blocks = nn.Sequential(*(Block(QkvAttention()) for _ in range(2)))
         self.order = torch.arange(24)
 
     def forward(self, imgs: Tensor) -> Tensor:
         x = self.embed(imgs)
-        self.order = torch.rand(x.shape[1]).argsort()[:12]
+        self.order = torch.rand(x.shape[1]).argsort()[:12] if self.kept is None else torch.tensor(self.kept)
         result: Tensor = self.blocks(torch.cat([self.cls_token, x[:, self.order]], 1))
         return result
 
