@@ -1,8 +1,10 @@
 """Finds the folder of a LoRA or DoRA adapter with its base, and merges its weights into the base's in memory.
 
-LoRA adds s·B·A to a weight W; DoRA then gives each output the norm that it learned: m·(W + s·B·A) / ‖W + s·B·A‖. The
-settings of an adapter are a stranger's, and peft would search modules with its patterns and import what it names: here
-its tensors say which modules change, and only numbers are taken from the settings.
+LoRA adds s·B·A to a weight W; DoRA then gives each output the norm that it learned: m·(W + s·B·A) / ‖W + s·B·A‖. If
+an embedding and a head share one weight and one of the two was trained, each gets its own, as in training.
+
+The settings of an adapter are a stranger's, and peft would search modules with its patterns and import what it names:
+here its tensors say which modules change, and only numbers are taken from the settings.
 """
 
 import math
@@ -30,17 +32,23 @@ KINDS = {
     "rank_pattern|alpha_pattern": OBJECT,
 }
 # Settings that are read here, and those that only say how the adapter was trained or found. Others change its sense.
-READ = set("peft_type base_model_name_or_path r lora_alpha alpha_pattern rank_pattern use_rslora use_dora".split())
+READ = set(
+    """
+    alpha_pattern base_model_name_or_path lora_alpha peft_type r rank_pattern trainable_token_indices use_dora
+    use_rslora
+    """.split()
+)
 WITHOUT_EFFECT = set(
     """
     auto_mapping bias corda_config ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode
     layers_pattern layers_to_transform loftq_config lora_bias lora_dropout lora_ga_config megatron_core modules_to_save
-    peft_version qalora_group_size revision target_modules target_parameters task_type trainable_token_indices
+    peft_version qalora_group_size revision target_modules target_parameters task_type
     """.split()
 )
 UNCHANGED_BASE = (None, True, False, "gaussian", "eva", "orthogonal")  # init_lora_weights that leave the base as it is
 PLAIN_NAME = re.compile(r"\^?[\w.]+")
 LORA_KEY = re.compile(r"(.+)\.lora_((?:embedding_)?[AB]|magnitude_vector)(?:\.(weight|bias))?")
+TOKEN_KEY = re.compile(r"(.+)\.token_adapter\.trainable_tokens_delta")
 HEADS = ("lm_head", "score", "classifier", "cls", "qa_outputs")  # parts after the last attention, which change no map
 IN_PYTHON = "merge it in Python (peft's merge_and_unload), save the model, and give its folder"
 
@@ -140,13 +148,23 @@ def merge_adapter(model: "PreTrainedModel", folder: Path) -> None:
         if lora_key is not None:
             matrices[lora_key[1]][f"{lora_key[2]}.bias" if lora_key[3] == "bias" else lora_key[2]] = tensor
             continue
+        token_key = TOKEN_KEY.fullmatch(path)
+        if token_key is not None:
+            module = _module_at(model, modules, path_now, token_key[1], name)
+            if module is not None:  # a head that shares the weight has the same rows
+                _replace_rows(module.weight, tensor, token_key[1], name, settings)
+            continue
         owner, _, attribute = path.replace(".base_layer.", ".").rpartition(".")  # a weight that was trained as a whole
         module = _module_at(model, modules, path_now, owner, name)
         if module is not None:
+            _separate(model, module)
             _replace(getattr(module, attribute, None), tensor, path, name)
+    if settings.get("ensure_weight_tying") and any("embedding_A" in parts for parts in matrices.values()):
+        raise AttnvizError(f"{name!r} has ensure_weight_tying with LoRA of an embedding, which is not merged here")
     for path, parts in matrices.items():
         module = _module_at(model, modules, path_now, path, name)
         if module is not None:
+            _separate(model, module)
             with torch.no_grad():
                 _merge_into(module, parts, path, name, settings)
 
@@ -174,6 +192,31 @@ def _merge_into(module: Any, parts: "dict[str, torch.Tensor]", path: str, name: 
     _replace(weight, merged.T if has_inputs_first else merged, path, name)
     if bias is not None:
         _replace(module.bias, module.bias + bias.to(module.bias) * scale, path, name)
+
+
+def _separate(model: "PreTrainedModel", module: Any) -> None:
+    """Gives a module its own copy of a weight that it shares with another one."""
+    import torch
+
+    weight = getattr(module, "weight", None)
+    others = (other for other in model.modules() if other is not module)
+    if isinstance(weight, torch.nn.Parameter) and any(getattr(other, "weight", None) is weight for other in others):
+        module.weight = torch.nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
+
+
+def _replace_rows(weight: "torch.Tensor", rows: "torch.Tensor", path: str, name: str, settings: dict[str, Any]) -> None:
+    """Writes the rows of an embedding that were trained, whose numbers are in the settings, alone or by its name."""
+    import torch
+
+    numbers = settings.get("trainable_token_indices")
+    if isinstance(numbers, dict):
+        numbers = next((each for ending, each in numbers.items() if path.endswith(ending)), None)
+    are_rows = isinstance(numbers, list) and all(type(each) is int and 0 <= each < len(weight) for each in numbers)
+    if not are_rows or len(numbers) != len(rows):
+        raise AttnvizError(f"{name!r} has no trainable_token_indices of its {len(rows)} rows of {path!r}; {IN_PYTHON}")
+    values = weight.detach().clone()
+    values[torch.tensor(numbers, dtype=torch.long)] = rows.to(values)
+    _replace(weight, values, path, name)
 
 
 def _alpha(settings: dict[str, Any], path: str, name: str) -> float:

@@ -95,6 +95,32 @@ def test_merged_weights_are_those_of_peft(case: str, bases: dict[str, Path], tmp
     assert changed
 
 
+TIED: dict[str, dict[str, Any]] = {
+    "a head of its own": {"modules_to_save": ["lm_head"]},
+    "an embedding of its own": {"modules_to_save": ["embed_tokens"]},
+    "both": {"modules_to_save": ["lm_head", "embed_tokens"]},
+    "LoRA of the embedding": {"target_modules": ["q_proj", "embed_tokens"]},
+    "LoRA of the head": {"target_modules": ["q_proj", "lm_head"]},
+    "tokens": {"trainable_token_indices": [0, 3]},
+    "tokens of the embedding by its name": {"trainable_token_indices": {"embed_tokens": [3, 1]}},
+}
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_an_adapted_model_whose_head_is_its_embedding_computes_what_it_computed_in_training(
+    case: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**small_models.GROUPED, tie_word_embeddings=True)
+    base, ids = tmp_path / "base", torch.tensor([[0, 3, 1, 2, 3]])
+    transformers.LlamaForCausalLM(config).save_pretrained(base)
+    adapter = write_adapter(base, tmp_path / "adapter", LAYER | TIED[case])
+    trained: Any = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(base), adapter)
+    with quiet_library(None), torch.no_grad():
+        model: Any = load_model(base, ModelSettings(model=f"{base}+{adapter}"), "predictions")
+        torch.testing.assert_close(model(ids).logits, trained.eval()(ids).logits, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("kind", "now", "then"),
     [
