@@ -123,6 +123,7 @@ class GivenLabels:
             for name, labels in (("tokens", tokens), ("context", context))
             if labels is not None
         }
+        self.are_made_later = {name for name, labels in (("tokens", tokens), ("context", context)) if callable(labels)}
         self.has_crosses = any(call.site.kind == "cross" for call in calls)
         self.axes: dict[int, list[_Axis]] = {}  # by text
         # Cross-attention refers to the axes of self-attention, so that it comes last.
@@ -292,6 +293,17 @@ class GivenLabels:
                         f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {tokens}"
                         f"{_missing_extra(labels, counts)}"
                     )
+            shared = [text for used_name, text in self.used if used_name == name]
+            if (
+                isinstance(given, Tokens)
+                and given.image_indices
+                and len(shared) > 1
+                and name not in self.are_made_later
+            ):
+                yield (
+                    f"{len(shared)} inputs have the places of one picture: if each has its own, give a list with one "
+                    f"for each, {name}=[attnviz.patches(…), attnviz.patches(…)]."
+                )
             prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
             if prefixed:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"

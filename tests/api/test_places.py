@@ -104,6 +104,28 @@ def test_said_places_lie_on_the_axis_that_they_fit_and_a_mismatch_names_all_coun
     )
 
 
+@pytest.mark.parametrize(
+    ("tokens", "is_said"),
+    [
+        (lambda patches: patches(), True),
+        (lambda patches: [patches(), patches()], False),
+        (lambda patches: patches, False),  # such as the picture that a pipeline makes in several steps
+    ],
+    ids=["one for all", "one for each", "made at the end"],
+)
+def test_one_picture_that_is_given_to_two_inputs_is_said(tokens: Any, is_said: bool) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    with (
+        torch.no_grad(),
+        attnviz.record(layer, tokens=tokens(lambda: attnviz.patches(PHOTO, grid=(2, 3)))) as recording,
+    ):
+        layer(torch.rand(2, 6, 8))
+    assert [remark.startswith("2 inputs have the places of one picture") for remark in recording.remarks] == [
+        True
+    ] * is_said
+    assert recording.figure(heads="0.0", query="r0c0").texts
+
+
 def test_the_sample_picture_needs_no_path_and_another_name_is_refused() -> None:
     [image] = attnviz.patches("sample:digits.png", grid=(2, 3)).media
     assert getattr(image, "title", "") == "digits.png"

@@ -159,7 +159,7 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
     title, title_notes = "", dict(notes)
     is_batch = options.medium.one_page and len(texts) > 1
     if is_batch:
-        title = options.look.title or f"{len(texts)} {item_noun(heads[0].maps)}s"
+        title = options.look.title or f"{len(texts)} {item_noun([head.maps for head in heads])}s"
         text_starts = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads}
         title_notes = text_starts | title_notes
     panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), title_notes)

@@ -140,17 +140,25 @@ def group_title(recording: Recording, maps: LayerMaps) -> str:
 def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     """Returns the words that tell these maps from others of their layer; "" if none are needed.
 
-    The words are ``cross`` and the number of the text or tile, each only if the recording has others.
+    The words are ``cross`` and the number of the text, picture or tile, each only if the recording has others.
     """
     words = " cross" if maps.kind == "cross" and not _all_cross(recording) else ""
     if len({other.item for other in recording.maps}) > 1:
-        words += f", {item_noun(maps)} {maps.item}"
+        words += f", {item_noun(recording.maps)} {maps.item}"
     return words
 
 
-def item_noun(maps: LayerMaps) -> str:
-    """Returns the noun for one of several items of a recording: ``tile`` of an image, or ``text``."""
-    return "tile" if isinstance(maps.key_tokens.canvas, Image) else "text"
+def item_noun(all_maps: Sequence[LayerMaps]) -> str:
+    """Returns the noun for one of several items: ``picture``, ``tile`` of one picture, or ``text``."""
+    first, *others = [maps for maps in all_maps if maps.module == all_maps[0].module]
+    if not isinstance(first.key_tokens.canvas, Image):
+        return "text"
+    are_parts = any(
+        first.key_tokens.media == maps.key_tokens.media
+        and not np.array_equal(first.key_tokens.places, maps.key_tokens.places)
+        for maps in others
+    )
+    return "tile" if are_parts else "picture"
 
 
 def _all_cross(recording: Recording) -> bool:
@@ -243,9 +251,9 @@ def count_of_heads(heads: Sequence[ChosenHead]) -> int:
 
 
 def texts_phrase(heads: Sequence[ChosenHead]) -> str:
-    """Returns the number of texts, or tiles, in words, such as `` for 3 texts``; "" for one."""
+    """Returns the number of texts, pictures or tiles in words, such as `` for 3 texts``; "" for one."""
     count = len({head.maps.item for head in heads})
-    return f" for {count} {item_noun(heads[0].maps)}s" if count > 1 else ""
+    return f" for {count} {item_noun([head.maps for head in heads])}s" if count > 1 else ""
 
 
 def _token_count_phrase(spans: Sequence[slice], name: str) -> str:

@@ -156,10 +156,15 @@ def test_a_head_over_several_texts_is_counted_once_and_the_texts_are_said(record
     assert report_of(batch).caption.startswith(said)
 
 
-def test_tiles_of_an_image_are_not_called_texts() -> None:
-    tiles = tuple(replace(dense(image_recording()), item=item) for item in range(2))
-    caption = report_of(replace(image_recording(), maps=tiles), look=Look(style="heatmap")).caption
-    assert " for 2 tiles, " in caption
+def test_tiles_of_a_picture_and_pictures_of_a_batch_are_not_called_texts() -> None:
+    whole = dense(image_recording())
+    tokens = whole.key_tokens
+    moved = replace(tokens, places=np.where(tokens.medium[:, None] >= 0, tokens.places // 2, 0))
+    for second, noun in ((moved, "tile"), (tokens, "picture")):
+        maps = whole, replace(whole, query_tokens=second, key_tokens=second, item=1)
+        report = report_of(replace(image_recording(), maps=maps), look=Look(style="heatmap"))
+        assert f" for 2 {noun}s, " in report.caption
+        assert report.panels[-1].heading.name.endswith(f", {noun} 1")
 
 
 def test_parts_are_called_heads_only_if_they_are_and_counted_in_the_plural(recording: Recording) -> None:
