@@ -97,6 +97,17 @@ def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
     return _in_words(parts_of(text), name_option)
 
 
+def without_options(text: str) -> str:
+    """Returns a text without its sentences that name options of `option`; of a clause after ";", without that alone."""
+    sentences = []
+    for sentence in re.split(r"(?<=[.!?]) ", text):
+        clauses = sentence.rstrip(".").split("; ")
+        kept = "; ".join(clause for clause in clauses if not _OPTION_KEY.search(clause))
+        if kept:
+            sentences.append(sentence if len(clauses) == 1 else f"{kept}.")
+    return " ".join(sentences)
+
+
 def _in_words(parts: Iterable[str | MessageOption], name_option: Callable[[str, Value], str]) -> str:
     """Returns the parts of a message as one text."""
     return "".join(part if isinstance(part, str) else name_option(*part) for part in parts)

@@ -17,7 +17,7 @@ from attnviz.media.text import Text
 from attnviz.report.build import answered_page
 from attnviz.report.heads.lists import Column, bar_lengths, listed
 from attnviz.report.maps.rows import with_places_in
-from attnviz.report.maps.text_rows import numbered_token, text_excerpts
+from attnviz.report.maps.text_rows import text_excerpts
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Axis, Heading, Panel, token_axis
@@ -25,7 +25,7 @@ from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, S
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.picture.structure import quoted
 from attnviz.report.routes import MAX_EDGES, MAX_LINES, route_graph
-from attnviz.report.words.captions import quoted_token, source_of
+from attnviz.report.words.captions import numbered_token, quoted_token, source_of
 from attnviz.text.tokens import Tokens
 
 MAX_LISTED_PARTS = 8  # the most parts on a screen; a row with the sum of the others follows

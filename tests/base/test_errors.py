@@ -22,6 +22,7 @@ from attnviz.base.errors import (
     number_ranges,
     option,
     parts_of,
+    without_options,
 )
 from attnviz.report.picture.look import Look
 from tools.house import MODULES, room_of, tree_of
@@ -170,3 +171,18 @@ def test_the_nearest_name_is_proposed_and_none_that_is_far() -> None:
 )
 def test_neighbouring_numbers_are_written_as_ranges(numbers: list[int], ranges: str) -> None:
     assert number_ranges(numbers) == ranges
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Nearly even: no patch has more; {} shows which have.", "Nearly even: no patch has more."),
+        ("Showing layer 2; {} draws all. Rows are queries.", "Showing layer 2. Rows are queries."),
+        ("Use {} to open one head. Rows are queries.", "Rows are queries."),
+        ("{} has no effect: every cell is one weight.", ""),
+        ("Without a place: [CLS], [extra 1] … (5 tokens).", "Without a place: [CLS], [extra 1] … (5 tokens)."),
+        ("Rows, 5 of 7", "Rows, 5 of 7"),
+    ],
+)
+def test_what_an_audience_is_told_names_no_option(text: str, expected: str) -> None:
+    assert without_options(text.format(option("heads", "0.1"))) == expected

@@ -98,7 +98,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         is_over_image = isinstance(part.panels[0].columns.canvas, Image) and part.kind == "text"
         repeated = {*part.checks, *(said if not is_over_image else set(said) - set(part.remarks[:1]))}
         said = part.remarks
-        remarks = (source_line(part, with_text=False), *(remark for remark in said if remark not in repeated))
+        shown = (part.for_audience.get(remark, remark) for remark in said if remark not in repeated)
+        remarks = (source_line(part, with_text=False), *filter(None, shown))
         _add_picture_slide(deck, part, remarks, note=report.story[part_index].text if report.story else "")
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
@@ -144,10 +145,11 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
         lines.append(f"“{text if len(text) <= MAX_TEXT_CHARACTERS else text[:MAX_TEXT_CHARACTERS] + '…'}”")
     if origin:
         lines.append(f"Model: {origin['model']}")
-    lines += [report.caption, *report.remarks]
+    lines.append(report.caption)
+    shown = filter(None, (report.for_audience.get(remark, remark) for remark in report.remarks))
     text_box = Box(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
-    _add_text(slide, report, lines, text_box, TEXT_POINTS)
-    _add_notes(slide, lines)
+    _add_text(slide, report, [*lines, *shown], text_box, TEXT_POINTS)
+    _add_notes(slide, [*lines, *report.remarks])
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:

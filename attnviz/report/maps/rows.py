@@ -32,6 +32,7 @@ from attnviz.report.words.captions import (
     heads_phrase,
     largest_key_clause,
     model_name,
+    numbered_token,
     quoted_token,
 )
 from attnviz.text.places import find_place
@@ -42,7 +43,6 @@ MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # longest text shown whole, on a
 MIN_PREFERENCE = (
     1.5  # if the largest weight is this many times uniform attention, smaller ones than uniform get no line
 )
-LEFT_TO_RIGHT = "\u200e"
 MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
 MAX_NEARLY_EVEN = 3.0  # times an even share of the weight: the largest weight of a head that looks nearly everywhere
@@ -158,8 +158,7 @@ def image_report(
         panels = [replace(panel, inside=None) for panel in panels]
     colored_panels = with_scale_over_image(share_scales(panels, options.look))
     names = {
-        MEAN_OF_ALL if query is None else f"{quoted_token(maps.query_tokens.labels[query])} ({query})"
-        for maps, query in queries.items()
+        MEAN_OF_ALL if query is None else numbered_token(maps.query_tokens, query) for maps, query in queries.items()
     }
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
     if combination:
@@ -253,7 +252,7 @@ def onlookers_report(
         for head in sorted(heads, key=lambda head: head.maps.item)  # the heads of a text beside each other
         for image in head.maps.query_tokens.image_indices
     ]
-    names = {f"{quoted_token(maps.key_tokens.labels[key])} ({key})" for maps, key in keys.items()}
+    names = {numbered_token(maps.key_tokens, key) for maps, key in keys.items()}
     subject, kind = " or ".join(sorted(names)), panel_image(panels[0]).kind
     heads_text = heads_phrase(heads) if len(heads) > 1 else head_phrase(recording, heads[0])
     means = "Colours show" if options.medium.has_colors else "Shades show"

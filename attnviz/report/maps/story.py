@@ -18,7 +18,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Axis, Heading
 from attnviz.report.picture.report import Chapter, DrawnReport, Report
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.words.captions import count_phrase, model_name, quoted_token
+from attnviz.report.words.captions import count_phrase, model_name, numbered_token
 from attnviz.report.words.notes import notes_of
 from attnviz.text.places import find_place
 from attnviz.text.selection import Selection
@@ -95,7 +95,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
     query_index, key_index = marked_pair = _outlined_pair(address, heads[0])
     panels = tuple(replace(panel, marked=marked_pair) for panel in report.panels)
     outlined = [
-        f"{axis} {quoted_token(tokens.labels[index])} ({index})"
+        f"{axis} {numbered_token(tokens, index)}"
         for axis, tokens, index in (
             ("query", heads[0].maps.query_tokens, query_index),
             ("key", heads[0].maps.key_tokens, key_index),

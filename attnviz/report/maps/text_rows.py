@@ -1,6 +1,5 @@
 """Turns a recording into a report of what one query looks at in a text: in chosen heads, or in all of them at once."""
 
-import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -26,15 +25,14 @@ from attnviz.report.words.captions import (
     heads_phrase,
     largest_key_clause,
     model_name,
-    quoted_token,
+    numbered_token,
     texts_phrase,
 )
 from attnviz.text.named_groups import singular
 from attnviz.text.places import find_place
-from attnviz.text.tokens import Tokens, is_padding
+from attnviz.text.tokens import is_padding
 
 MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # longest text shown whole, on a page that grows and elsewhere
-LEFT_TO_RIGHT = "\u200e"
 MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 MAX_TELLING_HEADS = 4  # beside the mean of many heads
 MAX_EXCERPTS = 3  # of a long text, around the strongest keys of the mean
@@ -219,13 +217,6 @@ def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions
     row_head = replace(head, queries=slice(query, query + 1), keys=keys)
     [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), heading, heading.head)
     return panel
-
-
-def numbered_token(tokens: Tokens, index: int) -> str:
-    """Returns a token in quotes and its number; a mark keeps the number after a token that is written right to left."""
-    label = tokens.labels[index]
-    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
-    return f"{quoted_token(label)}{mark} ({index})"
 
 
 def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:

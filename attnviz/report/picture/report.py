@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.errors import without_options
 from attnviz.base.printable import printable, printable_line
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
@@ -119,8 +120,16 @@ class _Described:
     caption: str
     remarks: tuple[str, ...] = ()
     look: Look = field(default_factory=Look)
+    # what an audience is told in place of remarks that name an option, which are the author's; "" for nothing
+    for_audience: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        told = {
+            printable(self.look.format_options(remark)): printable(without_options(remark))
+            for remark in self.remarks
+            if without_options(remark) != remark
+        }
+        object.__setattr__(self, "for_audience", {**self.for_audience, **told})
         object.__setattr__(self, "title", printable_line(self.title))
         object.__setattr__(self, "caption", printable(self.look.format_options(self.caption)))
         object.__setattr__(

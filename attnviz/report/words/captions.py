@@ -1,6 +1,7 @@
 """Writes the titles, the caption and the remarks of a picture."""
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's output; a l
 MAX_NAMED_PANELS = 6  # in the title of a part; of more, only the first and the last are named
 MAX_TITLE_CHARACTERS = 200  # each medium cuts a title further to what fits
 MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, before white space is joined
+LEFT_TO_RIGHT = "\u200e"
 MAX_TOKEN_CHARACTERS = 60  # of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # the side of the queries and that of the keys
 USER = " user"  # the end of the label of a turn that a user wrote
@@ -296,7 +298,9 @@ def largest_key_clause(panels: Sequence[Panel]) -> str:
         return ""
     panel, _, column, noun, level = found
     head = f"{panel.heading.head}, " if len({panel.heading.head for panel in panels}) > 1 else ""
-    key = f"{quoted_token(panel.columns.labels[column])} ({panel.columns.edges[column]})"
+    label, is_picture = panel.columns.labels[column], isinstance(panel.columns.canvas, Image)
+    is_alone = is_picture and panel.columns.labels.count(label) == 1
+    key = quoted_token(label) + ("" if is_alone else f" ({panel.columns.edges[column]})")
     return f"; the largest {noun} is {level}, {head}{'from' if panel.columns.name == 'queries' else 'to'} {key}"
 
 
@@ -315,6 +319,18 @@ def quoted_token(label: str) -> str:
     """Returns a token in quotes; one longer than `MAX_TOKEN_CHARACTERS` is cut, and ends with an ellipsis."""
     is_long = len(label) > MAX_TOKEN_CHARACTERS
     return f"“{label[: MAX_TOKEN_CHARACTERS - 1]}…”" if is_long else f"“{label}”"
+
+
+def numbered_token(tokens: "Tokens", index: int) -> str:
+    """Returns a token in quotes and its number, which a token in a picture needs only if another has its label.
+
+    A mark keeps the number after a token that is written right to left.
+    """
+    label = tokens.labels[index]
+    if tokens.image_indices and not tokens.text and tokens.labels.count(label) == 1:
+        return quoted_token(label)
+    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
+    return f"{quoted_token(label)}{mark} ({index})"
 
 
 def masked_remark(look: str) -> str:

@@ -244,7 +244,7 @@ def test_a_reading_of_any_module_is_drawn_ablated_and_explained() -> None:
     recording = attnviz.reading(case.build(), case.make, images=[PHOTO, PHOTO])
     report = attnviz.build_report(recording, attnviz.ReportOptions())
     assert report.title == "image 1, image 2"
-    assert report.caption.startswith("What “[CLS]” (0) looks at in the images, in 2 heads of Policy;")
+    assert report.caption.startswith("What “[CLS]” looks at in the images, in 2 heads of Policy;")
     assert len(attnviz.ablate(recording.live.model, recording).rows) == 2
     assert "r0c1" in attnviz.explanation(recording, "0.1")
     objects = attnviz.reading(MODULES["DETR, objects"].build(), batch_of, images=[PHOTO])

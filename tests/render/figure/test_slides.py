@@ -15,7 +15,7 @@ from pptx import Presentation
 from pptx.util import Inches
 
 import attnviz
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.decoding import film_options
 from attnviz.cli.options import Output
 from attnviz.maps.recording import Recording
@@ -33,6 +33,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import QUERIES
 from tests.patience import PATIENCE
+from tests.report.examples import report_of
 from tests.report.image_examples import image_recording
 
 pytestmark = pytest.mark.slow
@@ -111,8 +112,16 @@ def test_accuracy_is_said_on_the_title_slide_and_in_notes_and_the_query_on_every
     for slide in heads:
         assert "Checked" not in texts(slide)
         assert "Checked: weights @ values" in slide.notes_slide.notes_text_frame.text
-        assert "Model: a ViT. Colours show what “r0c1” (2) looks at" in texts(slide)
+        assert "Model: a ViT. Colours show what “r0c1” looks at" in texts(slide)
         assert "photo.png" not in texts(slide)
+
+
+def test_a_slide_names_no_option_which_its_notes_do() -> None:
+    report = replace(report_of(image_recording()), remarks=(f"Nearly even; {option('all')} draws each.",))
+    for slide in slides(draw(report, ".pptx")):
+        assert "Nearly even" in texts(slide)
+        assert "draws each" not in texts(slide)
+        assert "Nearly even; all draws each." in slide.notes_slide.notes_text_frame.text
 
 
 def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:

@@ -363,7 +363,7 @@ def test_rollout_is_a_row_over_the_image_and_a_matrix_if_asked() -> None:
     np.testing.assert_allclose(panel.values[0], expected, rtol=1e-6)
     name = "rollout of heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2"
     assert panel.title.startswith(f"{name} · ")
-    assert f"What “r1c2” (6) looks at in the image, in the {name} of a ViT" in report.caption
+    assert f"What “r1c2” looks at in the image, in the {name} of a ViT" in report.caption
     assert report.remarks[0].startswith("Rollout: the share of each input token")
     matrix = build_whole_report(recording, replace(options, look=Look(style="heatmap")))
     assert isinstance(matrix, DrawnReport)
