@@ -266,8 +266,8 @@ def explain_heads(head: HeadView) -> Step:
         after=shape(heads=head_count, queries=query_count, features=width),
         tables=tuple(tables) if head_count > 1 else (),
         examples=(
-            f"Q_{head.number} of “{head.query}” begins with column {width}·{head.number} = {width * head.number} of Q: "
-            f"{with_decimals(float(computation.queries[head.number, head.row, 0]))}",
+            f"Head {head_name} begins at column {width}·{head.number} = {width * head.number} of Q: "
+            f"for “{head.query}”, {with_decimals(float(computation.queries[head.number, head.row, 0]))}",
         ),
     )
 
@@ -335,8 +335,8 @@ def explain_join(head: HeadView) -> Step:
         after=shape(queries=query_count, features=head_count * width),
         tables=(joined_heads,) if head_count > 1 else (),
         examples=(
-            f"C_{last} of “{head.query}” begins at column {width}·{last} = {width * last} of C: "
-            f"{with_decimals(float(computation.mixed_values[last, head.row, 0]))}",
+            f"Head {computation.layer}.{last} begins at column {width}·{last} = {width * last} of C: "
+            f"for “{head.query}”, {with_decimals(float(computation.mixed_values[last, head.row, 0]))}",
         ),
     )
 

@@ -311,6 +311,8 @@ def explain_dropout(head: HeadView) -> Step:
             examples=(f"“{head.query}” to “{head.key}”: D = P = {with_decimals(float(computation.weights[cell]))}",),
         )
     weights = computation.weights[head.number]
+    weight, dropped_weight = with_decimals(float(weights[cell[1:]])), float(dropped_weights[cell[1:]])
+    division = f"{weight} / (1 − {share:g}) = {with_decimals(dropped_weight)}"
     dropped_count = int(((dropped_weights == 0) & (weights > 0)).sum())
     return Step(
         title="Dropout",
@@ -322,6 +324,7 @@ def explain_dropout(head: HeadView) -> Step:
         after=both_shapes,
         tables=(head.cells("weights after dropout", dropped_weights, masked=not head.visible.all(), low=0.0),),
         examples=(
+            f"“{head.query}” to “{head.key}”: {division if dropped_weight else f'{weight} is dropped'}",
             f"{dropped_count} of {int((weights > 0).sum())} weights were dropped; the others are "
             f"{1 / (1 - share):.4g} times as large. Rows now sum to 1 only on average.",
         ),

@@ -257,7 +257,10 @@ def test_dropout_shows_which_weights_were_kept_and_doubled() -> None:
     [dropout] = explain(numbers, step="dropout").steps
     kept = numbers.dropped_weights[0] > 0
     assert np.allclose(numbers.dropped_weights[0][kept], 2 * numbers.weights[0][kept])
-    assert dropout.examples[0].startswith(
+    weight = f"{numbers.weights[0, 6].max():.4f}"
+    assert weight in dropout.examples[0]
+    assert ("/ (1 − 0.5) = " in dropout.examples[0]) == kept[6, numbers.weights[0, 6].argmax()]
+    assert dropout.examples[1].startswith(
         f"{(~kept).sum()} of 49 weights were dropped; the others are 2 times as large"
     )
 
