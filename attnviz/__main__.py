@@ -41,6 +41,7 @@ def _prepare_process() -> None:
     Ends the process with exit code 1 if the working folder no longer exists.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's arrays are small: more threads would slow it down
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "critical")  # its log names packages that would be faster
     os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
     for name in ("COLUMNS", "LINES"):  # libraries read any digits there, however many
         if name in os.environ and not _is_small_number(os.environ[name]):

@@ -5,15 +5,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnviz.__main__ import show_bug
 from attnviz.cli.commands import main
 from attnviz.cli.output import say_warning
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from tests.api.examples import word_tokenizer
+from tests.capture.small_architectures import build
 from tests.patience import PATIENCE
 from tests.today import todays
 
@@ -32,6 +36,14 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
         text=True,
         check=False,
     )
+
+
+def test_the_log_of_a_models_library_is_not_shown(tmp_path: Path) -> None:
+    model: Any = build("qwen3_next", "narrow", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    model.save_pretrained(tmp_path / "model")
+    word_tokenizer().save_pretrained(tmp_path / "model")
+    result = run("attnviz ablate 'life is short life' --model ./model", tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

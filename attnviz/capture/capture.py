@@ -460,9 +460,8 @@ class Capture:
             return paths | set(unobserved_modules(self.modules.modules, self.attending | paths))
 
         if self.options.attention == IMPLICIT:
-            return silent_layers(
-                self.modules, {site.module for site in self.head_counts}, lambda: self.unread_recurrences
-            )
+            recurrent = {site.module for site in self.head_counts}
+            return silent_layers(self.modules, recurrent, lambda: self.unread_recurrences, self.attending)
         return silent_layers(self.modules, self.attending, explained)
 
 

@@ -14,6 +14,7 @@ from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
+from attnviz.capture.hooks.recurrences import calls_recurrences
 from attnviz.capture.hooks.torch_functions import UNUSED, OtherResult
 from attnviz.capture.key_remarks import remarks_on_keys
 from attnviz.capture.labels import GivenLabels
@@ -189,6 +190,11 @@ class RecordingBuilder:
             raise AttnvizError(
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
                 f"choose {or_list(sorted(self.parts))} attention"
+            )
+        if calls_recurrences(self.modules.modules):
+            raise AttnvizError(
+                f"no attention with a softmax in the forward pass of {self._name}; "
+                f"{option('attention', IMPLICIT)} gives what its linear layers sum"
             )
         observation = (
             f": {self.other_results[0].module or 'it'} computes {self.other_results[0].description}"

@@ -12,7 +12,7 @@ from attnviz.capture.flow.sites import ModuleIndex, is_within, prefixes
 KINDS_OF_PARTS = {
     r"GatedDeltaNet": "gated delta net",
     r"DeltaNet": "delta net",
-    r"(Kimi|KimiLinear|BailingHybrid)DeltaAttention": "Kimi delta attention",
+    r"(Kimi|KimiLinear|BailingHybrid)DeltaAttention|Glm5NextTextLinearAttention": "Kimi delta attention",
     r"Mamba2(Mixer|Layer)?|Zamba2MambaMixer|BambaMixer|GraniteMoeHybridMambaLayer": "Mamba 2",
     r"Mamba(Mixer)?": "Mamba",
     r"RecurrentGemmaRecurrentBlock": "gated linear recurrence",
@@ -26,7 +26,10 @@ KINDS_OF_WORDS = {"conv": "convolution", "moe": "mixture of experts", "mlp": "fe
 
 
 def silent_layers(
-    modules: ModuleIndex, attending: Collection[str], explained: Callable[[], Collection[str]]
+    modules: ModuleIndex,
+    attending: Collection[str],
+    explained: Callable[[], Collection[str]],
+    softmaxes: Collection[str] = (),
 ) -> dict[int, str]:
     """Returns what each layer without attention computes, such as ``linear attention``, by the layer's number.
 
@@ -34,6 +37,7 @@ def silent_layers(
         modules: the modules of the model.
         attending: the paths of all modules that attended.
         explained: returns the paths of modules whose result is described elsewhere; their layers are left out.
+        softmaxes: the paths of modules whose attention has a softmax, where ``attending`` have another one.
     """
     lists: dict[str, set[str]] = {}  # the attending blocks of each list of blocks
     for path in attending:
@@ -57,7 +61,11 @@ def silent_layers(
         words = _words_of_blocks(modules.modules, stack, blocks, attending_blocks)
         for block_path in silent_blocks:
             is_explained = any(is_within(path, block_path) for path in explained_paths)
-            content = _content_of(modules.modules, block_path, attending_blocks, words.get(block_path, ""))
+            word = words.get(block_path, "")
+            if any(is_within(path, block_path) for path in softmaxes):
+                content = word or "attention"
+            else:
+                content = _content_of(modules.modules, block_path, attending_blocks, word)
             if content and not is_explained:
                 layers[int(block_path.rpartition(".")[2])] = content
     return layers

@@ -277,6 +277,27 @@ def test_step_of_a_cache_is_refused(kind: str) -> None:
         model(input_ids=ids[:, :1], use_cache=True, **cache)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "silent"), [("jamba", "attention"), ("bamba", "attention"), ("kimi_linear", "full attention")]
+)
+def test_layers_with_a_softmax_are_called_attention(kind: str, silent: str) -> None:
+    model = small_model(kind)
+    with torch.no_grad(), attnviz.record(model, attention="implicit") as recording:
+        model(**inputs())
+    assert recording.silent_layers == {1: silent}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_model_of_linear_layers_alone_is_refused_with_the_option_that_reads_them() -> None:
+    model = small_model("mamba")
+    message = (
+        "no attention with a softmax in the forward pass of MambaModel; attention='implicit' gives what its linear"
+    )
+    with pytest.raises(AttnvizError, match=message), torch.no_grad(), attnviz.record(model):
+        model(**inputs())
+
+
 def test_model_without_linear_layers_is_refused() -> None:
     module = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
     with (

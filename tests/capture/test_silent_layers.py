@@ -45,6 +45,7 @@ KINDS = {
     "granitemoehybrid": {0: "Mamba 2"},
     "nemotron_h": {0: "Mamba 2", 1: "mixture of experts", 3: "feed-forward network"},
     "recurrent_gemma": {0: "gated linear recurrence"},
+    "glm5_next_text": {0: "Kimi delta attention"},
     "minimax": {1: "lightning attention"},
     "lfm2_moe": {0: "convolution"},
 }

@@ -37,6 +37,16 @@ def recurrence_patches(model: nn.Module, modules: Mapping[str, nn.Module]) -> Pa
 
     A hook also tells the observers which tokens are padding.
     """
+    padding = GlobalHook(lambda: model.register_forward_pre_hook(_note_padding, with_kwargs=True))
+    return Patches((padding, *_patches(modules)))
+
+
+def calls_recurrences(modules: Mapping[str, nn.Module]) -> bool:
+    """True if there is a function or layer of the table that modules can call."""
+    return any(True for _ in _patches(modules))
+
+
+def _patches(modules: Mapping[str, nn.Module]) -> Iterator[Patch]:
     owners: dict[int, Any] = {}
     for module in modules.values():
         owners[id(module)] = module  # layers may hold their functions as attributes
@@ -44,8 +54,8 @@ def recurrence_patches(model: nn.Module, modules: Mapping[str, nn.Module]) -> Pa
             if issubclass(parent, nn.Module) and not parent.__module__.startswith("torch."):
                 file = sys.modules.get(parent.__module__)
                 owners |= {id(owner): owner for owner in (parent, file) if owner is not None}
-    padding = GlobalHook(lambda: model.register_forward_pre_hook(_note_padding, with_kwargs=True))
-    return Patches((padding, *(patch for owner in owners.values() for patch in _patches_of(owner))))
+    for owner in owners.values():
+        yield from _patches_of(owner)
 
 
 def _note_padding(model: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:

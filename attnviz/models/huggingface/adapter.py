@@ -211,8 +211,8 @@ def _replace_rows(weight: "torch.Tensor", rows: "torch.Tensor", path: str, name:
     numbers = settings.get("trainable_token_indices")
     if isinstance(numbers, dict):
         numbers = next((each for ending, each in numbers.items() if path.endswith(ending)), None)
-    are_rows = isinstance(numbers, list) and all(type(each) is int and 0 <= each < len(weight) for each in numbers)
-    if not are_rows or len(numbers) != len(rows):
+    numbers = numbers if isinstance(numbers, list) else []
+    if len(numbers) != len(rows) or not all(type(each) is int and 0 <= each < len(weight) for each in numbers):
         raise AttnvizError(f"{name!r} has no trainable_token_indices of its {len(rows)} rows of {path!r}; {IN_PYTHON}")
     values = weight.detach().clone()
     values[torch.tensor(numbers, dtype=torch.long)] = rows.to(values)
