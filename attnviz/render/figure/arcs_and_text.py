@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import ByteArray
 from attnviz.render.figure.answer import answer_content
-from attnviz.render.figure.page import Box, Content, Page, Strokes, TextLine, Word, arrange_tokens
+from attnviz.render.figure.page import TOKEN_SIZES, Box, Content, Page, Strokes, TextLine, Word, arrange_tokens
 from attnviz.render.figure.picture import PageSize
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.report.picture.overlays import HUES, mixed_hues, overlaid_strengths
@@ -22,6 +22,7 @@ FITTED_ARC_SHARE = 0.55  # share of ARC_WIDTH that arcs keep on a page of a give
 EXTRA_ARC_SHARE = 2.0  # largest share of ARC_WIDTH that is added if such a page has space
 MAX_TOKEN_WIDTH = 1.6  # inches
 MIN_TITLE_SHARE = 0.75  # smallest font size of a head's title, relative to that of tokens
+TEXT_SIZES = (56.0, 48.0, 40.0, 34.0, *TOKEN_SIZES)  # of a text alone, which fills a slide if it is short
 WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between tokens and around them, in font sizes
 LEGEND_LINES, MIN_LEGEND_STRENGTH = 4, 0.05  # number of lines in the legend, and the least strength of one
 MIN_STRENGTH = 0.01  # share of the scale; fainter lines would be invisible
@@ -51,7 +52,7 @@ def arrange_text(picture: DrawnReport, ruler: Ruler) -> Page:
         return arrange_tokens(picture, _overlaid_text, ruler, legend=())
     if picture.charts:
         return arrange_tokens(picture, partial(answer_content, _text_content), ruler, legend=())
-    return arrange_tokens(picture, _text_content, ruler)
+    return arrange_tokens(picture, _text_content, ruler, token_sizes=TEXT_SIZES)
 
 
 def _arcs_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
@@ -205,15 +206,21 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_h
 def _text_content(picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight."""
     row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
-    title_points = points * PANEL_TITLE_SIZE
+    usual_points = TOKEN_SIZES[0] * area.scale
+    title_points = min(points, usual_points) * PANEL_TITLE_SIZE
     words: list[Word] = []
     lines = []
     y = -SOURCE_GAP_ROWS * row_height
     for panel in picture.panels:
         for text in ruler.wrap(panel.title, title_points, area.width):
             lines.append(TextLine(0, y, text, title_points))
-            y -= points * LINE_HEIGHT / POINTS_PER_INCH
-        paragraph = list(_paragraph(panel, y - row_height / 2, points, area.width, row_height, ruler))
+            y -= title_points / PANEL_TITLE_SIZE * LINE_HEIGHT / POINTS_PER_INCH
+        first_y = y - row_height / 2
+        paragraph = list(_paragraph(panel, first_y, points, area.width, row_height, ruler))
+        if points > usual_points and paragraph[-1].y != first_y:  # a text that fits one line stays on it
+            line = list(_paragraph(panel, first_y, points, math.inf, row_height, ruler))
+            length = line[-1].box.x + line[-1].box.width if line[-1].box else math.inf
+            paragraph = line if length * usual_points / points <= area.width else paragraph
         words += paragraph
         y = paragraph[-1].y - row_height * PARAGRAPH_STEP
     right = max(word.box.x + word.box.width for word in words if word.box)

@@ -175,8 +175,10 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     foot_text = " ".join(shown_remarks)
     *_, foot_height = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     foot_height = foot_height + MARGIN / 4 if foot_text else 0.0
-    size = (width, height - TITLE_BAND - foot_height)
-    box = map(Inches, (0, TITLE_BAND, *size))
+    is_text = part.kind == "text" and not isinstance(part.panels[0].columns.canvas, Image)  # which begins at its title
+    side = MARGIN if is_text else 0.0
+    size = (width - 2 * side, height - TITLE_BAND - foot_height)
+    box = map(Inches, (side, TITLE_BAND, *size))
     picture: Any = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
 
     # The vector stands behind the picture, for programs that draw it.

@@ -97,6 +97,19 @@ def test_the_bar_of_a_low_text_lies_below_it(words_of_text: int, flat: bool) -> 
     assert (bar.y1 * drawn.get_figheight() < lowest) == flat
 
 
+@pytest.mark.parametrize(
+    ("tokens", "lines"), [("i t r a i n s i t r a i n s s o", 1), ("one of " * 30, 5)], ids=["letters", "words"]
+)
+def test_a_text_fills_a_slide_in_letters_as_large_as_fit_and_stays_on_one_line_if_it_can(
+    tokens: str, lines: int
+) -> None:
+    recording = recorded(1, tokens.split(), tokens.split())
+    page = arrange_text(picture_of(report_of(recording, style="text", size="16:9")), RULER)
+    boxes = [word.box for word in page.content.words if word.box]
+    assert len({round(box.y, 3) for box in boxes}) == lines
+    assert max(box.x + box.width for box in boxes) - min(box.x for box in boxes) > 0.75 * page.width
+
+
 def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
     recording = recorded(1, ["it", "was", "it"], ["a", "b"])
     assert "“it” (2)" in report_of(recording, style="text").panels[0].title
