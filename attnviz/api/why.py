@@ -1,26 +1,58 @@
-"""Explains why a model that the caller has loaded predicts a token: ``why(model, inputs)``."""
+"""Explains why a model that the caller has loaded predicts a token, after one text or many: ``why(model, inputs)``."""
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
 
 from attnviz.api.reading import Reading
 from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import track
+from attnviz.effects.behaviour import Behaviour
 from attnviz.effects.why import Why
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.reader import Reader
 
+Name = int | str | None  # of a token
+MAX_REMARKS = 2  # on single prompts
+
+
+@overload
+def why(
+    model: "nn.Module",
+    inputs: list[Any],
+    token: Name | Sequence[Name] = None,
+    versus: Name | Sequence[Name] = None,
+    position: int | None = None,
+    *,
+    controls: int | None = None,
+) -> Behaviour: ...
+@overload
 def why(
     model: "nn.Module",
     inputs: Any,
-    token: int | str | None = None,
-    versus: int | str | None = None,
+    token: Name = None,
+    versus: Name = None,
     position: int | None = None,
     *,
     checks: bool = True,
     controls: int | None = None,
-) -> Why:
-    """Explains a prediction: what its logit is the sum of, and what it loses without what carries most of it.
+) -> Why: ...
+def why(
+    model: "nn.Module",
+    inputs: Any,
+    token: Any = None,
+    versus: Any = None,
+    position: int | None = None,
+    *,
+    checks: bool = True,
+    controls: int | None = None,
+) -> Why | Behaviour:
+    """Explains a prediction, or those after many texts: what logits are sums of, and what leading parts carry.
 
     The logit is exactly the sum of what each head moves from each token, and of what MLPs, embedding and biases add,
     with patterns and the scales of norms frozen at their values in this run. What a part adds directly is no cause, so
@@ -28,20 +60,29 @@ def why(
     many other heads and other tokens. The model runs twice, with checks once more for each token that is hidden, and
     without sets of heads in batches; it is the same before and after.
 
+    A list of texts asks for a behaviour: the heads that add most on average over one half of the texts are removed on
+    the other half, together and each alone, beside random sets. The model reads each text once, those of the second
+    half twice, and these again in batches without sets of heads.
+
     Args:
         model: any torch module whose output has logits of tokens.
         inputs: the arguments of the model, for one text: a tensor, a tuple, a mapping of names, or an
-            ``attnviz.reading`` of this model.
-        token: the token to explain: its id, or of a reading its label; ``None`` for the most probable one.
+            ``attnviz.reading`` of this model. A list of four or more of them is a behaviour.
+        token: the token to explain: its id, or of a reading its label; ``None`` for the most probable one. Of several
+            texts one for all, or a list.
         versus: another token, whose logit is subtracted: what speaks for the one and against the other.
         position: the index of the token after which the prediction stands; ``None`` for the last one, or if the
             model generated tokens, the one before the last of these.
-        checks: false to leave the checks out.
-        controls: how many random sets of heads, and how many other tokens, checks are compared with; ``None`` for 4.
+        checks: false to leave the checks out, of one text.
+        controls: how many random sets of heads, and how many other tokens, checks are compared with; ``None`` for 4,
+            and for 20 if there are several texts.
+
+    Returns:
+        ``Why`` of one text, ``Behaviour`` of a list.
 
     Raises:
-        AttnvizError: if there are several texts, no such token or position, or no logits, or if the logit is not a sum
-            of what heads and other parts add.
+        AttnvizError: if there are several texts in one input, fewer than four in a list, no such token or position, or
+            no logits, or if the logit is not a sum of what heads and other parts add.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
 
@@ -54,7 +95,13 @@ def why(
         ('9', '1.0', 3)
         >>> abs(why.residue) < 1e-4
         True
+        >>> texts = [torch.tensor([[256, first, first + 1, 9, first]]) for first in range(30, 36)]
+        >>> behaviour = attnviz.why(load_model(), texts)
+        >>> [part.name for part in behaviour.leading_heads], behaviour.removals[0].check.lost > 1
+        (['1.0', '1.1'], True)
     """
+    if isinstance(inputs, list):
+        return _behaviour(model, inputs, token, versus, position, controls)
     if isinstance(inputs, Reading):
         if inputs.live.model is not model:
             raise AttnvizError("the reading is of another model; give the model that attnviz.reading ran")
@@ -68,3 +115,91 @@ def why(
     return Prediction(
         model, args, kwargs, token=token, versus=versus, position=-1 if position is None else position
     ).explain(checks, controls)
+
+
+def _behaviour(
+    model: "nn.Module", inputs: list[Any], token: Any, versus: Any, position: int | None, controls: int | None
+) -> Behaviour:
+    """Returns the behaviour over a list of inputs, or of readings of this model."""
+    from attnviz.capture.model_calls import arguments_of
+    from attnviz.effects.prediction import Prediction
+    from attnviz.effects.prompt_runs import explain_prompts
+
+    tokens, others = _for_each(token, "token", len(inputs)), _for_each(versus, "versus", len(inputs))
+    places = [f"text {number}" for number in range(len(inputs))]
+    readings = [each for each in inputs if isinstance(each, Reading)]
+    if not readings:
+        last, predictions = -1 if position is None else position, []
+        for each, token_id, versus_id in zip(inputs, tokens, others, strict=True):
+            if isinstance(token_id, str) or isinstance(versus_id, str):
+                raise AttnvizError("a label of a token needs a tokenizer; give its id, or an attnviz.reading")
+            args, kwargs = arguments_of(each)
+            predictions.append(Prediction(model, args, kwargs, token=token_id, versus=versus_id, position=last))
+        return explain_prompts(predictions, places, places, controls)
+    first = readings[0]
+    if len(readings) < len(inputs):
+        raise AttnvizError(
+            f"{len(inputs) - len(readings)} of {len(inputs)} inputs are no readings; give attnviz.reading of each"
+        )
+    if any(each.live.model is not model for each in readings):
+        raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
+    kinds = {(each.model_settings, each.example.use) for each in readings}
+    if len(kinds) > 1:
+        raise AttnvizError("the readings differ in medium, attention or generate; explain each kind by itself")
+    with first.live.unchanged():
+        reader = first.live.reader(first.model_settings, first.example.predicting_use)
+        examples = [each.example for each in readings]
+        return behaviour_of_examples(reader, examples, tokens, others, places, controls, position)
+
+
+def behaviour_of_examples(
+    reader: "Reader",
+    examples: "Sequence[Example]",
+    tokens: Sequence[Name],
+    versus: Sequence[Name],
+    places: Sequence[str],
+    controls: int | None = None,
+    position: int | None = None,
+) -> Behaviour:
+    """Returns the behaviour over the examples of a reader, named by its model.
+
+    Args:
+        reader: the reader, opened for the use that predicts from the first example.
+        examples: the prompts.
+        tokens: the answer of each.
+        versus: the token that each answer is compared with.
+        places: where each prompt stands, for refusals.
+        controls: the number of random sets; ``None`` for the default.
+        position: the index of the token after which each prediction stands; ``None`` for the last one.
+
+    Raises:
+        AttnvizError: what `attnviz.why` refuses, with the place of the prompt.
+    """
+    predictions, titles, said = [], [], Counter[str]()
+    with reader.running():
+        rows = list(zip(examples, tokens, versus, places, strict=True))
+        for example, token, other, place in track(rows, "reading prompts"):
+            try:
+                prediction, title, remarks = reader.prediction(example, token, other, position)
+            except AttnvizError as error:
+                raise error.at(place) from error
+            predictions.append(prediction)
+            titles.append(title)
+            said.update(remarks)
+        from attnviz.effects.prompt_runs import explain_prompts
+
+        behaviour = explain_prompts(predictions, titles, places, controls)
+    of_all = [line for line, count in said.items() if count >= len(examples)]
+    of_some = [line for line in said if line not in of_all]
+    if len(of_some) > MAX_REMARKS:
+        of_some[MAX_REMARKS:] = [f"{len(of_some) - MAX_REMARKS} more such remarks are on other prompts."]
+    return replace(behaviour, model=reader.name, remarks=(*of_all, *of_some, *behaviour.remarks))
+
+
+def _for_each(names: Any, argument: str, count: int) -> list[Name]:
+    """Returns a name of a token for each text, if one is given for all or a sequence for each."""
+    if names is None or isinstance(names, (str, int)):
+        return [names] * count
+    if len(names) != count:
+        raise AttnvizError(f"{argument} has {len(names)} entries for {count} texts; give one for all, or one for each")
+    return list(names)

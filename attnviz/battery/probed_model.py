@@ -3,7 +3,6 @@
 A retrieval head attends to the token of a needle that the model writes next (Wu et al. 2024).
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.model_calls import logits_of_last
 from attnviz.capture.options import CaptureOptions
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import FRAME_TEXT
@@ -29,7 +29,6 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
 BATCH_TEXTS = 16
-LOGITS_TO_KEEP = "logits_to_keep"  # an argument of a forward pass: for how many of the last tokens it predicts
 MIN_WORDS = 512  # a vocabulary with fewer ordinary tokens is not that of a language
 LENGTHS, DEPTHS = (64, 128, 256, 512), 5  # tokens of a haystack, and depths of the needle in it
 QUESTION_TOKENS = 4  # first tokens of a random needle, which are repeated as the question
@@ -115,8 +114,8 @@ class ProbedModel:
         stop = predicts_after is None
         block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), stop=stop, receive=receive_whole_text))
         inputs, output = self.inputs_of(torch.from_numpy(np.stack(ids)).to(self.device)), None
-        if predicts_after is not None and LOGITS_TO_KEEP in inspect.signature(self.module.forward).parameters:
-            inputs[LOGITS_TO_KEEP] = len(ids[0]) - predicts_after
+        if predicts_after is not None:
+            inputs |= logits_of_last(self.module, len(ids[0]) - predicts_after)
         with block, torch.inference_mode():
             output = self.module(**inputs)
         block.capture.finish()

@@ -1,5 +1,6 @@
 """Calls a model with inputs in any form, and keeps it in evaluation mode meanwhile."""
 
+import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,6 +70,12 @@ def run_model(model: nn.Module, inputs: Any) -> Any:
     """Calls the model with inputs in any form that `arguments_of` takes, and returns its output."""
     args, keywords = arguments_of(inputs)
     return model(*args, **keywords)
+
+
+def logits_of_last(model: nn.Module, count: int) -> dict[str, Any]:
+    """Returns the argument with which the model predicts after its last tokens alone; empty if it takes none."""
+    name = "logits_to_keep"
+    return {name: count} if name in inspect.signature(model.forward).parameters else {}
 
 
 @contextmanager

@@ -465,10 +465,11 @@ def why(
     token: declared.Token = None,
     versus: declared.Versus = None,
     controls: declared.Controls = None,
+    batch: declared.Batch = None,
     all: All = False,
 ) -> None:
-    """Explain what a prediction rests on, or with --by each sentence, and check it by removal."""
-    from attnviz.cli.runs import effects_of_units, explained, read_input
+    """Explain what a prediction rests on, those of a --batch, or with --by each sentence, and check it by removal."""
+    from attnviz.cli.runs import effects_of_units, explained, explained_prompts, read_input
 
     refuse_output(output, "why")
     if kind_of(output) != "page":
@@ -477,6 +478,17 @@ def why(
     settings = settings if is_own_choice else replace(settings, model="trained")
     options = fit_options(ReportOptions(all=all, look=look), output)
     choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
+    if batch is not None:
+        unread_names = [name for name in ("by", "layers", "heads", "queries") if name in TYPED.get()]
+        if unread_names:
+            reason = "explains the last token of each prompt through all heads"
+            raise AttnvizError(f"{option('batch')} {reason}; leave {option(unread_names[0])} out")
+        behaviour = explained_prompts(batch, input, settings, token, versus, controls)
+        from attnviz.report.behaviour import behaviour_report
+
+        own_remarks = () if is_own_choice else (choice,)
+        deliver(behaviour_report(replace(behaviour, remarks=(*own_remarks, *behaviour.remarks)), options), output)
+        return
     subject = read_input(input, settings, grouping)
     remarks = () if is_own_choice or not subject.is_run else (choice,)
     unread = ("layers", "heads") if grouping.by is None else ("token", "versus", "controls", "queries", "all")

@@ -18,6 +18,7 @@ from attnviz.text.selection import Grouping, Selection, resolve_span
 if TYPE_CHECKING:
     from attnviz.cli.prompts import BatchPrompt
     from attnviz.corpus.survey import Survey
+    from attnviz.effects.behaviour import Behaviour
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.unit_effects import UnitEffects
     from attnviz.effects.why import Why
@@ -435,6 +436,42 @@ def explained(
         position = resolve_span(selection.queries, len(reader.read(example).tokens), "queries").stop - 1
     why = reader.why(example, token, versus, position, controls=controls)
     return why, reader.record(example, Selection()) if records else None
+
+
+def explained_prompts(
+    batch: Path, input: Input, settings: "ModelSettings", token: str | None, versus: str | None, controls: int | None
+) -> "Behaviour":
+    """Returns what the predictions after the prompts of a file rest on; an answer of the options is that of all."""
+    from attnviz.cli.prompts import ANSWER_COLUMNS
+    from attnviz.models.reading.example import Example
+    from attnviz.models.sources import open_reader, refuse_untrained
+
+    prompts = read_batch(batch, input, ANSWER_COLUMNS)
+    for name, value in zip(ANSWER_COLUMNS, (token, versus), strict=True):
+        place = next((prompt.place for prompt in prompts if value is not None and getattr(prompt, name)), None)
+        if place is not None:
+            raise AttnvizError(
+                f"{option(name, value)} is for all prompts, and {place} has its own; give one of the two"
+            )
+    unique: dict[tuple[str | None, ...], BatchPrompt] = {}  # in both halves of the prompts, one would test itself
+    for prompt in prompts:
+        unique.setdefault((prompt.text, prompt.token, prompt.versus), prompt)
+    repeated, prompts = len(prompts) - len(unique), list(unique.values())
+    if repeated:
+        remark(f"{repeated} prompt{' is' if repeated == 1 else 's are'} repeated and left out")
+    refuse_untrained(settings.model)
+    examples = [Example.of(prompt.text, settings) for prompt in prompts]
+    reader = open_reader(settings, examples[0].predicting_use)
+    from attnviz.api.why import behaviour_of_examples
+
+    return behaviour_of_examples(
+        reader,
+        examples,
+        [prompt.token or token for prompt in prompts],
+        [prompt.versus or versus for prompt in prompts],
+        [prompt.place for prompt in prompts],
+        controls,
+    )
 
 
 def effects_of_units(

@@ -97,14 +97,8 @@ class HeadFinder(SiteFinder):
         self.module_calls.keeps_results = False  # which only a run that resumes needs
 
     def at_position(self, logits: Tensor) -> Tensor:
-        """Returns the logits at the token, ``(vocabulary,)``; some models give those of their last token alone."""
-        rows = logits.reshape(-1, logits.shape[-1])
-        if len(rows) not in (1, self.tokens):
-            raise AttnvizError(
-                f"the output has logits of {len(rows)} tokens for an input of {self.tokens}; use a model that predicts "
-                "after each token"
-            )
-        return rows[self.position if len(rows) > 1 else 0]
+        """Returns the logits at the token, ``(vocabulary,)``."""
+        return logits_at(logits, self.position, self.tokens)
 
     def _keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
         """Stores also where the weights of an attention call multiply its values."""
@@ -133,6 +127,17 @@ class HeadFinder(SiteFinder):
             )
             self.heads.append(heads)
         heads.keys.append(self.site_observer.key)
+
+
+def logits_at(logits: Tensor, position: int, tokens: int) -> Tensor:
+    """Returns the logits at one of the tokens, ``(vocabulary,)``; some models give those of their last one alone."""
+    rows = logits.reshape(-1, logits.shape[-1])
+    if len(rows) not in (1, tokens):
+        raise AttnvizError(
+            f"the output has logits of {len(rows)} tokens for an input of {tokens}; use a model that predicts after "
+            "each token"
+        )
+    return rows[position if len(rows) > 1 else 0]
 
 
 def observed_run(

@@ -7,7 +7,7 @@ token that predicts, each beside as many heads or another token, drawn at random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ from attnviz.effects.head_sites import (
     restore_afterwards,
 )
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
-from attnviz.effects.logit_parts import LogitPart
+from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.measures import logits_in
-from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, observed_run
+from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, count_tokens, logits_at, observed_run
 from attnviz.effects.route_search import find_routes
 from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun, replaced
 from attnviz.effects.why import Candidate, Check, Source, Why
@@ -44,6 +44,15 @@ from attnviz.text.tokens import Tokens
 CANDIDATES = 5  # next tokens that are listed
 CONTROLS = 4  # of each check: the answer stays fast, but four can only say that p is 0.2
 LEAST_OF_PATCH = 0.25  # a patch, or a frame, is hidden with the largest if it adds this share of what that one adds
+
+
+class Attributed(NamedTuple):
+    """A prediction whose logit is split into parts."""
+
+    finder: HeadFinder  # which observed the first run
+    logits: Tensor  # ``(vocabulary,)``, at the token after which the prediction stands
+    frozen_run: FrozenRun  # which holds all gradients
+    target: LogitParts
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +80,23 @@ class Prediction:
     position: int = -1
     part: str | None = None
 
+    def attribute(self) -> "Attributed":
+        """Runs the model twice, and returns the runs with the parts of the logit; the caller restores the model."""
+        finder, output = observed_run(self.model, self.args, self.kwargs, self.position, self.part)
+        logits = observed_logits(self.model, output, finder)
+        del output  # of all tokens, before the next run has its own
+        if not logits.isfinite().any():
+            raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
+        token = int(logits.argmax()) if self.token is None else self.token
+        if token == self.versus:
+            raise AttnvizError(f"{self.label(token)!r} is compared with itself; give another token to compare with")
+        frozen_run = FrozenRun.of(finder, self.args, self.kwargs)
+        target = logit_parts(frozen_run, logits, token, self.versus)
+        versus_label = "" if self.versus is None else self.label(self.versus)
+        return Attributed(
+            finder, logits, frozen_run, replace(target, label=self.label(token), versus_label=versus_label)
+        )
+
     def explain(self, checks: bool = True, controls: int | None = None) -> Why:
         """Returns the sum that the logit is, and with ``checks`` what is lost without its leading parts.
 
@@ -78,28 +104,14 @@ class Prediction:
         leading one and ``controls`` others, by default `CONTROLS`. Its state is the same before and after.
         """
         with restore_afterwards(self.model):
-            finder, output = observed_run(self.model, self.args, self.kwargs, self.position, self.part)
-            observed = observed_logits(self.model, output, finder)
-            del output  # of all tokens, before the next run has its own
-            logits = observed.double()
-            if not logits.isfinite().any():
-                raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
+            finder, observed, frozen_run, target = self.attribute()
             tokens, context = self.tokens, self.context_tokens
             if tokens is None:
                 tokens = Tokens.numbered(finder.tokens)
                 cross_keys = [place.keys for place in finder.attention if place.site.kind == "cross"]
                 context = Tokens.numbered(cross_keys[0]) if cross_keys else None
-            token = int(logits.argmax()) if self.token is None else self.token
-            if token == self.versus:
-                raise AttnvizError(f"{self.label(token)!r} is compared with itself; give another token to compare with")
-            frozen_run = FrozenRun.of(finder, self.args, self.kwargs)
-            target = replace(
-                logit_parts(frozen_run, observed, token, self.versus),
-                label=self.label(token),
-                versus_label="" if self.versus is None else self.label(self.versus),
-                key_labels=tokens.labels,
-                context_labels=() if context is None else context.labels,
-            )
+            target = replace(target, key_labels=tokens.labels, context_labels=() if context is None else context.labels)
+            logits = observed.double()
             probabilities = logits.softmax(-1)
             top = probabilities.topk(min(CANDIDATES, len(probabilities)))
             why = Why(
@@ -108,7 +120,7 @@ class Prediction:
                     Candidate(index, self.label(index), float(probabilities[index]), float(logits[index]))
                     for index in top.indices.tolist()
                 ),
-                probability=float(probabilities[token]),
+                probability=float(probabilities[target.token]),
                 target=target,
                 context_tokens=context,
                 model=type(self.model).__name__,
@@ -129,18 +141,23 @@ class Prediction:
         log_probabilities = logits.double().log_softmax(-1)
         return float(log_probabilities[token] - (0 if self.versus is None else log_probabilities[self.versus]))
 
+    def measured_in(self, output: Any, target: LogitParts) -> float:
+        """Returns the same of an output of the model, after the token at which the target is explained."""
+        logits = logits_in(output)
+        assert logits is not None
+        row = logits_at(logits, target.position, count_tokens(self.args, self.kwargs))
+        return self.measured(row, target.token)
+
 
 def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: Why, controls: int) -> Why:
     """Returns the answer with its checks; a remark says what could not be checked, and why."""
     remarks: list[str] = []
     checks: list[Check] = []
-    token, source = why.target.token, next(iter(why.leading_sources), None)
-    intact = prediction.measured(observed, token)
+    source = next(iter(why.leading_sources), None)
+    intact = prediction.measured(observed, why.target.token)
 
     def lost(output: Any) -> float:
-        logits = logits_in(output)
-        assert logits is not None
-        return intact - prediction.measured(finder.at_position(logits), token)
+        return intact - prediction.measured_in(output, why.target)
 
     if why.leading_heads:
         try:
@@ -158,7 +175,7 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
                 by="zero",
                 resumes=None if finder.tokens <= MAX_RUN_TOKENS // 2 else False,  # of long texts one at a time
             )
-            names = {_name_of(part, clean): part.name for part in why.target.heads}
+            names = {removed_name(part, clean): part.name for part in why.target.heads}
             leading = {part.name for part in why.leading_heads}
             heads = tuple(sorted(name for name, label in names.items() if label in leading))
             sets = [heads, *random_sets(heads, names, controls)]
@@ -210,7 +227,7 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
     return replace(why, checks=tuple(checks), remarks=(*why.remarks, *remarks))
 
 
-def _name_of(part: LogitPart, clean: CleanRun) -> HeadName:
+def removed_name(part: LogitPart, clean: CleanRun) -> HeadName:
     """Returns the name by which a head of the sum is removed."""
     kind = "cross" if part.is_cross else "self"
     same = [head for head in clean.heads if (head.layer, head.head, head.kind) == (part.layer, part.head, kind)]

@@ -176,7 +176,7 @@ class Why:
     @cached_property
     def leading_heads(self) -> tuple[LogitPart, ...]:
         """The few heads that carry most of what heads add, the largest first; empty if none adds anything."""
-        return _leading(sorted(self.target.heads, key=lambda part: -part.adds))
+        return leading(sorted(self.target.heads, key=lambda part: -part.adds))
 
     @cached_property
     def leading_sources(self) -> tuple[Source, ...]:
@@ -189,7 +189,7 @@ class Why:
         ]
         candidates.sort(key=lambda candidate: -candidate[0])
         sources = [self.source(index, is_context) for _, index, is_context in candidates[:MAX_LEADING]]
-        return _leading(sources)
+        return leading(sources)
 
     def source(self, index: int, is_context: bool = False) -> Source:
         """Returns a token as a source, with the heads through which it adds."""
@@ -251,7 +251,7 @@ def _term(part: LogitPart, index: int) -> float:
 Item = TypeVar("Item", LogitPart, Source)
 
 
-def _leading(items: list[Item]) -> tuple[Item, ...]:
+def leading(items: list[Item]) -> tuple[Item, ...]:
     """Returns the first of the sorted items, as long as each adds at least `LEAST_SHARE` of what the first one adds."""
     least = max(LEAST_SHARE * items[0].adds, 0.0) if items else 0.0
     return tuple(item for item in items[:MAX_LEADING] if item.adds > 0 and item.adds >= least)

@@ -160,7 +160,7 @@ def _check_sentence(why: Why, check: Check) -> str:
         measured = f"the lead of {target} over {quoted_token(why.target.versus_label)}"
     measured = measured if check is why.checks[0] else "it"
     verb = "falls" if check.lost >= 0 else "rises"
-    sentence = f"{_removed(why, check)}, {measured} {verb} by {_nats(abs(check.lost))} nats{change}"
+    sentence = f"{_removed(why, check)}, {measured} {verb} by {nats(abs(check.lost))} nats{change}"
     if len(check.controls):
         others, losses, draws = _controls(check)
         return f"{sentence}; with {others} by {losses}{f' ({draws})' if draws else ''}."
@@ -173,7 +173,7 @@ def _controls(check: Check) -> tuple[str, str, str]:
     """Returns what was removed for comparison, the range of its losses, and the draws unless these were all sets."""
     count, size = len(check.controls), len(check.names)
     noun, removed = ("token", "hidden") if check.kind == "source" else ("head", "removed")
-    low, high = _nats(check.controls.min()), _nats(check.controls.max())
+    low, high = nats(check.controls.min()), nats(check.controls.max())
     losses = low if low == high else f"{low} to {high}"
     if not check.is_exhaustive:
         others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
@@ -204,11 +204,11 @@ def _doubts(why: Why) -> list[str]:
 def _doubt(why: Why, check: Check) -> str:
     """Returns the sentence that a contribution and its check disagree, or that other parts matter as much."""
     is_one, is_source = len(check.names) == 1, check.kind == "source"
-    names = quoted_token(check.names[0]) if is_source else _listed_heads(check.names)
+    names = quoted_token(check.names[0]) if is_source else listed_heads(check.names)
     names += f" and {len(check.names) - 1} more" if is_source and not is_one else ""
     action = f"{'hiding' if is_source else 'removing'} {'it' if is_one else 'them'}"
     if check.loses_nothing:
-        change = f"gains {_nats(-check.lost)}" if check.lost <= -LEAST_LOSS else f"loses nothing ({_nats(check.lost)}"
+        change = f"gains {nats(-check.lost)}" if check.lost <= -LEAST_LOSS else f"loses nothing ({nats(check.lost)}"
         change += " nats" if check.lost <= -LEAST_LOSS else " nats)"
         return f"Contributions and checks disagree: {names} {'adds' if is_one else 'add'} most, but {action} {change}."
     largest = int(check.controls.argmax())
@@ -221,11 +221,12 @@ def _doubt(why: Why, check: Check) -> str:
     drawn = "" if check.is_exhaustive else ", drawn at random,"
     return (
         f"The prediction rests on more than {names}: {'it adds' if is_one else 'they add'} most, and {action} loses "
-        f"{_nats(check.lost)} nats, but {other}{drawn} loses {_nats(check.controls[largest])}."
+        f"{nats(check.lost)} nats, but {other}{drawn} loses {nats(check.controls[largest])}."
     )
 
 
-def _nats(loss: float) -> str:
+def nats(loss: float) -> str:
+    """Returns a loss with two decimals."""
     return f"{round(loss, 2) + 0.0:.2f}"  # no negative zero
 
 
@@ -235,14 +236,14 @@ def _removed(why: Why, check: Check) -> str:
         is_self = check.source == why.position and not check.is_context
         place = "itself" if is_self else "the predicting token"
         return f"With {quoted_token(check.names[0])} ({check.source}){more} hidden from {place}"
-    return f"Without {_listed_heads(check.names)}"
+    return f"Without {listed_heads(check.names)}"
 
 
 def _heads(parts: Sequence[LogitPart]) -> str:
-    return _listed_heads([part.name for part in parts])
+    return listed_heads([part.name for part in parts])
 
 
-def _listed_heads(names: Sequence[str]) -> str:
+def listed_heads(names: Sequence[str]) -> str:
     """Returns ``head 1.0``, or ``heads 1.0, 1.1 and 2.3``."""
     *first, last = names
     return f"heads {', '.join(first)} and {last}" if first else f"head {last}"
@@ -250,17 +251,24 @@ def _listed_heads(names: Sequence[str]) -> str:
 
 def why_remarks(why: Why) -> tuple[str, ...]:
     """Returns remarks on what is frozen and what is not counted, on rounding, and on the draws of the controls."""
-    target, frozen = why.target, why.target.frozen
-    norms = f" and the scale of {frozen[0]}" if frozen else ""
-    more = f" and of {len(frozen) - 1} norm{'s' if len(frozen) > 2 else ''} before it" if len(frozen) > 1 else ""
+    target = why.target
     is_rounded = abs(why.residue) > EXACT_SUM
     return (
-        f"What a part adds directly, with patterns{norms}{more} as they are on this text (Elhage et al. 2021). What it "
-        "does through later parts is no part of the sum, but of the losses.",
+        frozen_remark(target.frozen, "this text"),
         *(["The model computes in lower precision, so the sum is not exact."] if is_rounded else []),
         *(["The logit is the one before the model's soft cap."] if target.capped else []),
         *silence_remarks(target.silent_layers, (part.layer for part in target.heads if part.layer is not None)),
         *why.remarks,
+    )
+
+
+def frozen_remark(frozen: Sequence[str], text: str) -> str:
+    """Returns the remark on what is frozen, the norm before the unembedding first."""
+    norms = f" and the scale of {frozen[0]}" if frozen else ""
+    more = f" and of {len(frozen) - 1} norm{'s' if len(frozen) > 2 else ''} before it" if len(frozen) > 1 else ""
+    return (
+        f"What a part adds directly, with patterns{norms}{more} as they are on {text} (Elhage et al. 2021). What it "
+        "does through later parts is no part of the sum, but of the losses."
     )
 
 
@@ -317,8 +325,8 @@ def _loss_chart(why: Why) -> Summary:
     for check in why.checks:
         more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
         hidden = f"{quoted_token(check.names[0])}{more} hidden"
-        name = hidden if check.kind == "source" else f"without {_listed_heads(check.names)}"
-        rows.append((name, _nats(check.lost), check.lost / largest, "", ()))
+        name = hidden if check.kind == "source" else f"without {listed_heads(check.names)}"
+        rows.append((name, nats(check.lost), check.lost / largest, "", ()))
         if len(check.controls):
             others, losses, draws = _controls(check)
             rows.append((others, losses, None, draws, tuple((check.controls / largest).tolist())))

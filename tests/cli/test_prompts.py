@@ -2,11 +2,13 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
 from attnviz.cli.prompts import ANSWER_COLUMNS, BatchPrompt, read_prompts
 from tests.streams import Streams
 
@@ -115,3 +117,43 @@ def test_an_ablation_measures_each_prompt_of_a_table_by_its_own_tokens(tmp_path:
     assert "--replace-by corrupt is the column 'corrupt' of a table" in shell.refused(
         *command, "a b a", "--replace-by", "corrupt"
     )
+
+
+PROMPTS = "text,token,versus\n" + "".join(f"{a} {b} {c} {a},{b},{c}\n" for a, b, c in ("abc", "kxy", "tqv", "mnp"))
+WRONG = {
+    "why --batch p.csv --by words": "--batch explains the last token of each prompt through all heads; leave --by out",
+    "why --batch p.csv --token b": "--token b is for all prompts, and 'p.csv', line 2 has its own; give one of the two",
+    "why --batch p.csv 'a b a'": "TEXT and --batch both give the input; use one of them",
+    "why --batch p.txt": "3 prompts are too few for a behaviour, since heads are chosen on one half and tested on the",
+    "why --batch p.txt --token zebra": "'p.txt', line 1: no token 'zebra' in the text",
+}
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text(PROMPTS + PROMPTS.splitlines()[1], encoding="utf-8")
+    (tmp_path / "p.txt").write_text("a b a\nc d c\ne f e\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_line_with_a_batch_is_refused_in_one_line(
+    in_folder: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(line)) == 1
+    said = capsys.readouterr().err
+    assert WRONG[line] in said
+    assert len(said.splitlines()) == 1
+
+
+def test_why_over_a_batch_counts_a_repeated_prompt_once(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", "--batch", "p.csv", "--json", "--controls", "1"]) == 0
+    captured = capsys.readouterr()
+    content = json.loads(captured.out)
+    assert "1 prompt is repeated and left out" in captured.err
+    assert [prompt["label"] for prompt in content["prompts"]] == ["b", "x", "q", "n"]
+    assert [prompt["versus_label"] for prompt in content["prompts"]] == ["c", "y", "v", "p"]
+    assert set(content["leading_heads"]) == {"1.0", "1.1"}
+    assert main(["why", "--batch", "p.csv", "-o", "b.csv"]) == 0
+    assert (in_folder / "b.csv").read_text(encoding="utf-8").startswith("part,kind,module,adds_where_chosen,adds,")

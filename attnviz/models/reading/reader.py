@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.base.arrays import BoolArray, IntArray
+    from attnviz.effects.prediction import Prediction
     from attnviz.effects.why import Why
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
@@ -271,42 +272,44 @@ class Reader(ABC):
         from attnviz.text.selection import Selection
 
         self.refuse_absent(Selection())  # an absent model, before torch is imported
+        with self.running():
+            prediction, title, remarks = self.prediction(example, token, versus, position)
+            result = prediction.explain(checks, controls)
+        return replace(result, model=self.name, title=title, remarks=(*remarks, *result.remarks))
+
+    def prediction(
+        self, example: "Example", token: int | str | None, versus: int | str | None, position: int | None = None
+    ) -> "tuple[Prediction, str, tuple[str, ...]]":
+        """Returns a prediction to explain, as `why` takes it, with the title and the remarks of its example."""
         import numpy as np
 
         from attnviz.effects.prediction import Prediction
 
-        with self.running():
-            prepared_input = self.read(example)
-            tokens, count = prepared_input.tokens, len(prepared_input.tokens)
-            ids, remarks = list[int | None](), list[str]()
-            for name in (token, versus):
-                found = self.find_token(name, tokens) if isinstance(name, str) else None
-                ids.append(found.id if found is not None else name if isinstance(name, int) else None)
-                remarks += filter(None, [found.remark if found is not None else ""])
-            if position is None:
-                position = count - 1
-                if prepared_input.generated_ids or self.settings.generate or self.use == "sounds":
-                    ordinary = np.flatnonzero(~tokens.special)  # the model may have written an end
-                    position = max(int(ordinary[-1]) - 1, 0) if len(ordinary) else position
-            prediction = Prediction(
-                model=self.module,
-                args=(),
-                kwargs=prepared_input.inputs,
-                tokens=tokens,
-                label=lambda token_id: self.label_of(token_id, tokens),
-                context_tokens=prepared_input.context,
-                token=ids[0],
-                versus=ids[1],
-                position=position,
-                part=self.ablated_module,
-            )
-            result = prediction.explain(checks, controls)
-        return replace(
-            result,
-            model=self.name,
-            title=prepared_input.title,
-            remarks=(*remarks, *prepared_input.remarks, *result.remarks),
+        prepared_input = self.read(example)
+        tokens, count = prepared_input.tokens, len(prepared_input.tokens)
+        ids, remarks = list[int | None](), list[str]()
+        for name in (token, versus):
+            found = self.find_token(name, tokens) if isinstance(name, str) else None
+            ids.append(found.id if found is not None else name if isinstance(name, int) else None)
+            remarks += filter(None, [found.remark if found is not None else ""])
+        if position is None:
+            position = count - 1
+            if prepared_input.generated_ids or self.settings.generate or self.use == "sounds":
+                ordinary = np.flatnonzero(~tokens.special)  # the model may have written an end
+                position = max(int(ordinary[-1]) - 1, 0) if len(ordinary) else position
+        prediction = Prediction(
+            model=self.module,
+            args=(),
+            kwargs=prepared_input.inputs,
+            tokens=tokens,
+            label=lambda token_id: self.label_of(token_id, tokens),
+            context_tokens=prepared_input.context,
+            token=ids[0],
+            versus=ids[1],
+            position=position,
+            part=self.ablated_module,
         )
+        return prediction, prepared_input.title, (*remarks, *prepared_input.remarks)
 
     def answered(self, example: "Example") -> "Example":
         """Returns the example with the ids that the model generates after it, so that every run reads these."""

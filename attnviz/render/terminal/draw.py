@@ -76,6 +76,10 @@ def report_lines(report: Report) -> list[Line]:
     look = report.look
     in_characters = to_ascii if look.ascii else str
     lines = [[Span(fit(in_characters(report.title), look.width).rstrip(), style="bold")], []]
+    answer = report.answer.splitlines() if isinstance(report, DrawnReport | HeadList) else []
+    for sentence in answer:
+        lines += [[Span(line)] for line in wrap(in_characters(sentence), look.width)]
+    lines += [[]] * bool(answer)
     match report:
         case HeadList(summary=summary) | ExactNumbers(summary=summary):
             lines += table_lines(summary, look)
@@ -94,9 +98,6 @@ def report_lines(report: Report) -> list[Line]:
                 )
                 heading = panel.heading.with_words(in_characters)
                 panels.append(replace(panel, heading=heading, rows=rows, columns=columns))
-            for sentence in report.answer.splitlines():
-                lines += [[Span(line)] for line in wrap(in_characters(sentence), look.width)]
-            lines += [[]] * bool(report.answer)
             match report.kind:
                 case "text":
                     lines += shaded_texts(panels, look)
@@ -117,7 +118,7 @@ def report_lines(report: Report) -> list[Line]:
                 lines += [*(legend(quantity, scale, look) for quantity, scale in scales), []]
             lines += table_lines(report.summary, look)
             lines += _route_lines(report.routes, look)
-    is_said = isinstance(report, DrawnReport) and report.caption == " ".join(report.answer.splitlines())
+    is_said = report.caption == " ".join(answer)
     lines += [[Span(line)] for line in ([] if is_said else wrap(in_characters(report.caption), look.width))]
     return lines + [
         [Span(line, style="dim")] for remark in report.remarks for line in wrap(in_characters(remark), look.width)

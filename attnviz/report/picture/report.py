@@ -224,6 +224,7 @@ class HeadList(_Described):
 
     results: "HeadFrame | Results"  # all numbers, unrounded
     summary: Summary  # the numbers to show, formatted
+    answer: str = ""  # the sentences that a terminal shows first, each on lines of its own; "" without one
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,156 @@
+"""Explains a behaviour: runs a model on many prompts, chooses heads on one half, and removes them on the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import comb
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import track
+from attnviz.capture.model_calls import logits_of_last
+from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, Removal
+from attnviz.effects.controls import random_sets
+from attnviz.effects.head_sites import clean_run, restore_afterwards
+from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.effects.observed_heads import count_tokens
+from attnviz.effects.prediction import Prediction, removed_name
+from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun
+from attnviz.metrics.head_frame import HeadSet
+from attnviz.text.head_name import HeadName
+
+CONTROLS = 20  # the fewest random sets with which p can be below 0.05
+LEAST_PROMPTS = 4  # two in each half, so that each mean has an interval
+
+
+@dataclass(eq=False)
+class _HeldOutRuns:
+    """The losses on the held-out prompts: of the leading heads together, of each alone, and of their controls."""
+
+    leading: tuple[LogitPart, ...]
+    heads: tuple[LogitPart, ...]  # of the model
+    controls: int
+    labels: dict[HeadName, str] = field(default_factory=dict)  # of the heads
+    tested: list[tuple[HeadSet, list[HeadSet]]] = field(default_factory=list)  # with the controls of each
+    losses: list[dict[HeadSet, float]] = field(default_factory=list)  # of each prompt
+    resumes: bool | None = None  # as of a `TextRun`; it is checked on the first prompt
+
+    def run(self, prediction: Prediction, target: LogitParts) -> None:
+        """Runs the model on one prompt without each set; the first prompt decides which sets these are."""
+        kwargs = dict(prediction.kwargs)
+        if target.position == count_tokens(prediction.args, kwargs) - 1:
+            kwargs |= logits_of_last(prediction.model, 1)  # a large vocabulary takes more time than all layers
+        clean = clean_run(prediction.model, prediction.args, kwargs, module=prediction.part)
+        intact = prediction.measured_in(clean.output, target)
+        text_run = TextRun(
+            prediction.model,
+            prediction.args,
+            kwargs,
+            clean,
+            measure=lambda measured: intact - prediction.measured_in(measured.output, target),
+            positions=slice(None),
+            by="zero",
+            resumes=self.resumes,
+        )
+        if len(clean.sites[0].matrix) > MAX_RUN_TOKENS // 2:
+            text_run.resumes = False  # of long texts one set at a time
+        if not self.tested:
+            self.labels = {removed_name(part, clean): part.name for part in self.heads}
+            leading = [removed_name(part, clean) for part in self.leading]
+            others = [name for name in self.labels if name not in leading]
+            tested: list[HeadSet] = [tuple(sorted(leading)), *((head,) for head in leading if len(leading) > 1)]
+            self.tested = [(heads, random_sets(heads, others, self.controls)) for heads in tested]
+        sets = list(dict.fromkeys(each for heads, drawn in self.tested for each in (heads, *drawn)))
+        self.losses.append(dict(zip(sets, text_run.values(sets), strict=True)))
+        self.resumes = text_run.resumes
+
+    def removals(self) -> tuple[Removal, ...]:
+        """Returns what is lost without the leading heads together, then without each alone."""
+        count_of_others = len(self.heads) - len(self.leading)
+        removals = []
+        for heads, drawn in self.tested:
+            lost, *controls = (np.array([losses[each] for losses in self.losses]) for each in (heads, *drawn))
+            names = {self.labels[head] for head in heads}
+            removals.append(
+                Removal(
+                    tuple(part.name for part in self.leading if part.name in names),
+                    lost,
+                    np.array(controls).reshape(len(drawn), len(lost)),
+                    tuple("+".join(self.labels[head] for head in each) for each in drawn),
+                    is_exhaustive=len(drawn) == comb(count_of_others, len(heads)),
+                )
+            )
+        return tuple(removals)
+
+
+def explain_prompts(
+    predictions: Sequence[Prediction], titles: Sequence[str], places: Sequence[str], controls: int | None = None
+) -> Behaviour:
+    """Returns what the predictions after many prompts rest on, of one model.
+
+    The model reads each prompt once, and each of the held-out half again: once with all heads, and in batches without
+    the leading heads together, without each alone, and without ``controls`` sets of as many other heads for each of
+    these. Its state is the same before and after.
+
+    Args:
+        predictions: a prediction for each prompt.
+        titles: the prompts.
+        places: where each prompt stands, for refusals.
+        controls: the number of random sets; ``None`` for `CONTROLS`.
+
+    Raises:
+        AttnvizError: if there are fewer than `LEAST_PROMPTS` prompts, if only some have a token to compare with, or if
+            the logit of one is not a sum of what heads and other parts add.
+    """
+    if len(predictions) < LEAST_PROMPTS:
+        raise AttnvizError(
+            f"{len(predictions)} prompts are too few for a behaviour, since heads are chosen on one half and tested on "
+            f"the other; give at least {LEAST_PROMPTS}, or explain each alone"
+        )
+    for place, prediction in zip(places, predictions, strict=True):
+        if (prediction.versus is None) != (predictions[0].versus is None):
+            has, lacks = (places[0], place) if prediction.versus is None else (place, places[0])
+            raise AttnvizError(f"{has} has a token to compare with, and {lacks} has none; give it to all or to none")
+    model = predictions[0].model
+    prompts: list[AnsweredPrompt] = []
+    targets: list[LogitParts] = []
+    with restore_afterwards(model):
+        for place, title, prediction in track(
+            list(zip(places, titles, predictions, strict=True)), "adding up what heads add"
+        ):
+            try:
+                attributed = prediction.attribute()
+            except AttnvizError as error:
+                raise error.at(place) from error
+            logits, target = attributed.logits, attributed.target
+            del attributed  # which holds the values and gradients of all layers
+            prompts.append(
+                AnsweredPrompt(
+                    title=title,
+                    label=target.label,
+                    versus_label=target.versus_label,
+                    logit=target.logit,
+                    residue=target.difference,
+                    lead=prediction.measured(logits, target.token),
+                    is_first=int(logits.argmax()) == target.token,
+                )
+            )
+            targets.append(replace(target, parts=tuple(replace(part, keys=None) for part in target.parts)))
+        behaviour = Behaviour.of(
+            prompts,
+            [target.parts for target in targets],
+            model=targets[0].model,
+            frozen=targets[0].frozen,
+            capped=targets[0].capped,
+            silent_layers=targets[0].silent_layers,
+        )
+        if not behaviour.leading_heads:
+            return behaviour
+        heads = tuple(part for part in behaviour.parts if part.kind == "head")
+        held_out = _HeldOutRuns(behaviour.leading_heads, heads, CONTROLS if controls is None else controls)
+        try:
+            for index in track(behaviour.held_out.tolist(), "removing heads"):
+                held_out.run(predictions[index], targets[index])
+        except AttnvizError as error:
+            return replace(behaviour, remarks=(f"Not checked without heads: {error}.",))
+        return replace(behaviour, removals=held_out.removals())

@@ -1,0 +1,272 @@
+"""Builds the report of a behaviour: sentences first, then a table of parts, or a map of layers by heads.
+
+Heads were chosen on one half of the prompts, and all numbers are of the other. If removing them costs no more than
+removing others, the first sentence says so.
+"""
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import option, with_capital
+from attnviz.effects.behaviour import Behaviour, Removal
+from attnviz.effects.controls import LEVEL
+from attnviz.effects.why import LEAST_LOSS
+from attnviz.maps.recording import silence_remarks
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure, margin_of_mean
+from attnviz.report.heads.lists import Column, bar_lengths, layers_by_heads, listed, number_texts
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import LOGIT, Quantity
+from attnviz.report.picture.report import DrawnReport, HeadList, Summary
+from attnviz.report.picture.scales import share_scales
+from attnviz.report.why import KIND_WORDS, frozen_remark, listed_heads, nats
+from attnviz.report.words.captions import source_of
+from attnviz.text.head_name import HeadName
+
+MAX_LISTED_HEADS = 8  # on a screen, beside the leading ones
+ADDS, LEADS = "adds", "leads"  # the measures of the picture
+COUNT = Quantity("share of the prompts", ".2f")
+
+
+def behaviour_report(behaviour: Behaviour, options: ReportOptions) -> DrawnReport | HeadList:
+    """Builds the report of a behaviour: sentences with a table, or maps of layers by heads for pictures and a page."""
+    refuse_style(options.look, "a table of heads")
+    sentences, remarks = behaviour_sentences(behaviour), _remarks(behaviour)
+    title = options.look.title or f"{len(behaviour.prompts)} prompts, {behaviour.model}"
+    if options.medium.lists_heads:
+        return HeadList(
+            title=title,
+            caption=" ".join(sentences),
+            answer="\n".join(sentences),
+            remarks=remarks,
+            results=behaviour,
+            summary=_part_list(behaviour, options),
+            look=options.look,
+        )
+    frame = _frame(behaviour)
+    quantities = {ADDS: LOGIT, LEADS: COUNT}
+    panels = [
+        layers_by_heads(frame.rows, frame.column(name).tolist(), name, quantity)
+        for name, quantity in quantities.items()
+    ]
+    return DrawnReport(
+        kind="atlas",
+        title=title,
+        caption=" ".join(sentences),
+        remarks=remarks,
+        panels=share_scales(panels, options.look),
+        results=frame,
+        look=options.look,
+        about=source_of(behaviour.model, ""),
+    )
+
+
+def behaviour_sentences(behaviour: Behaviour) -> tuple[str, ...]:
+    """Returns how often the model behaves so, which heads were chosen, and what is lost without them.
+
+    The first sentence says if the losses do not tell the chosen heads from others.
+    """
+    prompts, count = behaviour.prompts, len(behaviour.held_out)
+    successes, firsts = sum(prompt.succeeds for prompt in prompts), sum(prompt.is_first for prompt in prompts)
+    logits = np.array([prompt.logit for prompt in prompts])
+    mean = f"{logits.mean():.2f} ±{margin_of_mean(logits):.2f}"
+    predicts = f"{behaviour.model} predicts the answer in {firsts} of {len(prompts)} prompts; its logit is {mean}"
+    if behaviour.is_contrast:
+        predicts = (
+            f"{behaviour.model} prefers the answer to the other token in {successes} of {len(prompts)} prompts, and "
+            f"predicts it in {firsts}; their logits differ by {mean}"
+        )
+    sums = sorted(_kind_sums(behaviour).items(), key=lambda item: -abs(item[1].mean()))
+    adding = ", ".join(f"{KIND_WORDS.get(kind, 'not attributed')} {amounts.mean():+.2f}" for kind, amounts in sums)
+    total = f"{logits[behaviour.held_out].mean():.2f}"
+    residue = max(prompt.residue for prompt in prompts)
+    heads = behaviour.leading_heads
+    if not heads:
+        chosen = f"No head adds to it on average over the {len(behaviour.chosen_on)} prompts on which heads are chosen."
+    else:
+        column = {part.name: index for index, part in enumerate(behaviour.parts)}
+        there = [f"{behaviour.parts[column[part.name]].adds:+.2f}" for part in heads]
+        verb = "adds" if len(heads) == 1 else "add"
+        chosen = (
+            f"{with_capital(listed_heads([part.name for part in heads]))} {verb} most on {len(behaviour.chosen_on)} "
+            f"prompts ({', '.join(f'{part.adds:+.2f}' for part in heads)}); on the other {count}, of which all that "
+            f"follows is said, {', '.join(there)} of {total}."
+        )
+    return (
+        *_doubts(behaviour),
+        f"{predicts} (mean, 95 % interval).",
+        chosen,
+        f"These {total} are the sum of {adding}; each prompt's sum closes within {residue:.0e}.",
+        *_removal_sentences(behaviour),
+    )
+
+
+def _doubts(behaviour: Behaviour) -> list[str]:
+    """Returns a sentence if the loss without the leading heads together is not beyond that of other sets."""
+    if not behaviour.removals:
+        return []
+    together = behaviour.removals[0]
+    check, heads = together.check, listed_heads(together.heads)
+    them, verb = ("them together", "add") if len(together.heads) > 1 else ("it", "adds")
+    controls, least_p = len(check.controls), 1 / (1 + len(check.controls))
+    lost = f"{nats(check.lost)} ±{together.margin:.2f} nats"
+    if check.loses_nothing:
+        change = f"loses nothing ({lost})" if check.lost > -LEAST_LOSS else f"gains {nats(-check.lost)} nats"
+        return [f"Contributions and removals disagree: {heads} {verb} most, but removing {them} {change}."]
+    if least_p > LEVEL:
+        advice = "the model has no others" if together.is_exhaustive else f"use {option('controls', 20)} or more"
+        return [
+            f"Too few controls to tell whether {heads} {'carry' if len(together.heads) > 1 else 'carries'} this: p is "
+            f"{least_p:.2g} at least; {advice}."
+        ]
+    if check.exceeds_control:
+        return []
+    as_large = int((check.controls >= check.lost).sum())
+    return [
+        f"Other heads matter as much as {heads}: removing {them} loses {lost}, and {as_large} of {controls} "
+        f"{'other' if together.is_exhaustive else 'random'} sets lose at least that (p = {check.p:.2g})."
+    ]
+
+
+def _removal_sentences(behaviour: Behaviour) -> list[str]:
+    """Returns what is lost without the leading heads together, and without each of several alone."""
+    if not behaviour.removals:
+        return []
+    together, *alone = behaviour.removals
+    lead = "the lead of the answer" if behaviour.is_contrast else "the log-probability of the answer"
+    verb = "falls" if together.check.lost >= 0 else "rises"
+    removed = listed_heads(together.heads) + (" together" if alone else "")
+    sentence = f"Without {removed}, {lead} {verb} by {nats(abs(together.check.lost))} ±{together.margin:.2f} nats"
+    controls = together.check.controls
+    if len(controls):
+        others = f"; without {_sets_phrase(len(together.heads), len(controls))}"
+        drawn = "all that there are" if together.is_exhaustive else "drawn from the same or the nearest layers"
+        highest = f", by {nats(controls.max())} at most" if len(controls) > 1 else ""
+        sentence += f"{others}, {drawn}, by {nats(controls.mean())}{highest} (p = {together.check.p:.2g})"
+    sentences = [f"{sentence}."]
+    if alone:
+        losses = ", ".join(
+            f"{removal.name} {nats(removal.check.lost)} ±{removal.margin:.2f} (p = {removal.check.p:.2g})"
+            for removal in alone
+        )
+        beyond = [removal.name for removal in alone if removal.check.exceeds_control and removal.check.p <= LEVEL]
+        verdict = f"only {' and '.join(beyond)} more than single heads at random" if beyond else ""
+        if len(beyond) == len(alone):
+            verdict = "each more than single heads at random"
+        elif not beyond:
+            verdict = "none more than single heads at random"
+        sentences.append(f"Without each alone it loses {losses}: {verdict}.")
+    return sentences
+
+
+def _sets_phrase(size: int, count: int) -> str:
+    """Returns ``each of 20 other heads`` or ``each of 20 sets of 2 other heads``."""
+    noun = "other head" if size == 1 else "set"
+    sets = f"one {noun}" if count == 1 else f"each of {count} {noun}s"
+    return sets if size == 1 else f"{sets} of {size} other heads"
+
+
+def _kind_sums(behaviour: Behaviour) -> dict[str, Float64Array]:
+    """Returns what all parts of a kind add in each held-out prompt, ``(prompts,)`` each."""
+    sums: dict[str, Float64Array] = {}
+    for index, part in enumerate(behaviour.parts):
+        sums[part.kind] = sums.get(part.kind, 0.0) + behaviour.adds[behaviour.held_out, index]
+    return sums
+
+
+def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
+    """Returns a list with a row per head, the largest mean in size first, then a row for each other kind of part."""
+    held_out, count = behaviour.adds[behaviour.held_out], len(behaviour.held_out)
+    leading = {part.name for part in behaviour.leading_heads}
+    heads = [index for index, part in enumerate(behaviour.parts) if part.kind == "head"]
+    heads.sort(key=lambda index: -abs(behaviour.parts[index].adds))
+    shown = [
+        index
+        for place, index in enumerate(heads)
+        if options.all or place < MAX_LISTED_HEADS or behaviour.parts[index].name in leading
+    ]
+    rest = [index for index in heads if index not in shown]
+    rows: list[tuple[str, Float64Array, str, Removal | None]] = []
+    for index in shown:
+        part = behaviour.parts[index]
+        times = f"{behaviour.times_leading[index]}/{count}"
+        removal = behaviour.removal_of(part)
+        rows.append((part.name, held_out[:, index], times, removal))
+    if rest:
+        rows.append((f"{len(rest)} more", held_out[:, rest].sum(axis=1), "", None))
+    kinds = {kind: amounts for kind, amounts in _kind_sums(behaviour).items() if kind != "head"}
+    rows += [(KIND_WORDS.get(kind, "other").removeprefix("the "), amounts, "", None) for kind, amounts in kinds.items()]
+    rows.append(("difference" if behaviour.is_contrast else "logit", held_out.sum(axis=1), "", None))
+    if behaviour.removals and len(behaviour.removals[0].heads) > 1:
+        together = [index for index in heads if behaviour.parts[index].name in leading]
+        rows.append(("together", held_out[:, together].sum(axis=1), "", behaviour.removals[0]))
+
+    means = [float(amounts.mean()) for _, amounts, _, _ in rows]
+    bars: list[float | None] = [*bar_lengths(means[: len(shown)]), *[None] * (len(rows) - len(shown))]
+    removals = [removal for _, _, _, removal in rows]
+    columns = [
+        Column("part", [name for name, _, _, _ in rows], align="<"),
+        Column("adds", [f"{mean:+.2f}" for mean in means], bars),
+        Column("±95%", [f"{margin_of_mean(amounts):.2f}" for _, amounts, _, _ in rows]),
+        Column("leads", [times for _, _, times, _ in rows]),
+    ]
+    if behaviour.removals:
+        largest = [np.nan if each is None else each.check.controls.max(initial=-np.inf) for each in removals]
+        columns += [
+            Column("loses", ["" if each is None else f"{each.check.lost:+.2f}" for each in removals]),
+            Column("±95%", ["" if each is None else f"{each.margin:.2f}" for each in removals]),
+            Column("others", number_texts(largest, ".2f")),
+            Column("p", ["" if each is None else f"{each.check.p:.2g}" for each in removals]),
+        ]
+    return listed(*columns)
+
+
+def _frame(behaviour: Behaviour) -> HeadFrame:
+    """Returns the table of heads behind a picture: what each adds, and in how many prompts it is among the leading."""
+    heads = [index for index, part in enumerate(behaviour.parts) if part.kind == "head"]
+    rows = []
+    for index in heads:
+        part = behaviour.parts[index]
+        assert part.layer is not None
+        assert part.head is not None
+        name = HeadName(part.layer, part.head, part.name.rpartition(" ")[0])
+        rows.append(HeadRow((name,), "cross" if part.is_cross else "self", part.module, item=None))
+    shares = behaviour.times_leading[heads] / len(behaviour.held_out)
+    means = np.array([behaviour.parts[index].adds for index in heads])
+    margins = np.stack([behaviour.margins[heads], np.full(len(heads), np.nan)], axis=1)
+    measures = (
+        Measure(ADDS, ADDS, "", "what the head adds directly to the logit of the answer, on average"),
+        Measure(LEADS, LEADS, "", "share of the prompts in which the head is among those that add most"),
+    )
+    values = np.stack([means, shares], axis=1)
+    count = len(behaviour.held_out)
+    return HeadFrame(rows=tuple(rows), measures=measures, values=values, margins=margins, texts=count)
+
+
+def _remarks(behaviour: Behaviour) -> tuple[str, ...]:
+    """Returns remarks on what the columns mean, on what is frozen, and on the runs."""
+    sets = {removal.name for removal in behaviour.removals} | {
+        name for removal in behaviour.removals for name in removal.drawn
+    }
+    runs = f"The model read {len(behaviour.prompts)} prompts"
+    if sets:
+        count = len(behaviour.held_out)
+        runs += f", and {count} of them again with all heads and without each of {len(sets)} sets of heads"
+    meaning = (
+        "Adds: mean over the prompts on which heads were not chosen; leads: in how many of them a head is among the "
+        "few that add most; ±: half of the 95 % interval of the mean."
+    )
+    if behaviour.removals:
+        meaning += " Loses: nats, if heads write zero; others: the largest mean loss without one of the other sets."
+    return (
+        meaning,
+        frozen_remark(behaviour.frozen, "each prompt"),
+        *(["The logit is the one before the model's soft cap."] if behaviour.capped else []),
+        *silence_remarks(
+            behaviour.silent_layers,
+            (part.layer for part in behaviour.parts if part.kind == "head" and part.layer is not None),
+        ),
+        *behaviour.remarks,
+        f"{runs}.",
+    )

@@ -1,0 +1,116 @@
+"""A behaviour over many prompts: what single answers and removals give is what it averages, on the held-out half."""
+
+import re
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.behaviour import Behaviour, halves
+from attnviz.metrics.measure import margin_of_mean
+from attnviz.models.trained import load_model
+
+START = 256
+NAMES = np.random.default_rng(7).permutation(200)[:40].reshape(8, 5).tolist()
+REPEATED = [torch.tensor([[START, *names, names[0]]]) for names in NAMES]  # “A B … A”, and the answer is B
+ANSWERS = [names[1] for names in NAMES]
+OTHERS = [names[3] for names in NAMES]
+
+
+def lead(output: Any, answer: int, other: int) -> float:
+    logits: Tensor = output.logits if hasattr(output, "logits") else output
+    log_probabilities = logits[0, -1].double().log_softmax(-1)
+    return float(log_probabilities[answer] - log_probabilities[other])
+
+
+@pytest.fixture(scope="module")
+def behaviour() -> Behaviour:
+    return attnviz.why(load_model(), REPEATED, token=ANSWERS, versus=OTHERS)
+
+
+def test_planted_repeats_name_the_induction_heads(behaviour: Behaviour) -> None:
+    assert {part.name for part in behaviour.leading_heads} == {"1.0", "1.1"}
+    assert all(prompt.succeeds and prompt.is_first for prompt in behaviour.prompts)
+    assert behaviour.removals[0].check.lost > 1
+    renamed = [torch.where(ids == START, ids, (ids + 31) % 200) for ids in REPEATED]
+    again = attnviz.why(load_model(), renamed, controls=0)
+    assert {part.name for part in again.leading_heads} == {"1.0", "1.1"}
+    assert [int(prompt.label) for prompt in again.prompts] == [(answer + 31) % 200 for answer in ANSWERS]
+
+
+def test_without_a_repeat_these_heads_carry_nothing() -> None:
+    plain = [torch.tensor([[START, *names]]) for names in NAMES]
+    found = attnviz.why(load_model(), plain, token=ANSWERS, versus=OTHERS)
+    assert sum(prompt.succeeds for prompt in found.prompts) < len(plain)
+    assert not found.removals or not found.removals[0].check.exceeds_control
+
+
+def test_parts_are_means_of_the_answers_to_single_prompts(behaviour: Behaviour) -> None:
+    for index, (ids, answer, other) in enumerate(zip(REPEATED, ANSWERS, OTHERS, strict=True)):
+        single = attnviz.why(load_model(), ids, token=answer, versus=other, checks=False)
+        assert [part.name for part in single.target.parts] == [part.name for part in behaviour.parts]
+        np.testing.assert_allclose(behaviour.adds[index], [part.adds for part in single.target.parts], atol=1e-6)
+        assert behaviour.prompts[index].logit == pytest.approx(behaviour.adds[index].sum(), abs=1e-4)
+    held_out = behaviour.adds[behaviour.held_out]
+    np.testing.assert_allclose([part.adds for part in behaviour.parts], held_out.mean(0))
+    np.testing.assert_allclose(behaviour.margins, [margin_of_mean(column) for column in held_out.T])
+
+
+def test_losses_are_those_of_ablations_of_the_held_out_prompts(behaviour: Behaviour) -> None:
+    for place, index in enumerate(behaviour.held_out):
+        measure = partial(lead, answer=ANSWERS[index], other=OTHERS[index])
+        sets = [*map("+".join, (sorted(removal.heads) for removal in behaviour.removals)), "0.0+0.1", "0.0"]
+        ablated = attnviz.ablate(load_model(), REPEATED[index], measure, sets=sets)
+        changes = {row.name: row.mean for row in ablated.rows}
+        assert behaviour.prompts[index].lead == pytest.approx(ablated.baseline, abs=1e-4)
+        for removal in behaviour.removals:
+            own = "+".join(sorted(removal.heads))
+            assert removal.lost[place] == pytest.approx(-changes[own], abs=1e-3)
+            control = dict(zip(removal.drawn, removal.controls[:, place], strict=True))
+            for drawn in set(control) & set(changes):
+                assert control[drawn] == pytest.approx(-changes[drawn], abs=1e-3)
+        assert set(behaviour.removals[0].drawn) == {"0.0+0.1"}
+        assert set(behaviour.removals[1].drawn) == {"0.0", "0.1"}
+
+
+def test_heads_are_chosen_on_one_half_and_tested_on_the_other() -> None:
+    for count in (4, 5, 40):
+        chosen_on, held_out = halves(count)
+        assert sorted([*chosen_on, *held_out]) == list(range(count))
+        assert len(held_out) - len(chosen_on) == count % 2
+    chosen_on, held_out = halves(40)
+    assert 5 < sum(index % 2 for index in held_out) < 15  # prompts that alternate between two forms are in both halves
+
+
+def test_state_of_the_model_and_of_the_prompts_is_the_same_afterwards() -> None:
+    model = load_model().train()
+    before = [ids.clone() for ids in REPEATED]
+    attnviz.why(model, REPEATED, controls=2)
+    assert model.training
+    assert all(torch.equal(*pair) for pair in zip(before, REPEATED, strict=True))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "few": ({"inputs": REPEATED[:3]}, "3 prompts are too few for a behaviour, since heads are chosen on one half"),
+    "label": ({"inputs": REPEATED, "token": "B"}, "a label of a token needs a tokenizer; give its id"),
+    "count": ({"inputs": REPEATED, "token": [1, 2]}, "token has 2 entries for 8 texts; give one for all, or one"),
+    "some": (
+        {"inputs": REPEATED, "versus": [*OTHERS[:7], None]},
+        "text 0 has a token to compare with, and text 7 has none; give it to all or to none",
+    ),
+    "itself": ({"inputs": REPEATED, "token": ANSWERS, "versus": ANSWERS}, "text 0: '.*' is compared with itself"),
+    "id": ({"inputs": REPEATED, "token": [*ANSWERS[:7], 9999]}, "text 7: no token id 9999; choose 0 to"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_names_the_text(name: str) -> None:
+    arguments, said = REFUSED[name]
+    pattern = said if ".*" in said else re.escape(said)
+    with pytest.raises(AttnvizError, match=pattern):
+        attnviz.why(load_model(), **arguments)
