@@ -8,8 +8,8 @@ copyright = author  # Sphinx's name for the line at the foot of a page
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 extensions += [f"tools.docs.{name}" for name in ("live", "menu", "flags", "types")]
 attnviz_menu = {
-    "Tutorials": "tutorials/first-look tutorials/induction tutorials/why tutorials/figures-and-slides "
-    "tutorials/server tutorials/corpus tutorials/course tutorials/conversations tutorials/protein",
+    "Tutorials": "tutorials/course tutorials/first-look tutorials/induction tutorials/why "
+    "tutorials/figures-and-slides tutorials/server tutorials/corpus tutorials/conversations tutorials/protein",
     "How to": "show models heads matters why survey battery compare-and-explain figures page browse vision speech "
     "own-model live replay arrays",
     "Reference": "reference/command-line reference/python checked-models data gallery glossary",
